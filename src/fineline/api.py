@@ -1,0 +1,87 @@
+"""The public functions: compile, explain, reset."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fineline.backends.registry import lookup_backend
+from fineline.errors import BadArgument
+from fineline.region.compiled import Compiled
+from fineline.region.module import OptimizedModule
+from fineline.region.options import Options, split_options
+from fineline.region.region import Region, describe_step
+from fineline.report.explain import Explanation
+
+_REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
+
+
+def compile(  # noqa: A001  (PyTorch's own name for it)
+    fn: Callable | None = None,
+    *,
+    backend: str | Callable = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compiles a function, method or ``nn.Module``; also a decorator, with or without arguments.
+
+    The first call runs on real values and captures; later calls check guards and run the compiled program. ``backend`` is a
+    registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``fullgraph=True`` makes a graph break an
+    error. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``) and the backend's. Raises `BadArgument`
+    for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s.
+    """
+    if fn is None:
+        return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable)
+    if not callable(fn):
+        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+    make = functools.partial(_region, backend=backend, fullgraph=fullgraph, mode=mode, options=options)
+    if isinstance(fn, (OptimizedModule, Compiled)):
+        fn = original(fn)
+    region = make(fn)
+    if disable:
+        return fn
+    if isinstance(fn, nn.Module):
+        return OptimizedModule(fn, region.entry.dispatcher, lambda mod: make(mod).entry.dispatcher)
+    return Compiled(fn, region)
+
+
+def _region(fn: Callable, *, backend: str | Callable, fullgraph: bool, mode: str | None, options: dict[str, Any] | None) -> Region:
+    own, rest = split_options(options)
+    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(fullgraph=fullgraph, **own))
+    _REGIONS.add(region)
+    return region
+
+
+def original(fn: Any) -> Any:
+    """What a compiled callable was made of."""
+    return fn._orig_mod if isinstance(fn, OptimizedModule) else fn.__wrapped__
+
+
+def reset() -> None:
+    """Forgets what all regions have captured; they capture again at their next call."""
+    for region in list(_REGIONS):
+        region.forget()
+
+
+def explain(fn: Callable, *, fullgraph: bool = False) -> Callable[..., Explanation]:
+    """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
+    if not callable(fn):
+        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
+        region = _region(target, backend="eager", fullgraph=fullgraph, mode=None, options=None)
+        region(*args, **kwargs)
+        name = getattr(target, "__qualname__", type(target).__qualname__)
+        guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps))]
+        programs = "\n".join(s.source for s in region.segments())
+        return Explanation(name, list(region.events), list(region.graphs), guards, programs)
+
+    return explained

@@ -1,0 +1,44 @@
+"""The backend ``aot_eager``: forward and backward traced ahead of time by AOTAutograd, then run operator by operator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx import GraphModule
+from torch.fx.graph import _BoxedCodeGen
+
+from fineline.backends.tracing import own_copy, tracing_context
+
+
+def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    """What Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
+    if kwargs:
+        warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
+    with tracing_context(example_inputs):
+        compiled: Callable[..., Any] = aot_module_simplified(
+            own_copy(gm),
+            example_inputs,
+            fw_compiler=_run_boxed,
+            bw_compiler=_run_boxed,
+            inference_compiler=_run_boxed,
+            partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
+        )
+    return compiled
+
+
+def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    # A boxed graph takes its inputs in one list and empties it, so that activations are freed at their last use.
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
+    forward = gm.forward
+
+    def run(args: list[Any]) -> Any:
+        return forward(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,67 @@
+"""The backend ``inductor``: AOTAutograd and TorchInductor, with the modes and options of ``torch.compile``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_origin
+
+import torch
+import torch._inductor
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx
+from torch.fx import GraphModule
+
+from fineline.backends.tracing import own_copy, tracing_context
+from fineline.errors import BadArgument
+
+
+class Inductor:
+    """The backend, with its check of ``mode`` and ``options``."""
+
+    __name__ = "inductor"
+
+    def __call__(
+        self, gm: GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any]:
+        patches = self.check_arguments(mode, options)
+        if patches.get("triton.cudagraphs"):
+            _keep_profiler_apart_from_cudagraphs()
+        with tracing_context(example_inputs):
+            compiled: Any = compile_fx(own_copy(gm), example_inputs, config_patches=patches)
+        # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
+        inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
+        return inner
+
+    def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The changes to Inductor's configuration that a mode or options stand for."""
+        wanted = dict(options or {})
+        if mode and mode != "default":
+            modes = torch._inductor.list_mode_options()
+            if mode not in modes:
+                raise BadArgument(f"mode={mode!r}; inductor's modes are {', '.join(modes)}", id="FL206")
+            wanted = dict(modes[mode])
+        known = config.get_config_copy()
+        patches = {}
+        for option, value in wanted.items():
+            name = option.replace("-", "_")
+            if name not in known:
+                raise BadArgument(f"inductor has no option {option!r}", id="FL206")
+            expected = config.get_type(name)  # type: ignore[attr-defined]
+            # Generic types (list[str]) cannot be asked with isinstance; Inductor takes those on trust.
+            if get_origin(expected) is None and not isinstance(value, expected):
+                right = type(known[name]).__name__
+                raise BadArgument(f"option {option!r} is a {type(value).__name__}, and should be a {right}", id="FL206")
+            patches[name] = value
+        return patches
+
+
+def _keep_profiler_apart_from_cudagraphs() -> None:
+    # The profiler's tear-down and CUDA graphs do not go together; torch.compile sets the same two variables.
+    version = getattr(torch.version, "cuda", None)
+    if version is None or tuple(map(int, version.split(".")[:2])) < (12, 6):
+        os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+        os.environ["TEARDOWN_CUPTI"] = "0"
+
+
+inductor = Inductor()

@@ -1,0 +1,74 @@
+"""One call of a backend: it leaves the program that is being captured undisturbed, and its failures are told apart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils._device import DeviceContext
+
+from fineline.backends.registry import Backend
+from fineline.errors import BackendFailed
+
+
+def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any], where: str | None = None) -> Callable[..., Any]:
+    """The callable that runs ``gm``; call it in the state (grad mode, autocast, …) that held where the graph begins."""
+    try:
+        with undisturbed():
+            compiled = backend(gm, example_inputs)
+    except BackendFailed:
+        raise
+    except Exception as error:
+        raise BackendFailed(f"{backend.name!r} raised {type(error).__name__}: {error}", where=where) from error
+    if not callable(compiled):
+        raise BackendFailed(f"{backend.name!r} returned {_described(compiled)}", id="FL302", where=where)
+    return compiled
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Random state and grad mode are as before afterwards, and the user's function modes see nothing of the inside."""
+    python_state = random.getstate()
+    cpu_state = torch.default_generator.get_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    grad_mode = torch.is_grad_enabled()
+    with _without_function_modes():
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            torch.default_generator.set_state(cpu_state)
+            if cuda_states:
+                torch.cuda.set_rng_state_all(cuda_states)
+            torch._C._set_grad_enabled(grad_mode)
+
+
+@contextmanager
+def _without_function_modes() -> Iterator[None]:
+    # A default device is a function mode as well; the graph's factory functions depend on that one.
+    modes = _get_current_function_mode_stack()
+    kept = [mode for mode in modes if isinstance(mode, DeviceContext)]
+    if len(kept) == len(modes):
+        yield
+        return
+    _replace_modes(kept)
+    try:
+        yield
+    finally:
+        _replace_modes(modes)
+
+
+def _replace_modes(modes: Sequence[Any]) -> None:
+    for _ in _get_current_function_mode_stack():
+        _pop_mode()
+    for mode in modes:
+        _push_mode(mode)
+
+
+def _described(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

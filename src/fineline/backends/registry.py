@@ -1,0 +1,134 @@
+"""The backends by name: fineline's own, those registered in this process, and those that installed packages bring.
+
+A backend is a callable ``(GraphModule, example_inputs) -> callable``. All but the ones registered in this process are
+entry points, imported when first needed: a region with backend ``eager`` loads neither AOTAutograd nor Inductor.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from fineline.errors import BackendFailed, BadArgument
+
+BackendFn = Callable[..., Any]
+
+# The group under which packages announce backends to PyTorch; they work here unchanged.
+PLUGIN_GROUP = "torch_dynamo_backends"
+
+BUILTIN = (
+    EntryPoint("eager", "fineline.backends.eager:eager", "fineline"),
+    EntryPoint("aot_eager", "fineline.backends.aot_eager:aot_eager", "fineline"),
+    EntryPoint("inductor", "fineline.backends.inductor:inductor", "fineline"),
+)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A backend under its name: a callable, or the entry point that leads to one."""
+
+    name: str
+    source: BackendFn | EntryPoint
+    tags: frozenset[str] = frozenset()
+
+    def load(self) -> BackendFn:
+        """The callable itself."""
+        if not isinstance(self.source, EntryPoint):
+            return self.source
+        try:
+            fn = self.source.load()
+        except Exception as error:
+            raise BackendFailed(f"{self.name!r} ({self.source.value}): {error}", id="FL303") from error
+        if not callable(fn):
+            raise BackendFailed(f"{self.name!r} ({self.source.value}) is a {type(fn).__name__}, not a callable", id="FL303")
+        return fn
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a region holds: a backend with the keyword arguments that ``compile`` was given for it."""
+
+    name: str
+    source: Registered
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
+        return self.source.load()(gm, list(example_inputs), **self.kwargs)
+
+
+class BackendRegistry:
+    """Names to backends; the process has one, ``BACKENDS``."""
+
+    def __init__(self, builtin: Iterable[EntryPoint], plugin_group: str) -> None:
+        self._known = {entry.name: Registered(entry.name, entry) for entry in builtin}
+        self._plugin_group = plugin_group
+
+    def register(self, fn: BackendFn | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
+        """Registers ``fn`` under ``name`` (its own name unless told) and returns it; without ``fn``, a decorator."""
+        if fn is None:
+            return functools.partial(self.register, name=name, tags=tags)
+        if not callable(fn):
+            raise BadArgument(f"a {type(fn).__name__}", id="FL203")
+        name = name or getattr(fn, "__name__", None)
+        if not name:
+            raise BadArgument(f"{fn!r} has no __name__: say register_backend(fn, name=...)", id="FL203")
+        if name in self._known and self._known[name].source is not fn:
+            raise BadArgument(f"{name!r} is {self._known[name].source!r} already", id="FL204")
+        self._known[name] = Registered(name, fn, frozenset(tags))
+        return fn
+
+    def names(self, exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
+        """The names that ``compile(backend=...)`` takes, without those that carry a tag of ``exclude_tags``."""
+        hidden = frozenset(exclude_tags or ())
+        shown = {known.name for known in self._known.values() if not known.tags & hidden}
+        return sorted(shown | set(self._plugins()))
+
+    def lookup(self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Backend:
+        """The backend of a region; a mistake in name, mode or options is said here and not at the first call."""
+        if mode is not None and options is not None:
+            raise BadArgument(f"mode={mode!r} and options={dict(options)!r}", id="FL205")
+        found = self._find(backend)
+        kwargs: dict[str, Any] = {}
+        if mode and mode != "default":
+            kwargs["mode"] = mode
+        if options:
+            kwargs["options"] = dict(options)
+        if kwargs:
+            check = getattr(found.load(), "check_arguments", None)
+            if check is not None:
+                check(**kwargs)
+        return Backend(found.name, found, kwargs)
+
+    def _find(self, backend: str | BackendFn) -> Registered:
+        if not isinstance(backend, str):
+            if not callable(backend):
+                raise BadArgument(f"backend={backend!r} is a {type(backend).__name__}", id="FL203")
+            return Registered(getattr(backend, "__name__", type(backend).__name__), backend)
+        known = self._known.get(backend)
+        if known is None:
+            plugin = self._plugins().get(backend)
+            if plugin is None:
+                raise self._unknown(backend)
+            known = Registered(backend, plugin)
+        return known
+
+    def _plugins(self) -> dict[str, EntryPoint]:
+        # Read anew each time: it happens once a region, and a package may have been installed meanwhile.
+        return {entry.name: entry for entry in entry_points(group=self._plugin_group)}
+
+    def _unknown(self, name: str) -> BadArgument:
+        names = self.names(exclude_tags=())
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return BadArgument(f"{name!r}{hint} (known: {', '.join(names)})", id="FL202")
+
+
+BACKENDS = BackendRegistry(BUILTIN, PLUGIN_GROUP)
+
+register_backend = BACKENDS.register
+list_backends = BACKENDS.names
+lookup_backend = BACKENDS.lookup

@@ -1,0 +1,164 @@
+"""A code object decoded once: instructions by index, jump targets, lines, exception handlers, live variables."""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType
+from typing import NamedTuple
+
+_EXTENDED = dis.opmap["EXTENDED_ARG"]
+_CACHE = dis.opmap["CACHE"]
+_BACKWARD = frozenset(n for n in dis.opmap if "BACKWARD" in n)
+_RELATIVE = frozenset(dis.hasjrel)
+_ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+_READS = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"})
+
+CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS = 0x1, 0x2, 0x4, 0x8
+CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
+
+
+class Instruction(NamedTuple):
+    """One instruction; for jumps ``arg`` is the index of the target instruction."""
+
+    name: str
+    arg: int
+
+
+class Handler(NamedTuple):
+    """One row of the exception table, in instruction indexes: ``start <= ip < end``."""
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+class CodeInfo:
+    """What the interpreter needs to know of a code object."""
+
+    __slots__ = ("code", "handlers", "instructions", "is_plain", "lines", "linked", "live", "names", "nslots", "offsets", "slots")
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        raw = code.co_code
+        index_of: dict[int, int] = {}
+        found: list[tuple[int, int, int]] = []
+        extended, start = 0, None
+        for offset in range(0, len(raw), 2):
+            op = raw[offset]
+            if op == _CACHE:
+                continue
+            arg = raw[offset + 1] | extended
+            if start is None:
+                start = offset
+            if op == _EXTENDED:
+                extended = arg << 8
+                continue
+            extended = 0
+            for at in range(start, offset + 2, 2):
+                index_of[at] = len(found)
+            found.append((offset, op, arg))
+            start = None
+        self.offsets = [offset for offset, _, _ in found]
+        instructions = []
+        for k, (_, op, arg) in enumerate(found):
+            name = dis.opname[op]
+            if op in _RELATIVE:
+                # A jump is counted from the instruction behind this one's inline caches.
+                after = found[k + 1][0] if k + 1 < len(found) else len(raw)
+                arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
+            instructions.append(Instruction(name, arg))
+        self.instructions = instructions
+        self.handlers = [
+            Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti) for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
+        ]
+        self.lines = self._line_numbers(index_of)
+        self.names = code.co_names
+        extra = [c for c in code.co_cellvars if c not in code.co_varnames]
+        self.slots = (*code.co_varnames, *extra, *code.co_freevars)
+        self.nslots = len(self.slots)
+        self.is_plain = not code.co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) and not code.co_kwonlyargcount
+        self.linked: list | None = None
+        self.live: list[frozenset[int]] | None = None
+
+    def _line_numbers(self, index_of: dict[int, int]) -> list[int]:
+        lines = [self.code.co_firstlineno] * len(self.instructions)
+        for begin, end, line in self.code.co_lines():
+            if line is None:
+                continue
+            for offset in range(begin, end, 2):
+                k = index_of.get(offset)
+                if k is not None and self.offsets[k] == offset:
+                    lines[k] = line
+        return lines
+
+    def handler_at(self, ip: int) -> Handler | None:
+        """The innermost exception handler that covers instruction ``ip``."""
+        for h in self.handlers:
+            if h.start <= ip < h.end:
+                return h
+        return None
+
+    def live_at(self, ip: int) -> frozenset[int]:
+        """Slots whose value may still be read when execution goes on at instruction ``ip``.
+
+        Cells are always live: a closure may hold them.
+        """
+        if self.live is None:
+            self.live = _liveness(self)
+        return self.live[ip]
+
+    def reads_slot(self, slot: int) -> bool:
+        """Whether any instruction reads the variable in ``slot``."""
+        return any(i.arg == slot and i.name in _READS for i in self.instructions)
+
+
+def _liveness(info: CodeInfo) -> list[frozenset[int]]:
+    """Backward data flow over the instructions, exception edges included."""
+    n = len(info.instructions)
+    cells = frozenset(i for i, s in enumerate(info.slots) if s in info.code.co_cellvars or s in info.code.co_freevars)
+    live: list[frozenset[int]] = [frozenset()] * (n + 1)
+    successors: list[list[int]] = []
+    for k, (name, arg) in enumerate(info.instructions):
+        after = [] if name in _ENDS else [k + 1]
+        if "JUMP" in name or name in ("FOR_ITER", "SEND"):
+            after.append(arg)
+        handler = info.handler_at(k)
+        if handler is not None:
+            after.append(handler.target)
+        successors.append(after)
+    changed = True
+    while changed:
+        changed = False
+        for k in range(n - 1, -1, -1):
+            out: frozenset[int] = frozenset().union(*(live[s] for s in successors[k]))
+            name, arg = info.instructions[k]
+            if name == "STORE_FAST":
+                handler = info.handler_at(k)
+                out = out - {arg} if handler is None else (live[k + 1] - {arg}) | live[handler.target]
+            elif name in ("LOAD_FAST", "DELETE_FAST"):
+                out = out | {arg}
+            if out != live[k]:
+                live[k] = out
+                changed = True
+    return [s | cells for s in live]
+
+
+class CodeTable:
+    """Decoded code objects by identity (code objects compare equal by content, file names apart).
+
+    An entry keeps its code object alive, so that an id is never taken over by another; they are few and small.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, CodeInfo] = {}
+
+    def __getitem__(self, code: CodeType) -> CodeInfo:
+        info = self._by_id.get(id(code))
+        if info is None:
+            info = self._by_id[id(code)] = CodeInfo(code)
+        return info
+
+
+CODES = CodeTable()

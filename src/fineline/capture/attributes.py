@@ -1,0 +1,470 @@
+"""Attribute reads, writes and deletions, as `object.__getattribute__` and friends do them, with what they read guarded."""
+
+from __future__ import annotations
+
+import enum
+import types
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fineline.capture.capture import HEAP_TYPE, NULL, Capture
+from fineline.capture.frame import Frame
+from fineline.capture.journal import EMPTY
+from fineline.capture.signals import Border
+from fineline.graph.torch_table import TENSOR_ATTRS
+
+MISSING = object()
+
+# How a name found on a type behaves. Kinds below METHOD take precedence over the instance's own dict.
+ABSENT, PROPERTY, C_DATA, PY_DATA, METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLAIN = range(10)
+
+C_DATA_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
+C_METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+MODULE_GETATTR = nn.Module.__getattr__
+TYPE_MRO = type.__dict__["__mro__"]
+TYPE_DICT = type.__dict__["__dict__"]
+# C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
+GENERIC_MODULES = frozenset({"builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc"})
+NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType)
+METHOD_FUNC = types.MethodType.__dict__["__func__"]
+METHOD_SELF = types.MethodType.__dict__["__self__"]
+
+
+class TypeInfo:
+    """A type's names, looked up once in a segment and guarded there."""
+
+    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "is_module", "setattr_fn")
+
+    def __init__(self, cap: Capture, cls: type) -> None:
+        self.cls = cls
+        self.heap = bool(cls.__flags__ & HEAP_TYPE)
+        self.found: dict[str, tuple[int, Any]] = {}
+        self.has_dict = cls.__dictoffset__ != 0
+        _, self.getattribute = self.look(cap, "__getattribute__")
+        owner = getattr(self.getattribute, "__objclass__", None)
+        self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC
+        kind, g = self.look(cap, "__getattr__")
+        self.getattr_fn = g if kind else None
+        self.is_module = g is MODULE_GETATTR
+        self.setattr_fn: Any = MISSING
+
+    def look(self, cap: Capture, name: str) -> tuple[int, Any]:
+        """-> (kind, what the MRO holds), guarded."""
+        entry = self.found.get(name)
+        if entry is None:
+            entry = self.found[name] = classify(cap, self.cls, name, self.heap)
+        return entry
+
+    def setter(self, cap: Capture) -> Any:
+        if self.setattr_fn is MISSING:
+            self.setattr_fn = self.look(cap, "__setattr__")[1]
+        return self.setattr_fn
+
+
+def raw_lookup(cls: type, name: str) -> Any:
+    for k in TYPE_MRO.__get__(cls):
+        d = TYPE_DICT.__get__(k)
+        if name in d:
+            return d[name]
+    return MISSING
+
+
+def kind_of(descr: Any) -> int:
+    t = type(descr)
+    if t is types.FunctionType:
+        return METHOD
+    if t is property:
+        return PROPERTY
+    if t is staticmethod:
+        return STATIC
+    if t is classmethod:
+        return CLASS
+    if t in C_DATA_TYPES:
+        return C_DATA
+    if t in C_METHOD_TYPES:
+        return C_OTHER
+    getter, setter = raw_lookup(t, "__get__"), raw_lookup(t, "__set__")
+    deleter = raw_lookup(t, "__delete__")
+    if getter is MISSING:
+        return PLAIN
+    if isinstance(getter, types.FunctionType):
+        return PY_DATA if setter is not MISSING or deleter is not MISSING else PY_OTHER
+    if setter is not MISSING:
+        return C_DATA if not isinstance(descr, property) else PROPERTY
+    return C_OTHER
+
+
+def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
+    descr = raw_lookup(cls, name)
+    if descr is MISSING:
+        if heap:
+            cap.guards.type_lacks(cls, name)
+        return ABSENT, None
+    if heap:
+        src = cap.guards.type_attr(cls, name, descr)
+        if not src.checked:
+            if isinstance(descr, (int, float, str, tuple, bytes, type(None))) or isinstance(descr, Tensor):
+                cap.load(descr, src)
+            else:
+                cap.guards.check(src, "is", descr)
+                if id(descr) not in cap.sources:
+                    cap.adopt(descr, src)
+    return kind_of(descr), descr
+
+
+def type_info(cap: Capture, cls: type) -> TypeInfo:
+    info = cap.types.get(cls)
+    if info is None:
+        info = cap.types[cls] = TypeInfo(cap, cls)
+    return info
+
+
+def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
+    """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
+    cap = vm.cap
+    t = type(obj)
+    if not cap.active:
+        return vm.finish(f, getattr(obj, name), then, data)
+    if isinstance(obj, Tensor):
+        attr = TENSOR_ATTRS.get(name)
+        if attr is not None:
+            try:
+                value = vm.tensors.attribute(vm, obj, name, attr)
+            except Border as b:
+                raise b.to(then, data) from None
+            return vm.finish(f, value, then, data)
+    elif isinstance(obj, type):
+        return load_class_attr(vm, f, obj, name, then, data)
+    elif t is super:
+        return load_super_attr(vm, f, obj, name, then, data)
+    info = cap.types.get(t)
+    if info is None:
+        info = type_info(cap, t)
+    if not info.generic:
+        fn = info.getattribute
+        if isinstance(fn, types.FunctionType):
+            if info.getattr_fn is not None:
+                return vm.call(f, vm.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
+            return vm.call(f, fn, [obj, name], None, then, data)
+        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(then, data)
+    return generic_load(vm, f, obj, name, info, then, data)
+
+
+def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
+    cap = vm.cap
+    entry = info.found.get(name)
+    kind, descr = entry if entry is not None else info.look(cap, name)
+    if PROPERTY <= kind <= PY_DATA:
+        if kind == PROPERTY:
+            if descr.fget is None:
+                return vm.finish(f, getattr(obj, name), then, data)
+            if use_getattr and info.getattr_fn is not None and not info.is_module:
+                return vm.call(f, vm.protocols.property_then_getattr, [obj, name, descr.fget, info.getattr_fn], None, then, data)
+            return vm.call(f, descr.fget, [obj], None, then, data)
+        if kind == PY_DATA:
+            return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
+        if name == "__dict__":
+            d = object.__getattribute__(obj, "__dict__")
+            if type(d) is dict:
+                cap.dict_source(obj, d)
+            return vm.finish(f, d, then, data)
+        if name == "__class__":
+            return vm.finish(f, vm.type_of(obj), then, data)
+        try:
+            value = read_member(vm, obj, descr, name)
+        except Border as b:
+            raise b.to(then, data) from None
+        return vm.finish(f, value, then, data)
+    if info.has_dict:
+        d = obj.__dict__ if info.cls is not types.ModuleType else types.ModuleType.__getattribute__(obj, "__dict__")
+        src = cap.dict_source(obj, d)
+        value = d.get(name, MISSING)
+        if value is not MISSING:
+            return vm.finish(f, cap.read_key(d, src, name, value) if src is not None else value, then, data)
+        if src is not None:
+            cap.read_absent(d, src, name)
+        if info.is_module and not kind:
+            found = module_child(cap, d, src, name)
+            if found is not MISSING:
+                return vm.finish(f, found, then, data)
+    if kind == METHOD:
+        return vm.finish(f, types.MethodType(descr, obj), then, data)
+    if kind == STATIC:
+        return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
+    if kind == CLASS:
+        return vm.finish(f, types.MethodType(vm.class_value(descr, descr.__func__), info.cls), then, data)
+    if kind == C_OTHER:
+        return vm.finish(f, descr.__get__(obj, info.cls), then, data)
+    if kind == PY_OTHER:
+        return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
+    if kind == PLAIN:
+        return vm.finish(f, descr, then, data)
+    if use_getattr and info.getattr_fn is not None:
+        return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
+    if isinstance(obj, types.MethodType):
+        return load_attr(vm, f, obj.__func__, name, then, data)
+    if isinstance(obj, types.ModuleType):
+        fallback = types.ModuleType.__getattribute__(obj, "__dict__").get("__getattr__")
+        if fallback is not None:
+            return vm.call(f, fallback, [name], None, then, data)
+    return vm.finish(f, object.__getattribute__(obj, name) if not isinstance(obj, types.ModuleType) else getattr(obj, name), then, data)
+
+
+def module_child(cap: Capture, d: dict, src: Any, name: str) -> Any:
+    """A parameter, buffer or submodule of an nn.Module, found the way ``nn.Module.__getattr__`` finds it."""
+    for table in ("_parameters", "_buffers", "_modules"):
+        inner = d.get(table, MISSING)
+        if inner is MISSING:
+            continue
+        if src is not None:
+            cap.read_key(d, src, table, inner)
+            inner_src = cap.sources.get(id(inner))
+        else:
+            inner_src = cap.sources.get(id(inner))
+        value = inner.get(name, MISSING)
+        if value is not MISSING:
+            return cap.read_key(inner, inner_src, name, value)
+        cap.read_absent(inner, inner_src, name)
+    return MISSING
+
+
+def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
+    """A slot, or an attribute that C computes."""
+    cap = vm.cap
+    value = descr.__get__(obj, type(obj))
+    src = cap.sources.get(id(obj))
+    if src is None or cap.journal.slot_written(obj, descr):
+        return value
+    if type(descr) is types.GetSetDescriptorType and isinstance(obj, (BaseException, types.FrameType, types.CoroutineType, types.GeneratorType)):
+        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
+    return cap.load(value, cap.guards.access(src, "member", descr, value))
+
+
+def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
+    """``cls.name`` for a class."""
+    cap = vm.cap
+    meta = type(cls)
+    meta_info = type_info(cap, meta)
+    kind, descr = meta_info.look(cap, name)
+    if PROPERTY <= kind <= PY_DATA:
+        if kind == PROPERTY:
+            return vm.call(f, descr.fget, [cls], None, then, data)
+        if kind == PY_DATA:
+            return vm.call(f, type(descr).__get__, [descr, cls, meta], None, then, data)
+        if name == "__dict__":
+            raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
+        return vm.finish(f, descr.__get__(cls, meta), then, data)
+    if isinstance(cls, enum.EnumMeta):
+        # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
+        member = cls.__dict__.get("_member_map_", {}).get(name)
+        if member is not None:
+            return vm.finish(f, member, then, data)
+    own_kind, own = type_info(cap, cls).look(cap, name)
+    if own_kind:
+        if own_kind == STATIC:
+            return vm.finish(f, vm.class_value(own, own.__func__), then, data)
+        if own_kind == CLASS:
+            return vm.finish(f, types.MethodType(vm.class_value(own, own.__func__), cls), then, data)
+        if own_kind in (PY_DATA, PY_OTHER):
+            return vm.call(f, type(own).__get__, [own, None, cls], None, then, data)
+        if own_kind in (C_DATA, C_OTHER):
+            return vm.finish(f, own.__get__(None, cls), then, data)
+        return vm.finish(f, own, then, data)
+    if kind == METHOD:
+        return vm.finish(f, types.MethodType(descr, cls), then, data)
+    if kind == C_OTHER:
+        return vm.finish(f, descr.__get__(cls, meta), then, data)
+    if kind == PLAIN:
+        return vm.finish(f, descr, then, data)
+    if meta_info.getattr_fn is not None:
+        return vm.call(f, meta_info.getattr_fn, [cls, name], None, then, data)
+    return vm.finish(f, getattr(cls, name), then, data)
+
+
+def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
+    """``super().name``: the MRO behind the class that asks."""
+    cap = vm.cap
+    this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__
+    if name == "__class__" or obj is None:
+        return vm.finish(f, getattr(sup, name), then, data)
+    mro = start.__mro__
+    skipped = []
+    for cls in mro[mro.index(this) + 1 :]:
+        if name in cls.__dict__:
+            break
+        skipped.append(cls)
+    else:
+        return vm.finish(f, getattr(sup, name), then, data)
+    if skipped and any(c.__flags__ & HEAP_TYPE for c in skipped):
+        pinned = cap.guards.pin(start, start.__qualname__)
+        cap.guards.check(pinned, "predicate", (_SuperLacks(tuple(skipped), name), f"super().{name} is found in {cls.__qualname__}"), (id(this), name))
+    kind, descr = type_info(cap, cls).look(cap, name)
+    if kind == METHOD:
+        target = start if obj is start else obj
+        if obj is start and not isinstance(obj, type):
+            target = obj
+        if isinstance(obj, type) and obj is start and not isinstance(obj, this):
+            return vm.finish(f, descr, then, data)
+        return vm.finish(f, types.MethodType(descr, target), then, data)
+    if kind == PROPERTY:
+        return vm.call(f, descr.fget, [obj], None, then, data)
+    if kind == STATIC:
+        return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
+    if kind == CLASS:
+        return vm.finish(f, types.MethodType(vm.class_value(descr, descr.__func__), start), then, data)
+    if kind in (PY_DATA, PY_OTHER):
+        return vm.call(f, type(descr).__get__, [descr, obj, start], None, then, data)
+    if kind == C_DATA:
+        return vm.finish(f, read_member(vm, obj, descr, name), then, data)
+    if kind == C_OTHER:
+        if isinstance(obj, type) and obj is start and not isinstance(obj, this):
+            return vm.finish(f, descr.__get__(None, start), then, data)
+        return vm.finish(f, descr.__get__(obj, start), then, data)
+    return vm.finish(f, descr, then, data)
+
+
+class _SuperLacks:
+    """Whether classes that super() passed over still lack the name."""
+
+    def __init__(self, classes: tuple[type, ...], name: str) -> None:
+        self.classes, self.name = classes, name
+
+    def __call__(self, _: Any) -> bool:
+        return all(self.name not in c.__dict__ for c in self.classes)
+
+
+def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
+    cap = vm.cap
+    t = type(obj)
+    if cap.active and not isinstance(obj, type) and t is not super:
+        info = cap.types.get(t)
+        if info is None:
+            info = type_info(cap, t)
+        if info.generic:
+            entry = info.found.get(name)
+            kind, descr = entry if entry is not None else info.look(cap, name)
+            if kind == METHOD or (kind == C_OTHER and type(descr) is types.MethodDescriptorType):
+                if info.has_dict:
+                    d = obj.__dict__
+                    if name in d:
+                        f.stack.append(NULL)
+                        return load_attr(vm, f, obj, name)
+                    if not isinstance(obj, Tensor) or d:
+                        cap.read_absent(d, cap.dict_source(obj, d), name)
+                f.stack.append(descr)
+                f.stack.append(obj)
+                return None
+    f.stack.append(NULL)
+    return load_attr(vm, f, obj, name)
+
+
+# -- writes ------------------------------------------------------------------------------------------------------------
+def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        setattr(obj, name, value)
+        return None
+    t = type(obj)
+    if isinstance(obj, type) or isinstance(obj, types.FunctionType) and id(obj) in cap.sources:
+        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}").discard()
+    info = type_info(cap, t)
+    setter = info.setter(cap)
+    if isinstance(setter, types.FunctionType):
+        return vm.call(f, setter, [obj, name, value], None, vm.discard)
+    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or isinstance(obj, types.ModuleType):
+        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {t.__name__}").discard()
+    return generic_store(vm, f, obj, name, value)
+
+
+def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+    """What ``object.__setattr__`` does."""
+    cap = vm.cap
+    info = type_info(cap, type(obj))
+    kind, descr = info.look(cap, name)
+    if kind == PROPERTY:
+        if descr.fset is None:
+            setattr(obj, name, value)
+            return None
+        return vm.call(f, descr.fset, [obj, value], None, vm.discard)
+    if kind == PY_DATA or (kind == PY_OTHER and isinstance(raw_lookup(type(descr), "__set__"), types.FunctionType)):
+        return vm.call(f, type(descr).__set__, [descr, obj, value], None, vm.discard)
+    if kind == C_DATA:
+        write_member(vm, obj, descr, name, value)
+        return None
+    if not info.has_dict:
+        object.__setattr__(obj, name, value)
+        return None
+    d = obj.__dict__
+    src = cap.dict_source(obj, d)
+    if src is not None:
+        cap.journal.note(d, src, name)
+        written_global(cap, d)
+    d[name] = value
+    return None
+
+
+def written_global(cap: Capture, d: dict) -> None:
+    cap.global_values.pop(id(d), None)
+
+
+def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
+    cap = vm.cap
+    if isinstance(obj, Tensor):
+        vm.tensors.set_attribute(vm, obj, name, descr, value)
+        return
+    if name == "__class__" or name == "__dict__":
+        raise Border(setattr, (obj, name, value), None, "FL432", f"setting {name}").discard()
+    src = cap.sources.get(id(obj))
+    if src is not None:
+        try:
+            old = descr.__get__(obj, type(obj))
+        except AttributeError:
+            old = EMPTY
+        cap.journal.note_slot(obj, src, descr, old)
+    elif id(obj) not in cap.made:
+        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {type(obj).__name__}").discard()
+    descr.__set__(obj, value)
+
+
+def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        delattr(obj, name)
+        return None
+    info = type_info(cap, type(obj))
+    custom = info.look(cap, "__delattr__")[1]
+    if isinstance(custom, types.FunctionType):
+        return vm.call(f, custom, [obj, name], None, vm.discard)
+    return generic_delete(vm, f, obj, name)
+
+
+def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    cap = vm.cap
+    info = type_info(cap, type(obj))
+    kind, descr = info.look(cap, name)
+    if kind == PROPERTY and descr.fdel is not None:
+        return vm.call(f, descr.fdel, [obj], None, vm.discard)
+    if kind == PY_DATA and isinstance(raw_lookup(type(descr), "__delete__"), types.FunctionType):
+        return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
+    if isinstance(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
+        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+    d = obj.__dict__
+    src = cap.dict_source(obj, d)
+    if name not in d:
+        if src is not None:
+            cap.read_absent(d, src, name)
+        object.__delattr__(obj, name)
+        return None
+    if src is not None:
+        cap.guards.access(src, "key", name, d[name])
+        cap.journal.note(d, src, name)
+        written_global(cap, d)
+    del d[name]
+    return None
+
+
+__all__ = ["delete_attr", "generic_delete", "generic_load", "generic_store", "load_attr", "load_method", "raw_lookup", "store_attr", "torch", "type_info"]

@@ -1,0 +1,294 @@
+"""Instruction handlers for exceptions, ``with``, ``match``, imports and formatting."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from typing import Any
+
+from fineline.capture import protocols
+from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
+from fineline.capture.frame import Frame
+from fineline.capture.instructions import handler
+from fineline.capture.signals import Border
+
+MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
+
+
+# -- exceptions --------------------------------------------------------------------------------------------------------
+@handler
+def RAISE_VARARGS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    cause = f.stack.pop() if arg == 2 else MISSING
+    if arg == 0:
+        if vm.handled is None:
+            active = vm.native(sys.exc_info, (), None)[1]
+            if active is None:
+                raise RuntimeError("No active exception to reraise")
+            return vm.throw(active, again=True)
+        return vm.throw(vm.handled, again=True)
+    exc = f.stack.pop()
+    if isinstance(exc, type) and issubclass(exc, BaseException):
+        return vm.call(f, exc, [], None, _raise_made, cause)
+    return _raise_made(vm, f, exc, cause)
+
+
+def _raise_made(vm: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
+    if not isinstance(exc, BaseException):
+        raise TypeError("exceptions must derive from BaseException")
+    if cause is not MISSING:
+        if isinstance(cause, type) and issubclass(cause, BaseException):
+            return vm.call(f, cause, [], None, _raise_from, exc)
+        return _raise_from(vm, f, cause, exc)
+    return vm.throw(exc)
+
+
+def _raise_from(vm: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
+    if cause is not None and not isinstance(cause, BaseException):
+        raise TypeError("exception causes must derive from BaseException")
+    _exception_changes(vm, exc)
+    exc.__cause__ = cause
+    return vm.throw(exc)
+
+
+def _exception_changes(vm: Any, exc: BaseException) -> None:
+    """An exception that existed before would have to be changed again by the program."""
+    if vm.cap.active and id(exc) in vm.cap.sources:
+        vm.fail("FL424", "an exception object that existed before the call is raised", False)
+
+
+@handler
+def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    exc = f.stack.pop()
+    return vm.throw(exc, again=True)
+
+
+@handler
+def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> Frame | None:
+    exc = f.stack.pop()
+    f.stack.append(vm.handled)
+    f.stack.append(exc)
+    vm.handled = exc
+    return None
+
+
+@handler
+def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> Frame | None:
+    vm.handled = f.stack.pop()
+    return None
+
+
+@handler
+def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
+    classes = f.stack.pop()
+    for c in classes if isinstance(classes, tuple) else (classes,):
+        if not (isinstance(c, type) and issubclass(c, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    f.stack.append(issubclass(type(f.stack[-1]), classes))
+    return None
+
+
+@handler
+def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
+    classes = f.stack.pop()
+    exc = f.stack[-1]
+    for c in classes if isinstance(classes, tuple) else (classes,):
+        if not (isinstance(c, type) and issubclass(c, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+        if issubclass(c, BaseExceptionGroup):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    match: Any
+    if isinstance(exc, classes):
+        match, rest = (exc if isinstance(exc, BaseExceptionGroup) else _wrapped(exc)), None
+    elif isinstance(exc, BaseExceptionGroup):
+        match, rest = exc.split(classes)
+    else:
+        match, rest = None, exc
+    if match is None:
+        f.stack.append(None)
+        return None
+    vm.cap.made.add(id(match))
+    if rest is not None:
+        vm.cap.made.add(id(rest))
+    f.stack[-1] = rest
+    f.stack.append(match)
+    vm.handled = match
+    return None
+
+
+def _wrapped(exc: BaseException) -> BaseExceptionGroup:
+    return ExceptionGroup("", [exc]) if isinstance(exc, Exception) else BaseExceptionGroup("", [exc])
+
+
+@handler
+def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    excs = f.stack.pop()
+    orig = f.stack.pop()
+    result = _reraised(orig, [e for e in excs if e is not None])
+    if result is not None:
+        vm.cap.made.add(id(result))
+    f.stack.append(result)
+    return None
+
+
+def _reraised(orig: BaseException, excs: list) -> BaseException | None:
+    """What leaves a try/except* statement, from what its clauses raised and what none of them matched."""
+    if not excs:
+        return None
+    if not isinstance(orig, BaseExceptionGroup):
+        # One naked exception was wrapped for matching; at most one clause ran.
+        return excs[0]
+    same = [e for e in excs if isinstance(e, BaseExceptionGroup) and _same_metadata(e, orig)]
+    raised = [e for e in excs if not any(e is s for s in same)]
+    leaves = {id(x) for e in same for x in _leaves(e)}
+    again = orig.subgroup(lambda e: id(e) in leaves) if leaves else None
+    if not raised:
+        return again
+    if again is not None:
+        raised.append(again)
+    if len(raised) == 1:
+        return raised[0]
+    return ExceptionGroup("", raised) if all(isinstance(e, Exception) for e in raised) else BaseExceptionGroup("", raised)
+
+
+def _same_metadata(a: BaseException, b: BaseException) -> bool:
+    return (
+        getattr(a, "__notes__", None) is getattr(b, "__notes__", None)
+        and a.__cause__ is b.__cause__
+        and a.__context__ is b.__context__
+    )
+
+
+def _leaves(e: BaseException) -> list:
+    if isinstance(e, BaseExceptionGroup):
+        return [x for inner in e.exceptions for x in _leaves(inner)]
+    return [e]
+
+
+@handler
+def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(AssertionError)
+    return None
+
+
+# -- with --------------------------------------------------------------------------------------------------------------
+def _bound(vm: Any, obj: Any, name: str) -> Any:
+    """A special method, bound; MISSING if the class has none."""
+    cap = vm.cap
+    descr = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
+    if descr is None or descr is MISSING:
+        return MISSING
+    return types.MethodType(descr, obj) if isinstance(descr, types.FunctionType) else descr.__get__(obj, type(obj))
+
+
+@handler
+def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
+    manager = f.stack.pop()
+    enter, leave = _bound(vm, manager, "__enter__"), _bound(vm, manager, "__exit__")
+    if enter is MISSING:
+        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol")
+    if leave is MISSING:
+        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol (missed __exit__ method)")
+    f.stack.append(leave)
+    return vm.call(f, enter, [])
+
+
+@handler
+def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
+    exc = f.stack[-1]
+    return vm.call(f, f.stack[-4], [type(exc), exc, exc.__traceback__])
+
+
+# -- match -------------------------------------------------------------------------------------------------------------
+@handler
+def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
+    return None
+
+
+@handler
+def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
+    return None
+
+
+@handler
+def MATCH_KEYS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
+
+
+@handler
+def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    names = f.stack.pop()
+    cls = f.stack.pop()
+    subject = f.stack.pop()
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a class")
+    positional = cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+    return vm.call(f, protocols.match_class, [subject, cls, arg, names, positional])
+
+
+# -- imports -----------------------------------------------------------------------------------------------------------
+@handler
+def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+    fromlist = f.stack.pop()
+    level = f.stack.pop()
+    name = f.info.names[arg]
+    full = name
+    if level:
+        package = f.globals.get("__package__") or f.globals.get("__name__", "").rpartition(".")[0]
+        base = package.rsplit(".", level - 1)[0] if level > 1 else package
+        full = f"{base}.{name}" if name else base
+    cap = vm.cap
+    if cap.active and full not in sys.modules:
+        raise Border(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
+    module = _import(name, f.globals, fromlist, level)
+    if cap.active:
+        cap.pin(module, full)
+    f.stack.append(module)
+    return None
+
+
+def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
+    return builtins.__import__(name, globals_, None, fromlist, level)
+
+
+@handler
+def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
+    module = f.stack[-1]
+    name = f.info.names[arg]
+    if not hasattr(module, name):
+        found = sys.modules.get(f"{getattr(module, '__name__', '')}.{name}")
+        if found is None:
+            raise ImportError(f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({getattr(module, '__file__', 'unknown location')})", name=getattr(module, "__name__", None), path=getattr(module, "__file__", None))
+        f.stack.append(found)
+        return None
+    return load_attr(vm, f, module, name)
+
+
+@handler
+def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(f.builtins["__build_class__"])
+    return None
+
+
+# -- formatting --------------------------------------------------------------------------------------------------------
+CONVERSIONS = {1: str, 2: repr, 3: ascii}
+
+
+@handler
+def FORMAT_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    spec = f.stack.pop() if arg & 4 else ""
+    value = f.stack.pop()
+    convert = CONVERSIONS.get(arg & 3)
+    if convert is not None:
+        return vm.call(f, convert, [value], None, _format, spec)
+    return _format(vm, f, value, spec)
+
+
+def _format(vm: Any, f: Frame, value: Any, spec: str) -> Frame | None:
+    if type(value) is str and not spec:
+        f.stack.append(value)
+        return None
+    return vm.call(f, format, [value, spec])
+

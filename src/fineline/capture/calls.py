@@ -1,0 +1,380 @@
+"""Calls: what kind of callable this is, and how it is run, recorded or left to Python."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fineline.capture import natives
+from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
+from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.signals import Border
+from fineline.capture.marked import dynamo_function, explicit_break, mark_of
+from fineline.capture.specials import LRU_TYPE, SPECIALS, call_cached
+from fineline.graph.torch_table import classify_torch
+from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
+
+MODULE_CALL = nn.Module.__call__
+NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
+MODULE_GLOBALS = nn.Module.__init__.__globals__
+C_NEW = frozenset(
+    id(t.__new__) for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes)
+)
+# type of a compiled callable -> what gives its original; filled by the region layer.
+COMPILED: dict[type, Any] = {}
+VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
+PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
+
+
+def see_function(cap: Capture, fn: types.FunctionType) -> None:
+    """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
+    if id(fn) in cap.functions:
+        return
+    cap.functions[id(fn)] = True
+    src = cap.sources.get(id(fn))
+    if src is None:
+        if id(fn) in cap.made:
+            return
+        src = cap.pin(fn, fn.__qualname__)
+    guards = cap.guards
+    guards.check(src, "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+    if src.op not in ("type_attr", "pin"):
+        g = fn.__globals__
+        inner = guards.access(src, "member", F_GLOBALS, g)
+        guards.check(inner, "is", g)
+    for i, cell in enumerate(fn.__closure__ or ()):
+        if id(cell) not in cap.sources and id(cell) not in cap.made:
+            closure = guards.access(src, "member", F_CLOSURE, fn.__closure__)
+            cap.adopt(cell, guards.access(closure, "index", i, cell))
+    if fn.__defaults__ and not is_value(fn.__defaults__):
+        defaults = guards.access(src, "member", F_DEFAULTS, fn.__defaults__)
+        cap.load(fn.__defaults__, defaults)
+    if fn.__kwdefaults__ and not all(is_value(v) for v in fn.__kwdefaults__.values()):
+        kwdefaults = guards.access(src, "member", F_KWDEFAULTS, fn.__kwdefaults__)
+        cap.load(fn.__kwdefaults__, kwdefaults)
+        cap.expand(fn.__kwdefaults__)
+
+
+def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
+    """The local variables of a call, parameters first, as CPython binds them."""
+    argcount, kwonly, flags = code.co_argcount, code.co_kwonlyargcount, code.co_flags
+    names = code.co_varnames
+    total = argcount + kwonly
+    local: list[Any] = [NULL] * total
+    n = len(args)
+    local[: min(n, argcount)] = args[:argcount]
+    varargs = flags & 0x4
+    varkw = flags & 0x8
+    extra: dict[str, Any] = {}
+    ok = n <= argcount or bool(varargs)
+    if kwargs:
+        for key, value in kwargs.items():
+            try:
+                at = names.index(key, code.co_posonlyargcount, total)
+            except ValueError:
+                ok = ok and bool(varkw)
+                extra[key] = value
+                continue
+            ok = ok and local[at] is NULL
+            local[at] = value
+    defaults = fn.__defaults__ or ()
+    first = argcount - len(defaults)
+    for i in range(min(n, argcount), argcount):
+        if local[i] is NULL:
+            if i < first:
+                ok = False
+            else:
+                local[i] = defaults[i - first]
+    if kwonly:
+        kwdefaults = fn.__kwdefaults__ or {}
+        for i in range(argcount, total):
+            if local[i] is NULL:
+                if names[i] in kwdefaults:
+                    local[i] = kwdefaults[names[i]]
+                else:
+                    ok = False
+    if not ok:
+        # Binding fails before the body runs, so CPython itself can word the TypeError.
+        fn(*args, **(kwargs or {}))
+    if varargs:
+        local.append(tuple(args[argcount:]))
+    if varkw:
+        vm.cap.made.add(id(extra))
+        local.append(extra)
+    return local
+
+
+def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
+    handler = CALLERS.get(type(fn))
+    if handler is not None:
+        return handler(vm, f, fn, args, kwargs, then, data)
+    return call_object(vm, f, fn, args, kwargs, then, data)
+
+
+def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    special = SPECIALS.get(fn)
+    if special is not None:
+        return special(vm, f, fn, args, kwargs, then, data)
+    if fn is graph_break:
+        return explicit_break(vm, f, fn, args, kwargs, then, data)
+    if vm.cap.active:
+        if fn is is_compiling or fn is is_dynamo_compiling:
+            return vm.finish(f, True, then, data)
+        kind = classify_torch(fn)
+        if kind is not None and kind != "python":
+            return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
+        if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
+            return dynamo_function(fn)(vm, f, fn, args, kwargs, then, data)  # type: ignore[misc]
+        if fn.__dict__ or vm.options.rules:
+            mark = mark_of(vm, fn)
+            if mark is not None:
+                return mark(vm, f, fn, args, kwargs, then, data)
+    return vm.push_function(f, fn, args, kwargs, then, data)
+
+
+def call_method(vm: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    cap = vm.cap
+    func, self = fn.__func__, fn.__self__
+    src = cap.sources.get(id(fn))
+    if src is not None:
+        cap.load(func, cap.guards.access(src, "member", METHOD_FUNC, func))
+        cap.load(self, cap.guards.access(src, "member", METHOD_SELF, self))
+    return call_value(vm, f, func, [self, *args], kwargs, then, data)
+
+
+METHOD_FUNC = types.MethodType.__dict__["__func__"]
+METHOD_SELF = types.MethodType.__dict__["__self__"]
+
+
+def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A C function, or a C method bound to its object."""
+    special = SPECIALS.get(fn)
+    if special is not None:
+        return special(vm, f, fn, args, kwargs, then, data)
+    owner = fn.__self__
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        if isinstance(owner, type):
+            descr = raw_lookup(owner, fn.__name__)
+            if type(descr) is types.ClassMethodDescriptorType or isinstance(descr, classmethod):
+                return natives.call(vm, f, fn, fn if natives.classify(fn) is not None else descr, args, kwargs, then, data)
+        elif not isinstance(owner, Tensor):
+            descr = c_method(type(owner), fn)
+            if type(descr) is types.MethodDescriptorType:
+                return call_descriptor(vm, f, descr, [owner, *args], kwargs, then, data)
+        else:
+            descr = raw_lookup(type(owner), fn.__name__)
+            if type(descr) is types.MethodDescriptorType:
+                return vm.tensors.call(vm, f, descr, classify_torch(descr), [owner, *args], kwargs, then, data)
+    kind = classify_torch(fn)
+    if kind is not None:
+        return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
+    """The unbound C method that ``fn`` is bound from; a Python method of that name may stand before it in the MRO."""
+    for k in cls.__mro__:
+        descr = k.__dict__.get(fn.__name__)
+        if type(descr) is types.MethodDescriptorType:
+            return descr
+    return raw_lookup(cls, fn.__name__)
+
+
+def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """An unbound C method with its object as first argument."""
+    special = SPECIALS.get(fn)
+    if special is not None:
+        return special(vm, f, fn, args, kwargs, then, data)
+    kind = classify_torch(fn)
+    if kind is not None:
+        return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def call_method_wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    # Not the type's own method of that name: super() may have passed over it.
+    descr = fn.__objclass__.__dict__.get(fn.__name__)
+    if type(descr) is types.WrapperDescriptorType:
+        return call_descriptor(vm, f, descr, [fn.__self__, *args], kwargs, then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def call_partial(vm: Any, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    cap = vm.cap
+    src = cap.sources.get(id(fn))
+    if src is not None:
+        for name, descr in PARTIAL.items():
+            value = getattr(fn, name)
+            cap.load(value, cap.guards.access(src, "member", descr, value))
+        cap.expand(fn.keywords)
+    merged = {**fn.keywords, **(kwargs or {})}
+    return call_value(vm, f, fn.func, [*fn.args, *args], merged, then, data)
+
+
+def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    cap = vm.cap
+    special = SPECIALS.get(cls)
+    if special is not None:
+        return special(vm, f, cls, args, kwargs, then, data)
+    if cls in VALUE_TYPES and all(is_value(a) for a in args):
+        return vm.finish(f, cls(*args, **(kwargs or {})), then, data)
+    if not cap.active:
+        if not (cls.__flags__ & HEAP_TYPE) or natives.polyfill_needed(args) is False and not _has_python_init(cls):
+            return vm.finish(f, vm.native(cls, tuple(args), kwargs), then, data)
+    if not cls.__flags__ & HEAP_TYPE:
+        return natives.call(vm, f, cls, cls, args, kwargs, then, data)
+    if natives.classify(cls) is not None:
+        return natives.call(vm, f, cls, cls, args, kwargs, then, data)
+    mark = mark_of(vm, cls)
+    if mark is not None:
+        return mark(vm, f, cls, args, kwargs, then, data)
+    if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
+        kind = classify_torch(cls)
+        if kind is not None and kind != "python":
+            return vm.tensors.call(vm, f, cls, kind, args, kwargs, then, data)
+        if issubclass(cls, Tensor):
+            raise Border(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
+    meta_call = type_info(cap, type(cls)).look(cap, "__call__")[1]
+    if isinstance(meta_call, types.FunctionType):
+        handler = SPECIALS.get(meta_call)
+        if handler is not None:
+            return handler(vm, f, cls, args, kwargs, then, data)
+        return vm.call(f, meta_call, [cls, *args], kwargs, then, data)
+    info = type_info(cap, cls)
+    new = info.look(cap, "__new__")[1]
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    state = (cls, args, kwargs, then, data)
+    if isinstance(new, types.FunctionType):
+        vm.class_value(cls, new)
+        return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
+    if id(new) not in C_NEW:
+        raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
+    if new is object.__new__:
+        init = info.look(cap, "__init__")[1]
+        obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
+    else:
+        for a in args:
+            if not natives.plain(cap, a):
+                raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+        obj = new(cls, *args, **(kwargs or {})) if not issubclass(cls, (list, dict, set, deque)) else new(cls)
+    cap.made.add(id(obj))
+    return _initialise(vm, f, obj, state)
+
+
+def _has_python_init(cls: type) -> bool:
+    return isinstance(raw_lookup(cls, "__init__"), types.FunctionType) or isinstance(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
+
+
+def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
+    """``type.__call__`` behind ``__new__``."""
+    cls, args, kwargs, then, data = state
+    if not isinstance(obj, cls):
+        return vm.finish(f, obj, then, data)
+    cap = vm.cap
+    init = type_info(cap, type(obj)).look(cap, "__init__")[1]
+    if isinstance(init, types.FunctionType):
+        return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
+    if init is object.__init__:
+        return vm.finish(f, obj, then, data)
+    return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
+
+
+def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    obj, then, data = state
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return vm.finish(f, obj, then, data)
+
+
+def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
+    cap = vm.cap
+    if not cap.active and not isinstance(obj, InterpretedGenerator) and not isinstance(getattr(type(obj), "__call__", None), types.FunctionType):
+        return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
+    if isinstance(obj, type):
+        return call_type(vm, f, obj, args, kwargs, then, data)
+    if natives.hashable(obj):
+        special = SPECIALS.get(obj)
+        if special is not None:
+            return special(vm, f, obj, args, kwargs, then, data)
+        kind = classify_torch(obj)
+        if kind is not None and kind != "python":
+            return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
+    mark = mark_of(vm, obj)
+    if mark is not None:
+        return mark(vm, f, obj, args, kwargs, then, data)
+    inner = COMPILED.get(type(obj))
+    if inner is not None:
+        # A region met inside a capture is run through: the outer region's backend gets its operators.
+        return vm.call(f, inner(obj), args, kwargs, then, data)
+    info = type_info(cap, type(obj))
+    kind, call = info.look(cap, "__call__")
+    if isinstance(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
+        return load_attr(vm, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
+    if isinstance(call, types.FunctionType):
+        return vm.call(f, call, [obj, *args], kwargs, then, data)
+    if isinstance(call, staticmethod):
+        return vm.call(f, vm.class_value(call, call.__func__), args, kwargs, then, data)
+    if kind == C_OTHER:
+        return natives.call(vm, f, obj, call, [obj, *args], kwargs, then, data)
+    if kind:
+        return load_attr(vm, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
+    raise TypeError(f"'{type(obj).__name__}' object is not callable")
+
+
+def _call_loaded(vm: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
+    args, kwargs, then, data = state
+    return vm.call(f, fn, list(args), kwargs, then, data)
+
+
+def no_hooks(cap: Capture, m: nn.Module) -> bool:
+    """Whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
+    d = m.__dict__
+    src = cap.dict_source(m, d)
+    for name in NO_HOOKS:
+        hooks = d.get(name)
+        if hooks is None or len(hooks):
+            return False
+        if src is not None:
+            cap.read_key(d, src, name, hooks)
+            hook_src = cap.sources.get(id(hooks))
+            if hook_src is not None and id(hooks) not in cap.journal.written:
+                cap.guards.check(hook_src, "len", 0)
+    if d.get("_compiled_call_impl") is not None:
+        return False
+    if src is not None:
+        if "_compiled_call_impl" in d:
+            cap.read_key(d, src, "_compiled_call_impl", None)
+        else:
+            cap.read_absent(d, src, "_compiled_call_impl")
+    g = cap.pin(MODULE_GLOBALS, "torch.nn.modules.module")
+    for name in GLOBAL_HOOKS:
+        hooks = MODULE_GLOBALS[name]
+        if hooks:
+            return False
+        if id(hooks) not in cap.sources:
+            cap.read_key(MODULE_GLOBALS, g, name, hooks)
+        cap.guards.check(cap.sources[id(hooks)], "len", 0)
+    return torch._C._get_tracing_state() is None
+
+
+CALLERS = {
+    types.FunctionType: call_function,
+    types.MethodType: call_method,
+    types.BuiltinFunctionType: call_builtin,
+    types.MethodDescriptorType: call_descriptor,
+    types.WrapperDescriptorType: call_descriptor,
+    types.ClassMethodDescriptorType: call_descriptor,
+    types.MethodWrapperType: call_method_wrapper,
+    functools.partial: call_partial,
+    type: call_type,
+    LRU_TYPE: call_cached,
+}

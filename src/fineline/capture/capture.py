@@ -1,0 +1,312 @@
+"""What one segment of a capture has learned: sources, guards, graph, writes."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.code import CODES
+from fineline.capture.frame import NULL, Frame
+from fineline.capture.journal import Journal
+from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
+from fineline.guards.facts import ambient_facts, tensor_facts
+from fineline.guards.source import GuardBuilder, Source
+
+PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
+VALUES = frozenset(
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice}
+)  # fmt: skip
+PINNED = (
+    type,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.CodeType,
+    enum.Enum,
+    re.Pattern,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    types.GenericAlias,
+    types.UnionType,
+    torch.finfo,
+    torch.iinfo,
+)
+LAZY = (float, int)
+INSTANCE_DICT = types.FunctionType.__dict__["__dict__"]
+F_CLOSURE = types.FunctionType.__dict__["__closure__"]
+F_GLOBALS = types.FunctionType.__dict__["__globals__"]
+F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
+F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
+HEAP_TYPE = 1 << 9
+
+
+class Capture:
+    """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
+
+    __slots__ = (
+        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "journal", "kept", "lazy", "made", "recorder",
+        "sources", "start_ambient", "types",
+    )  # fmt: skip
+
+    def __init__(self, machine: Any) -> None:
+        self.active = True
+        self.guards = GuardBuilder(machine)
+        self.recorder = Recorder()
+        self.journal = Journal()
+        self.sources: dict[int, Source] = {}
+        self.kept: list[Any] = []
+        self.expanded: set[int] = set()
+        self.made: set[int] = set()
+        self.lazy: dict[int, Source] = {}
+        self.types: dict[type, Any] = {}
+        self.functions: dict[int, bool] = {}
+        self.global_values: dict[int, dict[str, Any]] = {}
+        self.start_ambient = ambient_facts()
+        self.guards.ambient(self.start_ambient)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def load(self, v: Any, src: Source) -> Any:
+        """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
+        if src.checked:
+            return v
+        t = type(v)
+        guards = self.guards
+        if t in SINGLETONS:
+            guards.check(src, "is", v)
+            return v
+        if t in VALUES:
+            if t in LAZY and src.op == "root" and not (t is int and -6 < v < 257):
+                guards.check(src, "type", t)
+                self.lazy[id(v)] = src
+                self.kept.append(v)
+                return v
+            guards.check(src, "eq", v)
+            return v
+        known = self.sources.get(id(v))
+        if known is not None:
+            if known is not src:
+                guards.check(src, "same", known.reg)
+            return v
+        if isinstance(v, PINNED):
+            if t is types.BuiltinFunctionType and not isinstance(v.__self__, (type, types.ModuleType, type(None))):
+                guards.check(src, "type", t)
+                self.adopt(v, src)
+                return v
+            guards.check(src, "is", v)
+            if isinstance(v, (type, types.ModuleType, enum.Enum)):
+                self.adopt(v, src)
+            return v
+        self.adopt(v, src)
+        if isinstance(v, Tensor):
+            guards.check(src, "tensor", tensor_facts(v))
+            return v
+        guards.check(src, "type", t)
+        if t is tuple or (isinstance(v, tuple) and t.__len__ is tuple.__len__ and t.__getitem__ is tuple.__getitem__):
+            guards.check(src, "len", tuple.__len__(v))
+            for i, item in enumerate(tuple.__iter__(v)):
+                self.load(item, guards.access(src, "index", i, item))
+        elif isinstance(v, (int, float, str, bytes, complex)):
+            base = next(b for b in (int, float, str, bytes, complex) if isinstance(v, b))
+            guards.check(src, "predicate", (_BaseEquals(base, base.__add__(v, 0) if base is int else base(v) if base is not str else str.__str__(v)), f"== {v!r}"))
+        return v
+
+    def fault(self, text: str) -> None:
+        """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
+        self.guards.machine.fail("FL901", text, True)
+
+    def adopt(self, v: Any, src: Source) -> None:
+        """From now on ``v`` is known to come from ``src``."""
+        self.sources[id(v)] = src
+        self.kept.append(v)
+
+    def settle(self, v: Any) -> None:
+        """The value of a number that was so far only moved is used: guard it."""
+        src = self.lazy.get(id(v))
+        if src is not None:
+            self.guards.check(src, "eq", v)
+
+    def source_of(self, v: Any) -> Source | None:
+        return self.sources.get(id(v))
+
+    def pin(self, v: Any, name: str) -> Source:
+        src = self.sources.get(id(v))
+        if src is None:
+            src = self.guards.pin(v, name)
+            self.adopt(v, src)
+        return src
+
+    def fresh(self, v: Any) -> Any:
+        """Notes a mutable object as made in this segment; -> the object."""
+        self.made.add(id(v))
+        return v
+
+    # -- instance dicts ----------------------------------------------------------------------------------------------
+    def dict_source(self, obj: Any, d: dict) -> Source | None:
+        """The source of an existing object's ``__dict__``; None if the object was made here."""
+        src = self.sources.get(id(d))
+        if src is None:
+            owner = self.sources.get(id(obj))
+            if owner is None:
+                if id(obj) not in self.made and self.active and not (isinstance(obj, Tensor) and self.recorder.known(obj)):
+                    self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
+                return None
+            src = self.guards.access(owner, "dict", None, d)
+            self.adopt(d, src)
+        return src
+
+    def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
+        """A value just read from dict ``d`` under ``key``."""
+        if src is None or id(d) in self.expanded:
+            return value
+        if id(d) in self.journal.written and self.journal.is_dirty(d, key):
+            return value
+        return self.load(value, self.guards.access(src, "key", key, value))
+
+    def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
+        """``key`` was looked up in ``d`` and was not there."""
+        if src is None or id(d) in self.expanded or (id(d) in self.journal.written and self.journal.is_dirty(d, key)):
+            return
+        self.guards.check(src, "absent", key, (type(key), key) if isinstance(key, (str, int, float)) else id(key))
+
+    # -- containers ----------------------------------------------------------------------------------------------------
+    def expand(self, obj: Any, deep: bool = False) -> None:
+        """Guards a whole container, as it was before this segment wrote to it, and registers what it holds."""
+        i = id(obj)
+        src = self.sources.get(i)
+        if src is None:
+            if deep:
+                self._expand_items(obj)
+            return
+        if i in self.expanded:
+            if deep:
+                self._expand_items(obj)
+            return
+        guards, t = self.guards, type(obj)
+        before = self.journal.before(obj)
+        if isinstance(obj, dict):
+            guards.check(src, "keys", tuple(dict.keys(before)))
+            for k in list(dict.keys(before)):
+                v = dict.__getitem__(before, k)
+                if not isinstance(k, (str, int, float, bool, type(None), bytes)):
+                    self._load_key(k)
+                self.load(v, guards.access(src, "key", k, v))
+        elif isinstance(obj, list):
+            guards.check(src, "len", list.__len__(before))
+            for n, v in enumerate(list.__iter__(before)):
+                self.load(v, guards.access(src, "index", n, v))
+        elif isinstance(obj, deque):
+            guards.check(src, "len", len(before))
+            for n, v in enumerate(before):
+                self.load(v, guards.access(src, "index", n, v))
+        elif isinstance(obj, (set, frozenset)):
+            if not all(is_value(v) for v in before):
+                raise NotForGraph("a set of objects that existed before the call")
+            guards.check(src, "set_eq", frozenset(before))
+        elif not isinstance(obj, tuple):
+            if t in (types.MappingProxyType,):
+                raise NotForGraph("a mapping proxy that existed before the call")
+            return
+        self.expanded.add(i)
+        if deep:
+            self._expand_items(obj)
+
+    def _load_key(self, k: Any) -> None:
+        """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""
+        if id(k) not in self.sources and not is_value(k):
+            src = self.guards.pin(k, "key")
+            self.load(k, src)
+
+    def _expand_items(self, obj: Any) -> None:
+        if isinstance(obj, dict):
+            for v in list(dict.values(obj)):
+                self.expand(v, True)
+        elif isinstance(obj, (list, tuple, set, frozenset, deque)):
+            for v in list(obj):
+                if self.lazy:
+                    self.settle(v)
+                self.expand(v, True)
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+    def node(self, t: Tensor) -> Any:
+        """The FX node that stands for ``t``."""
+        node = self.recorder.find(t)
+        if node is None:
+            src = self.sources.get(id(t))
+            if src is None:
+                self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
+                return None
+            node = self.recorder.placeholder(t, src.key if isinstance(src.key, str) and src.key.isidentifier() else "arg", src)
+        return node
+
+    def to_fx(self, a: Any) -> Any:
+        """An operator's argument as FX carries it."""
+        t = type(a)
+        if t in PLAIN_TENSORS:
+            return self.node(a)
+        if t in FX_CONSTANTS:
+            if self.lazy:
+                self.settle(a)
+            return a
+        if t is tuple or t is torch.Size:
+            return tuple([self.to_fx(x) for x in a])
+        if t is list:
+            self.expand(a)
+            return [self.to_fx(x) for x in a]
+        if t is slice:
+            return slice(self.to_fx(a.start), self.to_fx(a.stop), self.to_fx(a.step))
+        if isinstance(a, Tensor):
+            if type(a).__torch_function__ is Tensor.__torch_function__:
+                return self.node(a)
+            raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
+        if t is dict:
+            self.expand(a)
+            return {k: self.to_fx(x) for k, x in a.items()}
+        if isinstance(a, tuple):
+            return tuple([self.to_fx(x) for x in a])
+        if isinstance(a, range):
+            return list(a)
+        if isinstance(a, enum.Enum) or isinstance(a, type):
+            return a
+        raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
+
+
+class _BaseEquals:
+    """Whether a value of a subclass of int, str, ... has the base value seen at capture."""
+
+    def __init__(self, base: type, value: Any) -> None:
+        self.base, self.value = base, value
+
+    def __call__(self, v: Any) -> bool:
+        return bool(self.base.__eq__(v, self.value))
+
+
+def is_value(v: Any) -> bool:
+    """Whether ``v`` is compared by value: it has no identity that a program could tell apart."""
+    t = type(v)
+    if t in SINGLETONS or t in VALUES:
+        return True
+    if t is tuple or t is frozenset:
+        return all(is_value(x) for x in v)
+    return isinstance(v, PINNED)
+
+
+def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, back: Frame | None) -> Frame:
+    builtins = globals_.get("__builtins__", __builtins__)
+    if isinstance(builtins, types.ModuleType):
+        builtins = builtins.__dict__
+    info = CODES[code]
+    return Frame(info, info_of(info), globals_, builtins, local, back)
+
+
+__all__ = ["NULL", "Capture", "is_value", "new_frame"]

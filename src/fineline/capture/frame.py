@@ -1,0 +1,104 @@
+"""One interpreted frame, and the generator object that a suspended one hides behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import Any
+
+from fineline.bytecode.code import CodeInfo
+
+
+class _Null:
+    """The empty stack or variable slot (CPython's NULL)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<NULL>"
+
+
+NULL = _Null()
+
+
+class Frame:
+    """The state of one running function.
+
+    ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
+    ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame.
+    """
+
+    __slots__ = ("back", "builtins", "data", "function", "generator", "globals", "info", "ip", "kwnames", "local", "namespace", "on_stop", "ops", "stack", "then")
+
+    def __init__(self, info: CodeInfo, ops: list, globals_: dict, builtins: dict, local: list, back: Frame | None) -> None:
+        self.info = info
+        self.ops = ops
+        self.ip = 0
+        self.stack: list[Any] = []
+        self.local = local
+        self.globals = globals_
+        self.builtins = builtins
+        self.back = back
+        self.then: Callable | None = None
+        self.data: Any = None
+        self.on_stop: Callable | None = None
+        self.kwnames: tuple[str, ...] = ()
+        self.generator: InterpretedGenerator | None = None
+        self.namespace: Any = None
+        self.function: FunctionType | None = None
+
+    @property
+    def line(self) -> int:
+        return self.info.lines[max(self.ip - 1, 0)]
+
+    @property
+    def file(self) -> str:
+        return self.info.code.co_filename
+
+    def cell(self, slot: int) -> CellType:
+        return self.local[slot]
+
+
+class InterpretedGenerator:
+    """Stands in for a generator whose frame the interpreter runs.
+
+    ``state`` is "new", "suspended", "running" or "closed".
+    """
+
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "drive", "frame", "handled", "outer", "state")
+
+    def __init__(self, frame: Frame, drive: Callable) -> None:
+        self.frame: Frame | None = frame
+        self.state = "new"
+        self.handled: BaseException | None = None
+        self.outer: BaseException | None = None
+        self.drive = drive
+        code = frame.info.code
+        self.__name__ = code.co_name
+        self.__qualname__ = code.co_qualname
+
+    def __iter__(self) -> InterpretedGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.drive(self, "send", None)
+
+    def send(self, value: Any) -> Any:
+        return self.drive(self, "send", value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
+        exc = typ if isinstance(typ, BaseException) else (typ(val) if val is not None and not isinstance(val, BaseException) else val or typ())
+        return self.drive(self, "throw", exc)
+
+    def close(self) -> Any:
+        if self.state in ("closed", "new"):
+            self.state, self.frame = "closed", None
+            return None
+        try:
+            self.drive(self, "throw", GeneratorExit())
+        except (GeneratorExit, StopIteration):
+            return None
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__}>"

@@ -1,0 +1,111 @@
+"""Writes to objects that existed before the segment: what was there, and which parts were written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from types import CellType
+from typing import Any
+
+from fineline.guards.source import Source
+
+EMPTY = object()
+
+
+class Written:
+    """One object that was written to. ``before`` is a shallow copy made at the first write."""
+
+    __slots__ = ("before", "keys", "kind", "obj", "src", "whole")
+
+    def __init__(self, obj: Any, src: Source, kind: str, before: Any) -> None:
+        self.obj = obj
+        self.src = src
+        self.kind = kind
+        self.before = before
+        self.keys: dict[Any, Any] = {}
+        self.whole = False
+
+
+class Journal:
+    """The replay list of a program, and the undo log of the capture."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, Written] = {}
+        self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
+
+    def is_dirty(self, d: Any, key: Any) -> bool:
+        w = self.written[id(d)]
+        return w.whole or _ident(key) in w.keys
+
+    def before(self, obj: Any) -> Any:
+        w = self.written.get(id(obj))
+        return obj if w is None else w.before
+
+    def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
+        """About to write ``key`` of ``obj`` (or, without a key, anything of it)."""
+        w = self.written.get(id(obj))
+        if w is None:
+            kind, before = _copy(obj)
+            w = self.written[id(obj)] = Written(obj, src, kind, before)
+        if key is EMPTY:
+            w.whole = True
+        else:
+            w.keys[_ident(key)] = key
+
+    def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
+        """About to set a slot, or a tensor's attribute, through its descriptor."""
+        self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
+
+    def slot_written(self, obj: Any, descriptor: Any) -> bool:
+        return (id(obj), id(descriptor)) in self.slots
+
+    def undo(self) -> None:
+        """Puts back what was there before the segment, newest kinds last."""
+        for w in self.written.values():
+            if w.kind == "dict":
+                dict.clear(w.obj)
+                dict.update(w.obj, w.before)
+            elif w.kind == "list":
+                list.__setitem__(w.obj, slice(None), w.before)
+            elif w.kind == "set":
+                set.clear(w.obj)
+                set.update(w.obj, w.before)
+            elif w.kind == "deque":
+                deque.clear(w.obj)
+                deque.extend(w.obj, w.before)
+            elif w.kind == "bytearray":
+                w.obj[:] = w.before
+            elif w.kind == "cell":
+                if w.before is EMPTY:
+                    del w.obj.cell_contents
+                else:
+                    w.obj.cell_contents = w.before
+        for obj, _, descriptor, old in self.slots.values():
+            if old is EMPTY:
+                descriptor.__delete__(obj)
+            else:
+                descriptor.__set__(obj, old)
+
+
+def _ident(key: Any) -> Any:
+    return (type(key), key) if isinstance(key, (str, int, float, bytes)) else ("id", id(key))
+
+
+def _copy(obj: Any) -> tuple[str, Any]:
+    if isinstance(obj, OrderedDict):
+        return "dict", dict(OrderedDict.items(obj))
+    if isinstance(obj, dict):
+        return "dict", dict(dict.items(obj))
+    if isinstance(obj, list):
+        return "list", list(list.__iter__(obj))
+    if isinstance(obj, set):
+        return "set", set(set.__iter__(obj))
+    if isinstance(obj, deque):
+        return "deque", list(deque.__iter__(obj))
+    if isinstance(obj, bytearray):
+        return "bytearray", bytes(obj)
+    if isinstance(obj, CellType):
+        try:
+            return "cell", obj.cell_contents
+        except ValueError:
+            return "cell", EMPTY
+    raise TypeError(f"writes to {type(obj).__name__} are not logged")

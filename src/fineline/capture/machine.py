@@ -1,0 +1,315 @@
+"""The interpreter: a stack of frames, the loop that runs them, and what happens when one raises."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from typing import Any
+
+from fineline.bytecode.code import CODES, CO_ASYNC_GENERATOR, CO_COROUTINE, CodeInfo
+from fineline.capture import protocols
+from fineline.capture.calls import bind_arguments, call_value, see_function
+from fineline.capture.capture import Capture
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.opcodes import link, truth
+from fineline.capture.signals import Border, Finished
+from fineline.capture.tensors import TensorOps
+
+# A loop of this many backward jumps in one frame without a tensor operator is left to CPython from the next call on.
+LONG_LOOP = 5000
+_NULLS = (NULL,) * 64
+_HERE = os.path.dirname(__file__)
+
+
+class Machine:
+    """Runs frames on real values; what they read, call and write goes to ``cap``."""
+
+    def __init__(self, options: Any, cap: Capture | None = None) -> None:
+        self.options = options
+        self.frame: Frame | None = None
+        self.handled: BaseException | None = None
+        self.tensors = TensorOps()
+        self.protocols = protocols
+        self.cap = cap if cap is not None else Capture(self)
+        self.on_border: Callable[[Machine, Border], Any] | None = None
+        self.failure: tuple[str, str] | None = None
+        self.failed_at: tuple[str, int] = ("", 0)
+        self.events: list[Any] = []
+        self.jumps = 0
+        self.depth = 0
+        # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
+        self.raising = False
+        self.reraising = False
+        # Runs the frame of a function under disable(recursive=False).
+        self.run_frame: Callable | None = None
+
+    # -- frames --------------------------------------------------------------------------------------------------
+    def link(self, info: CodeInfo) -> list:
+        opaque = self.options.opaque
+        if opaque:
+            return link(info, opaque)
+        if info.linked is None:
+            info.linked = link(info, None)
+        return info.linked
+
+    def push_function(self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None) -> Frame | None:
+        """Starts ``fn``'s frame; -> the frame."""
+        code = fn.__code__
+        info = CODES[code]
+        if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+            raise Border(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
+        if self.cap.active:
+            see_function(self.cap, fn)
+        n = len(args)
+        if info.is_plain and not kwargs and n == code.co_argcount:
+            local = args
+        else:
+            local = bind_arguments(self, fn, code, args, kwargs)
+            n = len(local)
+        if n < info.nslots:
+            local.extend(_NULLS[: info.nslots - n] if info.nslots - n <= 64 else [NULL] * (info.nslots - n))
+        closure = fn.__closure__
+        if closure:
+            local[info.nslots - len(closure) :] = closure
+        globals_ = fn.__globals__
+        frame = Frame(info, self.link(info), globals_, fn.__builtins__, local, f)  # type: ignore[attr-defined]
+        frame.function = fn
+        frame.then = then
+        frame.data = data
+        self.frame = frame
+        depth = self.depth = self.depth + 1
+        if depth > self.options.recursion_limit:
+            self.depth = 0
+            raise RecursionError("maximum recursion depth exceeded")
+        return frame
+
+    def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None:
+        """Delivers a value that is there at once."""
+        if then is None:
+            f.stack.append(value)
+            return None
+        return then(self, f, value, data)
+
+    def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+        return call_value(self, f, fn, args, kwargs, then, data)
+
+    @staticmethod
+    def discard(vm: Machine, f: Frame, value: Any, data: Any) -> Frame | None:
+        """``then`` of a call whose result is of no interest."""
+        return None
+
+    def type_of(self, obj: Any) -> type:
+        if isinstance(obj, InterpretedGenerator):
+            return types.GeneratorType
+        return type(obj)
+
+    def class_value(self, holder: Any, value: Any) -> Any:
+        """A function inside a staticmethod, classmethod or property: as fixed as its holder."""
+        cap = self.cap
+        if cap.active and id(value) not in cap.sources and isinstance(value, types.FunctionType):
+            cap.pin(value, value.__qualname__)
+        return value
+
+    truth = staticmethod(truth)
+    see_function = staticmethod(see_function)
+
+    # -- generators ------------------------------------------------------------------------------------------------
+    def resume(self, f: Frame | None, gen: InterpretedGenerator, value: Any, then: Any = None, data: Any = None, on_stop: Any = None, throw: BaseException | None = None) -> Frame | None:
+        """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
+        if gen.state == "running":
+            raise ValueError("generator already executing")
+        frame = gen.frame
+        if gen.state == "closed" or frame is None:
+            if throw is not None:
+                raise throw
+            if on_stop is not None:
+                return on_stop(self, f, None, data)
+            raise StopIteration
+        if gen.state == "new":
+            if throw is not None:
+                gen.state, gen.frame = "closed", None
+                raise throw
+            if value is not None:
+                raise TypeError("can't send non-None value to a just-started generator")
+        gen.state = "running"
+        gen.outer = self.handled
+        if gen.handled is not None:
+            self.handled = gen.handled
+        frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
+        self.frame = frame
+        if throw is not None:
+            frame.stack.append(None)
+            raise throw
+        frame.stack.append(value)
+        return frame
+
+    def leave_generator(self, f: Frame, state: str) -> Frame | None:
+        gen = f.generator
+        assert gen is not None
+        gen.state = state
+        gen.handled = self.handled if self.handled is not gen.outer and state == "suspended" else None
+        self.handled, gen.outer = gen.outer, None
+        if state == "closed":
+            gen.frame = None
+        back, f.back = f.back, None
+        self.frame = back
+        return back
+
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
+        """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
+        inner = Machine(self.options, Capture(self))
+        inner.cap.active = False
+        try:
+            frame = inner.resume(None, gen, None if verb == "throw" else value)
+        except BaseException:
+            if verb == "throw":
+                raise
+            raise
+        if verb == "throw":
+            inner.frame = frame
+        result = inner.run(frame, value if verb == "throw" else None)
+        if gen.state == "closed":
+            raise StopIteration(result)
+        return result
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
+        """Runs until the outermost frame returns; -> its value."""
+        self.frame = f
+        if throw is not None:
+            f = self.unwind(throw)
+        assert f is not None
+        ops = f.ops
+        while True:
+            try:
+                while True:
+                    op, arg = ops[f.ip]
+                    f.ip += 1
+                    new = op(self, f, arg)
+                    if new is not None:
+                        f = new
+                        ops = f.ops
+            except Finished as done:
+                return done.value
+            except Border as border:
+                caught: Border = border
+            except BaseException as e:
+                f = self.raised(e)
+                ops = f.ops
+                continue
+            f = self.at_border(caught)
+            ops = f.ops
+
+    def at_border(self, border: Border) -> Frame:
+        """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.frame is not None and not self.cap.active:
+            self.on_skip(border)
+        try:
+            if self.cap.active and self.on_border is not None:
+                value = self.on_border(self, border)
+            else:
+                value = self.native(border.fn, border.args_, border.kwargs)
+        except BaseException as e:
+            return self.raised(e)
+        f = self.frame
+        assert f is not None
+        return self.deliver(f, value, border.then, border.data, border.push)
+
+    def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
+        """Goes on behind a border with its result."""
+        if then is not None:
+            return then(self, f, value, data) or self.frame
+        if push:
+            f.stack.append(value)
+        return f
+
+    def on_skip(self, border: Border) -> None:
+        """A border met while nothing is captured."""
+
+    def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
+        """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
+        if self.handled is None:
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+        handled, tb, ctx = self.handled, self.handled.__traceback__, self.handled.__context__
+        try:
+            raise handled
+        except BaseException:
+            handled.__traceback__ = tb
+            handled.__context__ = ctx
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+
+    def raised(self, e: BaseException) -> Frame:
+        """An instruction raised: sets the implicit context, then finds the handler."""
+        if self.frame is None:
+            raise e
+        handled = self.handled
+        if handled is not None and e is not handled and not self.reraising and (e.__context__ is None or self.raising):
+            link_: BaseException = handled
+            while link_.__context__ is not None:
+                if link_.__context__ is e:
+                    link_.__context__ = None
+                    break
+                link_ = link_.__context__
+            e.__context__ = handled
+        self.reraising = self.raising = False
+        return self.unwind(e)
+
+    def throw(self, e: BaseException, again: bool = False) -> Frame:
+        """The ``raise`` statement: -> the frame that handles ``e``."""
+        self.raising, self.reraising = not again, again
+        return self.raised(e)
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
+        if not self.cap.active:
+            return
+        self.cap.active = False
+        self.failure = (error, text)
+        f = self.frame
+        while f is not None and f.info.code.co_filename.startswith(_HERE):
+            f = f.back
+        if f is not None:
+            self.failed_at = (f.info.code.co_filename, f.line)
+            if hint:
+                self.options.opaque.add((f.info.code, f.ip - 1))
+
+    def unwind(self, e: BaseException) -> Frame:
+        """Finds the frame that handles ``e``; raises it when none does."""
+        f = self.frame
+        while f is not None:
+            f.kwnames = ()
+            h = f.info.handler_at(f.ip - 1)
+            if h is not None:
+                del f.stack[h.depth :]
+                if h.lasti:
+                    f.stack.append(f.ip - 1)
+                f.stack.append(e)
+                f.ip = h.target
+                e.__traceback__ = None
+                self.frame = f
+                return f
+            self.depth -= 1
+            on_stop, data = f.on_stop, f.data
+            if f.generator is not None:
+                stopped = isinstance(e, StopIteration)
+                back = self.leave_generator(f, "closed")
+                if stopped:
+                    new = RuntimeError("generator raised StopIteration")
+                    new.__cause__ = new.__context__ = e
+                    e = new
+            else:
+                back = f.back
+                if on_stop is not None and back is not None and isinstance(e, StopIteration):
+                    self.frame = back
+                    return on_stop(self, back, e.value, data) or back
+            f = back
+        self.frame = None
+        context = e.__context__
+        try:
+            raise e
+        finally:
+            # The raise above sets the context of what is being handled around the region; inside, it was set already.
+            if context is not None:
+                e.__context__ = context
+

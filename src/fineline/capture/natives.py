@@ -1,0 +1,239 @@
+"""Calls into C that the table of native callables allows, after what they will read has been guarded."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture.attributes import PY_OTHER, type_info
+from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.native_table import PROTOCOL, classify
+from fineline.capture.polyfills import POLYFILLS
+from fineline.capture.signals import Border
+from fineline.graph.recorder import NotForGraph
+
+CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
+VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items()), type(OrderedDict().keys()), type(OrderedDict().values()), type(OrderedDict().items())})
+ITERATORS = frozenset(
+    type(x)
+    for x in (
+        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"), iter(b""),
+        iter(deque()), reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(deque()), reversed(()), zip(), enumerate(()),
+        iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
+    )
+) | frozenset(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.groupby,))  # fmt: skip
+WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
+SETDICT = frozenset({dict.fromkeys})
+OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
+DEFAULT_COMPARE = ("__eq__", "__hash__")
+INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def hashable(obj: Any) -> bool:
+    """Whether looking ``obj`` up in a table runs no user code."""
+    h = type(obj).__hash__
+    return h is OBJECT_HASH or not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset))
+
+
+def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
+    """Whether a class defines one of these methods in Python."""
+    info = type_info(cap, t)
+    return any(isinstance(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names)
+
+
+def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
+    """Whether C may walk ``a`` without running Python code."""
+    t = type(a)
+    if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS:
+        return True
+    if t in ITERATORS:
+        return id(a) not in cap.sources and _iterator_plain(a)
+    if isinstance(a, Tensor) or isinstance(a, InterpretedGenerator):
+        return False
+    if isinstance(a, PINNED):
+        return not isinstance(a, type) or type(a) is type
+    if not t.__flags__ & HEAP_TYPE:
+        return not walk
+    if isinstance(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
+        return not overridden(cap, t, ("__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__"))
+    return False
+
+
+def _iterator_plain(it: Any) -> bool:
+    """A native iterator over Python iterators would run them."""
+    if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
+        try:
+            parts = it.__reduce__()
+        except TypeError:
+            return False
+        return not any(_has_python(x) for x in parts[1])
+    return True
+
+
+def _has_python(x: Any) -> bool:
+    if isinstance(x, (tuple, list)):
+        return any(_has_python(y) for y in x)
+    return isinstance(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
+        bool(type(x).__flags__ & HEAP_TYPE) and isinstance(getattr(type(x), "__next__", None), types.FunctionType)
+    )
+
+
+def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
+    """Whether C may hash, compare and print ``a`` and all it holds."""
+    t = type(a)
+    if t in SINGLETONS or t in VALUES:
+        if cap.lazy:
+            cap.settle(a)
+        return True
+    if depth > 40 or isinstance(a, Tensor):
+        return False
+    if isinstance(a, PINNED):
+        return True
+    if t is tuple or t is list or t is set or t is frozenset or t is deque:
+        return all([deep_plain(cap, x, depth + 1) for x in a])
+    if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
+        return all([deep_plain(cap, k, depth + 1) and deep_plain(cap, v, depth + 1) for k, v in a.items()])
+    if t in VIEWS or t in ITERATORS:
+        return t in VIEWS and all([deep_plain(cap, x, depth + 1) for x in a])
+    if not t.__flags__ & HEAP_TYPE:
+        return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or isinstance(a, BaseException)
+    if isinstance(a, (list, tuple, dict, set, frozenset, deque)):
+        items = a.items() if isinstance(a, dict) else a
+        return plain(cap, a) and all([deep_plain(cap, x, depth + 1) for x in items])
+    return plain(cap, a) or not overridden(cap, t, ("__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__", "__len__"))
+
+
+def key_plain(cap: Capture, a: Any) -> bool:
+    """Whether C may hash and compare ``a`` as a key."""
+    t = type(a)
+    if t in SINGLETONS or t in VALUES:
+        if cap.lazy:
+            cap.settle(a)
+        return True
+    if isinstance(a, PINNED):
+        return True
+    if t is tuple or t is frozenset:
+        return all([key_plain(cap, x) for x in a])
+    if isinstance(a, Tensor):
+        return True
+    return not overridden(cap, t, DEFAULT_COMPARE)
+
+
+def polyfill_needed(args: Any) -> bool:
+    """Whether an argument is an iterator or a callback that the interpreter must run itself."""
+    return any(isinstance(a, InterpretedGenerator) for a in args)
+
+
+def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Calls C function ``fn``, which the table knows under ``key``."""
+    cap = vm.cap
+    if not cap.active and not polyfill_needed(args):
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    info = classify(key)
+    if info is None:
+        if cap.active or key not in POLYFILLS:
+            raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
+    elif info.kind == "special":
+        raise Border(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
+    values = [*args, *kwargs.values()] if kwargs else args
+    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values)
+    if not ok:
+        polyfill = POLYFILLS.get(key)
+        protocol = PROTOCOL.get(key)
+        if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not isinstance(args[0], Tensor):
+            method = type_info(cap, type(args[0])).look(cap, protocol)[1]
+            if isinstance(method, types.FunctionType):
+                return vm.call(f, method, list(args), kwargs, then, data)
+        if polyfill is not None and not (isinstance(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
+            return vm.call(f, polyfill, list(args), kwargs, then, data)
+        raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
+    assert info is not None
+    try:
+        prepare(vm, key, info.kind, info.reads, values, fn, args, kwargs)
+        if info.kind == "mutator":
+            _note_write(vm, fn, args, kwargs)
+    except Border as b:
+        raise b.to(then, data) from None
+    result = fn(*args, **kwargs) if kwargs else fn(*args)
+    t = type(result)
+    if t not in VALUES and t not in SINGLETONS and id(result) not in cap.sources:
+        cap.made.add(id(result))
+        if t is list and result and type(result[0]) is list:
+            cap.made.update(map(id, result))
+    if cap.lazy and id(result) in cap.lazy:
+        pass  # the very number came out of a container: still unread
+    return vm.finish(f, result, then, data)
+
+
+def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any) -> bool:
+    if reads == "none":
+        return True
+    method = isinstance(key, INSTANCE_METHODS)
+    if reads == "deep":
+        return all([deep_plain(cap, a) for a in values])
+    if reads == "shallow":
+        if method and key not in WALKERS:
+            return True
+        return all([plain(cap, a) for a in values])
+    if method and key not in WALKERS:
+        return all([key_plain(cap, a) for a in values[1:2]])
+    return all([plain(cap, a) and keys_plain(cap, a) for a in values])
+
+
+def keys_plain(cap: Capture, a: Any) -> bool:
+    """Whether the elements of ``a`` can become keys without running Python code."""
+    if isinstance(a, dict):
+        return all([key_plain(cap, k) for k in dict.keys(a)])
+    if isinstance(a, (list, tuple, set, frozenset, deque)) or type(a) in VIEWS:
+        return all([key_plain(cap, k[0] if isinstance(k, tuple) and k else k) for k in a])
+    return True
+
+
+def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
+    """Guards what the call is going to read of containers that existed before."""
+    cap = vm.cap
+    try:
+        for a in values:
+            t = type(a)
+            if t in SINGLETONS or t in VALUES:
+                if cap.lazy and reads != "shallow":
+                    cap.settle(a)
+                continue
+            if reads == "none" and not isinstance(key, INSTANCE_METHODS):
+                continue
+            cap.expand(a, reads == "deep")
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+
+
+def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any) -> None:
+    cap = vm.cap
+    target = args[0]
+    src = cap.sources.get(id(target))
+    if src is not None:
+        try:
+            cap.expand(target)
+            cap.journal.note(target, src)
+        except (NotForGraph, TypeError) as e:
+            raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+        cap.global_values.pop(id(target), None)
+    elif id(target) not in cap.made:
+        raise Border(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
+
+
+def describe(fn: Any) -> str:
+    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or repr(type(fn))
+    owner = getattr(fn, "__objclass__", None)
+    module = getattr(fn, "__module__", None)
+    if owner is not None:
+        return f"{owner.__name__}.{getattr(fn, '__name__', name)}"
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+__all__ = ["call", "classify", "deep_plain", "describe", "hashable", "is_value", "plain", "torch"]

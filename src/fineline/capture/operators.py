@@ -1,0 +1,478 @@
+"""Operators and subscripts: on values at once, on tensors into the graph, on user classes by their methods."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
+from fineline.capture.frame import Frame
+from fineline.capture.instructions import HANDLERS, handler
+from fineline.capture.signals import Border
+from fineline.graph.recorder import NotForGraph
+
+# oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
+BINARY = (
+    (operator.add, "add"), (operator.and_, "and"), (operator.floordiv, "floordiv"), (operator.lshift, "lshift"), (operator.matmul, "matmul"),
+    (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
+    (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
+)  # fmt: skip
+INPLACE = (
+    operator.iadd, operator.iand, operator.ifloordiv, operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
+    operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor,
+)  # fmt: skip
+COMPARE = (
+    (operator.lt, "__lt__", "__gt__"), (operator.le, "__le__", "__ge__"), (operator.eq, "__eq__", "__eq__"),
+    (operator.ne, "__ne__", "__ne__"), (operator.gt, "__gt__", "__lt__"), (operator.ge, "__ge__", "__le__"),
+)  # fmt: skip
+SCALARS = frozenset({int, float, bool, str, complex, bytes, type(None)})
+BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
+BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
+
+
+def _scalar(cap: Any, a: Any, b: Any) -> bool:
+    if type(a) in SCALARS and type(b) in SCALARS:
+        if cap.lazy:
+            cap.settle(a)
+            cap.settle(b)
+        return True
+    return False
+
+
+@handler
+def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    cap = vm.cap
+    inplace = arg >= 13
+    op, name = BINARY[arg - 13 if inplace else arg]
+    if _scalar(cap, a, b):
+        s.append(op(a, b))
+        return None
+    if inplace:
+        return inplace_operator(vm, f, a, b, arg - 13)
+    return binary(vm, f, a, b, op, name)
+
+
+def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | None:
+    cap = vm.cap
+    if not cap.active and not _python_method(a, b, f"__{name}__", f"__r{name}__"):
+        f.stack.append(vm.native(op, (a, b), None))
+        return None
+    if cap.active and (isinstance(a, Tensor) or isinstance(b, Tensor)):
+        other = b if isinstance(a, Tensor) else a
+        if not _python_method(other, None, f"__{name}__", f"__r{name}__") or isinstance(other, Tensor):
+            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+            return None
+    if _python_method(a, b, f"__{name}__", f"__r{name}__"):
+        return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
+    if natives.deep_plain(cap, a) and natives.deep_plain(cap, b) or _moves_only(op, a, b):
+        _expand(vm, op, a, b, deep=op is not operator.add)
+        result = op(a, b)
+        if type(result) not in VALUES:
+            cap.made.add(id(result))
+        f.stack.append(result)
+        return None
+    raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
+
+
+def _moves_only(op: Any, a: Any, b: Any) -> bool:
+    """List and tuple concatenation and repetition, and merging of dicts, look at no element."""
+    if op in (operator.add, operator.mul, operator.iadd, operator.imul):
+        return type(a) in (list, tuple, int, deque, torch.Size) and type(b) in (list, tuple, int, deque, torch.Size)
+    return op in (operator.or_, operator.ior) and type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS
+
+
+def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    try:
+        vm.cap.expand(a, deep)
+        vm.cap.expand(b, deep)
+    except NotForGraph as e:
+        raise Border(op, (a, b), None, "FL413", str(e)) from None
+
+
+def _python_method(a: Any, b: Any, *names: str) -> bool:
+    """Whether either operand's class is the user's and has one of these methods in Python."""
+    for x in (a, b):
+        t = type(x)
+        if t.__flags__ & HEAP_TYPE and not isinstance(x, Tensor):
+            for n in names:
+                if isinstance(raw_lookup(t, n), types.FunctionType):
+                    return True
+    return False
+
+
+def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
+    cap = vm.cap
+    op, name = BINARY[which]
+    iop = INPLACE[which]
+    iname = f"__i{name}__"
+    if isinstance(a, Tensor) and cap.active:
+        f.stack.append(vm.tensors.operator(vm, iop, [a, b], None))
+        return None
+    method = raw_lookup(type(a), iname)
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
+    if method is MISSING:
+        return binary(vm, f, a, b, op, name)
+    if not cap.active:
+        f.stack.append(vm.native(iop, (a, b), None))
+        return None
+    return vm.call(f, method, [a, b], None, _inplace_done, (a, b, op, name))
+
+
+def _inplace_done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+    if result is NotImplemented:
+        a, b, op, name = state
+        return binary(vm, f, a, b, op, name)
+    f.stack.append(result)
+    return None
+
+
+def _unary(name: str, op: Any) -> Any:
+    def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
+        a = f.stack.pop()
+        cap = vm.cap
+        if type(a) in SCALARS or not cap.active and not _python_method(a, None, name):
+            if cap.lazy:
+                cap.settle(a)
+            f.stack.append(op(a))
+            return None
+        if isinstance(a, Tensor):
+            f.stack.append(vm.tensors.operator(vm, op, [a], None))
+            return None
+        method = raw_lookup(type(a), name)
+        if isinstance(method, types.FunctionType):
+            return vm.call(f, type_info(cap, type(a)).look(cap, name)[1], [a])
+        if natives.deep_plain(cap, a):
+            f.stack.append(op(a))
+            return None
+        raise Border(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
+
+    return unary
+
+
+HANDLERS.update(
+    UNARY_NEGATIVE=_unary("__neg__", operator.neg), UNARY_POSITIVE=_unary("__pos__", operator.pos), UNARY_INVERT=_unary("__invert__", operator.invert)
+)
+
+
+@handler
+def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.stack[-1]
+    if v is True or v is False:
+        f.stack[-1] = not v
+        return None
+    f.stack.pop()
+    return vm.truth(vm, f, v, _push_not)
+
+
+def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> Frame | None:
+    f.stack.append(not value)
+    return None
+
+
+@handler
+def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    op, name, rname = COMPARE[arg]
+    if _scalar(vm.cap, a, b):
+        s.append(op(a, b))
+        return None
+    return compare(vm, f, a, b, op, name, rname)
+
+
+def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        if _python_method(a, b, name, rname, "__eq__"):
+            return vm.call(f, protocols.compare, [a, b, name, rname, op])
+        f.stack.append(vm.native(op, (a, b), None))
+        return None
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        if name in ("__eq__", "__ne__") and not (isinstance(a, (Tensor, int, float, complex)) and isinstance(b, (Tensor, int, float, complex))):
+            # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
+            if a is None or b is None or isinstance(a, str) or isinstance(b, str):
+                f.stack.append(op(a, b))
+                return None
+        f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+        return None
+    if _python_method(a, b, name, rname) or name == "__ne__" and _python_method(a, b, "__eq__"):
+        return vm.call(f, protocols.compare, [a, b, name, rname, op])
+    if natives.deep_plain(cap, a) and natives.deep_plain(cap, b):
+        if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
+            guard_identity(cap, a, b)
+        _expand(vm, op, a, b)
+        f.stack.append(op(a, b))
+        return None
+    raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
+
+
+def _identity_compared(x: Any) -> bool:
+    return type(x).__eq__ is object.__eq__
+
+
+def guard_identity(cap: Any, a: Any, b: Any) -> None:
+    """Whether two objects are one was asked: guards the answer."""
+    if a is b:
+        return
+    sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))
+    if sa is not None and sb is not None and type(a) is type(b):
+        cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
+
+
+@handler
+def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    cap = vm.cap
+    if cap.active:
+        if type(a) in VALUES or type(b) in VALUES:
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
+        elif a is not None and b is not None and type(a) not in SINGLETONS:
+            guard_identity(cap, a, b)
+    s.append((a is b) is not bool(arg))
+    return None
+
+
+@handler
+def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    container = s.pop()
+    item = s.pop()
+    return contains(vm, f, container, item, _push_not if arg else None)
+
+
+def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
+    cap = vm.cap
+    t = type(container)
+    if not cap.active:
+        if _python_method(container, None, "__contains__", "__iter__"):
+            return vm.call(f, protocols.contains, [container, item], None, then)
+        return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
+    if isinstance(container, dict) and not _python_method(container, None, "__contains__"):
+        if not natives.key_plain(cap, item):
+            raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
+        present = dict.__contains__(container, item)
+        src = cap.sources.get(id(container))
+        if src is not None and id(container) not in cap.expanded:
+            if id(container) in cap.journal.written and cap.journal.is_dirty(container, item):
+                pass
+            elif present:
+                value = dict.__getitem__(container, item)
+                cap.guards.access(src, "key", item, value)
+            else:
+                cap.read_absent(container, src, item)
+        return vm.finish(f, present, then)
+    if isinstance(container, Tensor):
+        raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
+    if _python_method(container, None, "__contains__", "__iter__"):
+        return vm.call(f, protocols.contains, [container, item], None, then)
+    if isinstance(item, Tensor) and isinstance(container, (list, tuple)):
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if t in (set, frozenset) and natives.key_plain(cap, item) or natives.deep_plain(cap, container) and natives.deep_plain(cap, item):
+        try:
+            cap.expand(container, True)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+        return vm.finish(f, item in container, then)
+    if isinstance(container, (list, tuple)):
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    raise Border(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
+
+
+def _contains(then: Any) -> Any:
+    return operator.contains if then is None else _contains_not
+
+
+def _contains_not(container: Any, item: Any) -> bool:
+    return item not in container
+
+
+# -- subscripts --------------------------------------------------------------------------------------------------------
+def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    cap = vm.cap
+    t = type(obj)
+    if not cap.active:
+        if _python_method(obj, None, "__getitem__", "__missing__"):
+            return subscript_of_class(vm, f, obj, key)
+        f.stack.append(vm.native(operator.getitem, (obj, key), None))
+        return None
+    if cap.lazy:
+        cap.settle(key)
+    if t is tuple or t is torch.Size or t is str:
+        f.stack.append(obj[key])
+        return None
+    if isinstance(obj, Tensor):
+        f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None))
+        return None
+    if t is list:
+        f.stack.append(_list_item(cap, obj, key))
+        return None
+    if isinstance(obj, type):
+        return _class_getitem(vm, f, obj, key)
+    method = type_info(cap, t).look(cap, "__getitem__")[1]
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [obj, key])
+    if isinstance(obj, dict) and method in BUILTIN_DICTS:
+        if not natives.key_plain(cap, key):
+            raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
+        if not dict.__contains__(obj, key):
+            cap.read_absent(obj, cap.sources.get(id(obj)), key)
+            missing = type_info(cap, t).look(cap, "__missing__")[1] if t is not dict else None
+            if isinstance(missing, types.FunctionType):
+                return vm.call(f, missing, [obj, key])
+            if isinstance(obj, defaultdict):
+                return _default_item(vm, f, obj, key)
+            obj[key]  # noqa: B018  (raises the KeyError)
+        f.stack.append(_dict_item(cap, obj, key))
+        return None
+    if isinstance(obj, list):
+        f.stack.append(_list_item(cap, obj, key))
+        return None
+    if isinstance(key, Tensor) and isinstance(obj, (tuple, list)):
+        raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
+    if method is None:
+        f.stack.append(obj[key])
+        return None
+    return vm.call(f, method, [obj, key])
+
+
+def subscript_of_class(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    method = raw_lookup(type(obj), "__getitem__")
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [obj, key])
+    return vm.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
+
+
+def _default_item(vm: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
+    factory = d.default_factory
+    cap = vm.cap
+    src = cap.sources.get(id(d))
+    if src is not None:
+        descr = defaultdict.__dict__["default_factory"]
+        cap.load(factory, cap.guards.access(src, "member", descr, factory))
+    if factory is None:
+        raise KeyError(key)
+    return vm.call(f, factory, [], None, _keep_default, (d, key))
+
+
+def _keep_default(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    d, key = state
+    store_dict_item(vm.cap, d, key, value)
+    f.stack.append(value)
+    return None
+
+
+def _dict_item(cap: Any, d: dict, key: Any) -> Any:
+    value = dict.__getitem__(d, key)
+    src = cap.sources.get(id(d))
+    return cap.read_key(d, src, key, value) if src is not None else value
+
+
+def _list_item(cap: Any, obj: list, key: Any) -> Any:
+    value = list.__getitem__(obj, key)
+    src = cap.sources.get(id(obj))
+    if src is not None and id(obj) not in cap.expanded:
+        if type(key) is int and key >= 0 and id(obj) not in cap.journal.written:
+            return cap.load(value, cap.guards.access(src, "index", key, value))
+        cap.expand(obj)
+    if isinstance(key, slice):
+        cap.made.add(id(value))
+    return value
+
+
+def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
+    cap = vm.cap
+    method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
+    if isinstance(method, types.FunctionType) and not type(cls).__module__ == "enum":
+        return vm.call(f, method, [cls, key])
+    if method is not None:
+        f.stack.append(cls[key])  # type: ignore[index]
+        return None
+    getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
+    if isinstance(getter, classmethod) and isinstance(getter.__func__, types.FunctionType) and not cls.__module__ == "typing":
+        return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
+    f.stack.append(cls[key])  # type: ignore[index]
+    return None
+
+
+def _call_with(vm: Any, f: Frame, fn: Any, key: Any) -> Frame | None:
+    return vm.call(f, fn, [key])
+
+
+def store_dict_item(cap: Any, d: dict, key: Any, value: Any) -> None:
+    src = cap.sources.get(id(d))
+    if src is not None:
+        cap.journal.note(d, src, key)
+        cap.global_values.pop(id(d), None)
+    if isinstance(d, OrderedDict):
+        OrderedDict.__setitem__(d, key, value)
+    else:
+        dict.__setitem__(d, key, value)
+
+
+def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | None:
+    cap = vm.cap
+    t = type(obj)
+    if not cap.active:
+        method = raw_lookup(t, "__setitem__")
+        if isinstance(method, types.FunctionType) and not isinstance(obj, Tensor):
+            return vm.call(f, method, [obj, key, value], None, vm.discard)
+        vm.native(operator.setitem, (obj, key, value), None)
+        return None
+    if cap.lazy:
+        cap.settle(key)
+    if isinstance(obj, Tensor):
+        vm.tensors.operator(vm, operator.setitem, [obj, key, value], None)
+        return None
+    method = type_info(cap, t).look(cap, "__setitem__")[1]
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [obj, key, value], None, vm.discard)
+    known = id(obj) in cap.sources or id(obj) in cap.made
+    if isinstance(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key):
+        store_dict_item(cap, obj, key, value)
+        return None
+    if isinstance(obj, (list, deque)) and known and (type(key) is int or type(key) is slice and natives.plain(cap, value)):
+        src = cap.sources.get(id(obj))
+        if type(key) is slice:
+            cap.expand(value)
+        if src is not None:
+            cap.expand(obj)
+            cap.journal.note(obj, src)
+        obj[key] = value
+        return None
+    if method is None:
+        obj[key] = value
+        return None
+    raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
+
+
+def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        method = raw_lookup(type(obj), "__delitem__")
+        if isinstance(method, types.FunctionType):
+            return vm.call(f, method, [obj, key], None, vm.discard)
+        vm.native(operator.delitem, (obj, key), None)
+        return None
+    method = type_info(cap, type(obj)).look(cap, "__delitem__")[1]
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [obj, key], None, vm.discard)
+    if method is None:
+        del obj[key]
+        return None
+    return vm.call(f, method, [obj, key], None, vm.discard)

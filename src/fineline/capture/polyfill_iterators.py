@@ -1,0 +1,181 @@
+"""Lazy builtins in plain Python, for the interpreter to run where an item may come from, or go to, Python code.
+
+Classes, not generators: like their C models they go on after an exception, let `StopIteration` through, and have a state of plain
+fields. A field named `source` is None once C would have dropped its iterator.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+class Map:
+    def __init__(self, function: Callable[..., Any], iterable: Iterable[Any], /, *more: Iterable[Any]) -> None:
+        self.function = function
+        self.sources = [iter(iterable)]
+        for other in more:
+            self.sources.append(iter(other))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if len(self.sources) == 1:
+            return self.function(next(self.sources[0]))
+        arguments = []
+        for source in self.sources:
+            arguments.append(next(source))
+        return self.function(*arguments)
+
+
+class Filter:
+    def __init__(self, function: Callable[..., Any] | None, iterable: Iterable[Any], /) -> None:
+        self.function = function
+        self.source = iter(iterable)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        function = self.function
+        while True:
+            item = next(self.source)
+            if function is None or function is bool:
+                if item:
+                    return item
+            elif function(item):
+                return item
+
+
+class Zip:
+    def __init__(self, *iterables: Iterable[Any], strict: object = False) -> None:
+        self.strict = bool(strict)
+        self.sources: list[Iterator[Any]] = []
+        for iterable in iterables:
+            self.sources.append(iter(iterable))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        items: list[Any] = []
+        ended = not self.sources
+        for source in self.sources:
+            try:
+                items.append(next(source))
+            except StopIteration:
+                ended = True
+                break
+        if not ended:
+            return tuple(items)
+        if self.strict and self.sources:
+            self._check_ends(len(items))
+        raise StopIteration
+
+    def _check_ends(self, ended: int) -> None:
+        if ended:
+            raise ValueError(f"zip() argument {ended + 1} is shorter than argument{_span(ended)}")
+        for i in range(1, len(self.sources)):
+            longer = True
+            try:
+                next(self.sources[i])
+            except StopIteration:
+                longer = False
+            if longer:
+                raise ValueError(f"zip() argument {i + 1} is longer than argument{_span(i)}")
+
+
+def _span(count: int) -> str:
+    return " 1" if count == 1 else f"s 1-{count}"
+
+
+class Enumerate:
+    def __init__(self, iterable: Iterable[Any], start: Any = 0) -> None:
+        self.count = operator.index(start)
+        self.source = iter(iterable)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self.source)
+        count = self.count
+        self.count = count + 1
+        return (count, item)
+
+
+class ReversedSequence:
+    """What `reversed` makes of an object with `__len__` and `__getitem__` only."""
+
+    def __init__(self, sequence: Any) -> None:
+        self.index = len(sequence) - 1
+        self.source = sequence
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __length_hint__(self) -> int:
+        return self.index + 1
+
+    def __next__(self) -> Any:
+        index = self.index
+        if index < 0:
+            raise StopIteration
+        try:
+            item = self.source[index]
+        except (IndexError, StopIteration):
+            pass
+        else:
+            self.index = index - 1
+            return item
+        self.index = -1
+        raise StopIteration
+
+
+class CallableIterator:
+    """`iter(function, sentinel)`."""
+
+    def __init__(self, function: Callable[[], Any], sentinel: Any) -> None:
+        self.function: Callable[[], Any] | None = function
+        self.sentinel = sentinel
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.function is not None:
+            try:
+                item = self.function()
+            except StopIteration:
+                pass
+            else:
+                if not (self.sentinel is item or self.sentinel == item):
+                    return item
+            self.function = None
+        raise StopIteration
+
+
+class SequenceIterator:
+    """`iter(x)` of an object with `__getitem__` only."""
+
+    def __init__(self, sequence: Any) -> None:
+        self.index = 0
+        self.source = sequence
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.source is None:
+            raise StopIteration
+        try:
+            item = self.source[self.index]
+        except (IndexError, StopIteration):
+            pass
+        else:
+            self.index += 1
+            return item
+        self.source = None
+        raise StopIteration

@@ -1,0 +1,180 @@
+"""Which plain-Python function stands in for which C callable, where that would call back into Python code.
+
+The interpreter runs a polyfill in place of its C original when an argument is a Python callback, or an iterator, item, key or
+value whose special methods are written in Python. Keys are as `native_table.classify` takes them: functions, types, and unbound
+methods. A classmethod is keyed by its descriptor, and its polyfill takes the class. A type's value may be a class.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.capture import polyfill_builtins as b
+from fineline.capture import polyfill_containers as c
+from fineline.capture import polyfill_iterators as i
+from fineline.capture import polyfill_itertools as t
+from fineline.capture import polyfill_operators as o
+
+POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
+    {
+        builtins.all: b.all_,
+        builtins.any: b.any_,
+        builtins.dict: c.dict_,
+        builtins.enumerate: i.Enumerate,
+        builtins.filter: i.Filter,
+        builtins.frozenset: c.frozenset_,
+        builtins.list: b.list_,
+        builtins.map: i.Map,
+        builtins.max: b.max_,
+        builtins.min: b.min_,
+        builtins.pow: b.pow_,
+        builtins.reversed: b.reversed_,
+        builtins.set: c.set_,
+        builtins.sorted: b.sorted_,
+        builtins.sum: b.sum_,
+        builtins.tuple: b.tuple_,
+        builtins.zip: i.Zip,
+        collections.OrderedDict: c.ordered_dict,
+        collections.defaultdict: c.default_dict,
+        collections.deque: c.deque_,
+        collections._count_elements: c.count_elements,  # type: ignore[attr-defined]
+        functools.cmp_to_key: b.cmp_to_key,
+        functools.reduce: b.reduce,
+        itertools.accumulate: t.Accumulate,
+        itertools.chain: t.Chain,
+        itertools.chain.__dict__["from_iterable"]: t.chain_from_iterable,
+        itertools.combinations: t.combinations,
+        itertools.combinations_with_replacement: t.combinations_with_replacement,
+        itertools.compress: t.Compress,
+        itertools.count: t.Count,
+        itertools.cycle: t.Cycle,
+        itertools.dropwhile: t.DropWhile,
+        itertools.filterfalse: t.FilterFalse,
+        itertools.groupby: t.GroupBy,
+        itertools.islice: t.ISlice,
+        itertools.pairwise: t.Pairwise,
+        itertools.permutations: t.permutations,
+        itertools.product: t.product,
+        itertools.starmap: t.StarMap,
+        itertools.takewhile: t.TakeWhile,
+        itertools.tee: t.tee,
+        itertools.zip_longest: t.ZipLongest,
+        math.fsum: b.fsum,
+        math.prod: b.prod,
+        str.join: b.str_join,
+        bytes.join: b.bytes_join,
+        list.__contains__: c.sequence_contains,
+        list.__eq__: c.list_eq,
+        list.__ge__: c.list_ge,
+        list.__gt__: c.list_gt,
+        list.__iadd__: c.list_iadd,
+        list.__le__: c.list_le,
+        list.__lt__: c.list_lt,
+        list.__ne__: c.list_ne,
+        list.__setitem__: c.list_setitem,
+        list.count: c.sequence_count,
+        list.extend: c.list_extend,
+        list.index: c.list_index,
+        list.remove: c.list_remove,
+        list.sort: b.list_sort,
+        tuple.__contains__: c.sequence_contains,
+        tuple.__eq__: c.tuple_eq,
+        tuple.__ge__: c.tuple_ge,
+        tuple.__gt__: c.tuple_gt,
+        tuple.__le__: c.tuple_le,
+        tuple.__lt__: c.tuple_lt,
+        tuple.__ne__: c.tuple_ne,
+        tuple.count: c.sequence_count,
+        tuple.index: c.tuple_index,
+        dict.__dict__["fromkeys"]: c.dict_fromkeys,
+        dict.__eq__: c.dict_eq,
+        dict.__getitem__: c.dict_getitem,
+        dict.__ior__: c.dict_ior,
+        dict.__ne__: c.dict_ne,
+        dict.update: c.dict_update,
+        collections.OrderedDict.update: c.ordered_dict_update,
+        collections.OrderedDict.__dict__["fromkeys"]: c.dict_fromkeys,
+        collections.defaultdict.__missing__: c.defaultdict_missing,
+        collections.deque.__iadd__: c.deque_iadd,
+        collections.deque.extend: c.deque_extend,
+        collections.deque.extendleft: c.deque_extendleft,
+        set.difference: c.set_difference,
+        set.difference_update: c.set_difference_update,
+        set.intersection: c.set_intersection,
+        set.intersection_update: c.set_intersection_update,
+        set.isdisjoint: c.set_isdisjoint,
+        set.issubset: c.set_issubset,
+        set.issuperset: c.set_issuperset,
+        set.symmetric_difference_update: c.set_symmetric_difference_update,
+        set.union: c.set_union,
+        set.update: c.set_update,
+        frozenset.isdisjoint: c.set_isdisjoint,
+        frozenset.issubset: c.set_issubset,
+        frozenset.issuperset: c.set_issuperset,
+        frozenset.union: c.frozenset_union,
+        operator.length_hint: b.length_hint,
+        operator.add: o.add,
+        operator.and_: o.and_,
+        operator.call: o.call,
+        operator.concat: o.concat,
+        operator.contains: o.contains,
+        operator.countOf: o.count_of,
+        operator.delitem: o.delitem,
+        operator.eq: o.eq,
+        operator.floordiv: o.floordiv,
+        operator.ge: o.ge,
+        operator.getitem: o.getitem,
+        operator.gt: o.gt,
+        operator.iadd: o.iadd,
+        operator.iand: o.iand,
+        operator.iconcat: o.iconcat,
+        operator.ifloordiv: o.ifloordiv,
+        operator.ilshift: o.ilshift,
+        operator.imatmul: o.imatmul,
+        operator.imod: o.imod,
+        operator.imul: o.imul,
+        operator.indexOf: o.index_of,
+        operator.inv: o.inv,
+        operator.invert: o.inv,
+        operator.ior: o.ior,
+        operator.ipow: o.ipow,
+        operator.irshift: o.irshift,
+        operator.isub: o.isub,
+        operator.itruediv: o.itruediv,
+        operator.ixor: o.ixor,
+        operator.le: o.le,
+        operator.lshift: o.lshift,
+        operator.lt: o.lt,
+        operator.matmul: o.matmul,
+        operator.mod: o.mod,
+        operator.mul: o.mul,
+        operator.ne: o.ne,
+        operator.neg: o.neg,
+        operator.not_: o.not_,
+        operator.or_: o.or_,
+        operator.pos: o.pos,
+        operator.pow: o.pow_,
+        operator.rshift: o.rshift,
+        operator.setitem: o.setitem,
+        operator.sub: o.sub,
+        operator.truediv: o.truediv,
+        operator.truth: o.truth,
+        operator.xor: o.xor,
+        operator.attrgetter.__call__: o.attrgetter_call,
+        operator.itemgetter.__call__: o.itemgetter_call,
+        operator.methodcaller.__call__: o.methodcaller_call,
+    }
+)
+
+ITER_CALLABLE = b.iter_callable
+"""`iter` with two arguments (with one, the interpreter reads `__iter__` itself)."""
+ITER_SEQUENCE = i.SequenceIterator
+"""`iter` of an object that has no `__iter__`, but a `__getitem__` written in Python."""

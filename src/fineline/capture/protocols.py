@@ -1,0 +1,287 @@
+"""Python's operator protocols as Python code, which the interpreter runs when user classes take part in them.
+
+``special(obj, name)`` is the interpreter's own lookup of a method on an object's type (bound, or MISSING).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MISSING = object()
+
+
+def special(obj: Any, name: str) -> Any:
+    """Looks a special method up on ``type(obj)``; the interpreter has a handler for it."""
+    for cls in type(obj).__mro__:
+        if name in cls.__dict__:
+            return cls.__dict__[name].__get__(obj, type(obj))
+    return MISSING
+
+
+def native_binary(op: Any, a: Any, b: Any) -> Any:
+    """``op(a, b)`` where neither side has a method of its own; the interpreter has a handler for it."""
+    return op(a, b)
+
+
+def getattribute_then_getattr(obj: Any, name: str, getattribute: Any, fallback: Any) -> Any:
+    try:
+        return getattribute(obj, name)
+    except AttributeError:
+        return fallback(obj, name)
+
+
+def property_then_getattr(obj: Any, name: str, getter: Any, fallback: Any) -> Any:
+    try:
+        return getter(obj)
+    except AttributeError:
+        return fallback(obj, name)
+
+
+def attribute_or(get: Any, obj: Any, name: str, default: Any) -> Any:
+    try:
+        return get(obj, name)
+    except AttributeError:
+        return default
+
+
+def has_attribute(get: Any, obj: Any, name: str) -> bool:
+    try:
+        get(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
+    ta, tb = type(a), type(b)
+    left = special(a, name)
+    right = special(b, rname) if ta is not tb else MISSING
+    if right is not MISSING and issubclass(tb, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
+        result = right(a)
+        if result is not NotImplemented:
+            return result
+        right = MISSING
+    if left is not MISSING:
+        result = left(b)
+        if result is not NotImplemented:
+            return result
+    if right is not MISSING:
+        result = right(a)
+        if result is not NotImplemented:
+            return result
+    return native_binary(op, a, b)
+
+
+def inplace(a: Any, b: Any, iname: str, name: str, rname: str, op: Any, iop: Any) -> Any:
+    method = special(a, iname)
+    if method is not MISSING:
+        result = method(b)
+        if result is not NotImplemented:
+            return result
+    return binary(a, b, name, rname, op)
+
+
+def compare(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
+    ta, tb = type(a), type(b)
+    tried = False
+    if ta is not tb and issubclass(tb, ta):
+        right = special(b, rname)
+        tried = True
+        if right is not MISSING:
+            result = right(a)
+            if result is not NotImplemented:
+                return result
+    left = special(a, name)
+    if left is not MISSING:
+        result = left(b)
+        if result is not NotImplemented:
+            return result
+    if not tried:
+        right = special(b, rname)
+        if right is not MISSING:
+            result = right(a)
+            if result is not NotImplemented:
+                return result
+    if name == "__eq__":
+        return a is b
+    if name == "__ne__":
+        return a is not b
+    return native_binary(op, a, b)
+
+
+def not_equal(a: Any, b: Any, op: Any) -> Any:
+    """``a != b`` where the class has ``__eq__`` but no ``__ne__`` of its own."""
+    return compare(a, b, "__ne__", "__ne__", op)
+
+
+def default_ne(self: Any, other: Any) -> Any:
+    """``object.__ne__``."""
+    method = special(self, "__eq__")
+    result = method(other)
+    if result is NotImplemented:
+        return result
+    return not result
+
+
+def contains(container: Any, item: Any) -> bool:
+    method = special(container, "__contains__")
+    if method is not MISSING:
+        return bool(method(item))
+    for x in container:
+        if x is item or x == item:
+            return True
+    return False
+
+
+def truth(obj: Any) -> bool:
+    method = special(obj, "__bool__")
+    if method is not MISSING:
+        result = method()
+        if result is not True and result is not False:
+            raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+        return result
+    method = special(obj, "__len__")
+    if method is not MISSING:
+        n = method()
+        return n != 0
+    return True
+
+
+def old_iterator(obj: Any) -> Any:
+    """Iteration by ``__getitem__``."""
+    i = 0
+    get = special(obj, "__getitem__")
+    while True:
+        try:
+            item = get(i)
+        except IndexError:
+            return
+        yield item
+        i += 1
+
+
+def checked_iter(obj: Any) -> Any:
+    """``iter(obj)`` for a class with ``__iter__``."""
+    result = special(obj, "__iter__")()
+    if not hasattr(type(result), "__next__"):
+        raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
+    return result
+
+
+def next_or(it: Any, default: Any) -> Any:
+    try:
+        return next(it)
+    except StopIteration:
+        return default
+
+
+def unpack(it: Any, n: int) -> list:
+    """The items for ``a, b, c = it``."""
+    out: list = []
+    iterator = iter(it)
+    for item in iterator:
+        if len(out) == n:
+            raise ValueError(f"too many values to unpack (expected {n})")
+        out.append(item)
+    if len(out) < n:
+        raise ValueError(f"not enough values to unpack (expected {n}, got {len(out)})")
+    return out
+
+
+def listed(it: Any) -> list:
+    out = []
+    for x in it:
+        out.append(x)  # noqa: PERF402  (a call of list(it) would be interpreted by this very function)
+    return out
+
+
+def merged(mapping: Any, source: Any) -> Any:
+    """``{**mapping, **source}`` for a mapping that is not a dict."""
+    for key in source.keys():  # noqa: SIM118  (the mapping protocol asks for keys())
+        mapping[key] = source[key]
+    return mapping
+
+
+def subscript_missing(d: Any, key: Any, missing: Any) -> Any:
+    if dict.__contains__(d, key):
+        return dict.__getitem__(d, key)
+    return missing(key)
+
+
+def checked_length(method: Any) -> int:
+    n = method()
+    if not isinstance(n, int):
+        raise TypeError(f"'{type(n).__name__}' object cannot be interpreted as an integer")
+    if n < 0:
+        raise ValueError("__len__() should return >= 0")
+    return n
+
+
+def as_string(method: Any, kind: str) -> str:
+    result = method()
+    if not isinstance(result, str):
+        raise TypeError(f"{kind} returned non-string (type {type(result).__name__})")
+    return result
+
+
+def stepped(it: Any, box: Any) -> Any:
+    """One step of an iterator that runs eagerly: ``box(value, ended)``."""
+    try:
+        return box(next(it), False)
+    except StopIteration as stop:
+        return box(stop.value, True)
+
+
+def truth_of(v: Any) -> bool:
+    return True if v else False  # noqa: SIM210  (a call of bool() would be interpreted by this very function)
+
+
+def contains_item(items: Any, item: Any) -> bool:
+    for x in items:
+        if x is item or x == item:
+            return True
+    return False
+
+
+def match_keys(subject: Any, keys: tuple) -> Any:
+    """The values under ``keys``, or None when one is missing."""
+    values = []
+    seen = []
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.append(key)
+        value = subject.get(key, MISSING)
+        if value is MISSING:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) -> Any:
+    """The attributes that a class pattern binds, or None when it does not match."""
+    if not isinstance(subject, cls):
+        return None
+    attrs = []
+    if nargs:
+        match_args = getattr(cls, "__match_args__", MISSING)
+        if match_args is MISSING:
+            if not itself:
+                raise TypeError(f"{cls.__name__}() accepts 0 positional sub-patterns ({nargs} given)")
+            if nargs > 1:
+                raise TypeError(f"{cls.__name__}() accepts 1 positional sub-pattern ({nargs} given)")
+            attrs.append(subject)
+        else:
+            if len(match_args) < nargs:
+                raise TypeError(f"{cls.__name__}() accepts {len(match_args)} positional sub-pattern{'' if len(match_args) == 1 else 's'} ({nargs} given)")
+            for i in range(nargs):
+                value = getattr(subject, match_args[i], MISSING)
+                if value is MISSING:
+                    return None
+                attrs.append(value)
+    for name in names:
+        value = getattr(subject, name, MISSING)
+        if value is MISSING:
+            return None
+        attrs.append(value)
+    return tuple(attrs)

@@ -1,0 +1,53 @@
+"""How an instruction handler tells the interpreter that it can't go on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Border(BaseException):
+    """This call runs eagerly, now and on every later call; capture goes on with its result.
+
+    The handler has taken the operands off the stack; the result is pushed, and the frame goes on at its ``ip``.
+    """
+
+    def __init__(self, fn: Callable, args: tuple, kwargs: dict | None, error: str, reason: str, ops: int = 0) -> None:
+        self.fn = fn
+        self.args_ = args
+        self.kwargs = kwargs or {}
+        self.error = error
+        self.reason = reason
+        self.ops = ops
+        self.push = True
+        self.rule = ""
+        # Where the result goes instead of the stack, as in `Machine.call`.
+        self.then: Callable | None = None
+        self.data: Any = None
+
+    def to(self, then: Callable | None, data: Any) -> Border:
+        """Where the result goes, unless that has been said already."""
+        if self.then is None and self.push:
+            self.then, self.data = then, data
+        return self
+
+    def discard(self) -> Border:
+        """The result is of no interest (a statement's effect)."""
+        self.push = False
+        return self
+
+
+class Finished(BaseException):
+    """The outermost frame returned ``value``."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Unrebuildable(Exception):
+    """A live value can't be made again by a program; ``depth`` is the frame that holds it (-1: none)."""
+
+    def __init__(self, text: str, depth: int = -1) -> None:
+        super().__init__(text)
+        self.text = text
+        self.depth = depth

@@ -1,0 +1,180 @@
+"""Tensor operators and attributes met during capture: run for real, recorded, or made a border."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+from fineline.capture.frame import Frame
+from fineline.capture.journal import EMPTY
+from fineline.capture.signals import Border
+from fineline.graph.recorder import NotForGraph
+from fineline.graph.torch_mutation import is_inplace
+
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def _call_target(fn: Any) -> tuple[str, Any]:
+    """-> (FX opcode, target) for a callable."""
+    if isinstance(fn, METHODS):
+        return "call_method", fn.__name__
+    if isinstance(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase.")) and getattr(Tensor, fn.__name__, None) is fn:
+        return "call_method", fn.__name__
+    return "call_function", fn
+
+
+class TensorOps:
+    """The interpreter's dealings with tensors."""
+
+    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        """Calls a torch callable of the given class (see `graph.torch_table`)."""
+        cap = vm.cap
+        if not cap.active:
+            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        if kind == "op":
+            try:
+                result = self.operator(vm, fn, args, kwargs)
+            except Border as b:
+                raise b.to(then, data) from None
+            return vm.finish(f, result, then, data)
+        if kind == "metadata" or kind == "query":
+            result = fn(*args, **kwargs) if kwargs else fn(*args)
+            return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
+        if kind == "state":
+            for a in args:
+                if not is_value(a):
+                    raise Border(fn, tuple(args), kwargs, "FL501", "a change of PyTorch's state by something that is not a constant").to(then, data)
+            result = fn(*args, **(kwargs or {}))
+            cap.recorder.record("call_function", fn, tuple(args), dict(kwargs or {}), result)
+            return vm.finish(f, result, then, data)
+        name = getattr(fn, "__name__", str(fn))
+        if kind == "data":
+            raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
+        raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
+
+    def constant(self, vm: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """The result of a call that answers from guarded facts."""
+        cap = vm.cap
+        if cap.lazy:
+            for a in args:
+                cap.settle(a)
+        if isinstance(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
+            cap.fault(f"{fn} was thought to answer from metadata, and made a tensor")
+        if type(result) in (list, dict):
+            cap.made.add(id(result))
+        return result
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        """One tensor operator: -> its result."""
+        cap = vm.cap
+        try:
+            fx_args = tuple([cap.to_fx(a) for a in args])
+            fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
+        except NotForGraph as e:
+            raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+        if not cap.active:
+            return vm.native(fn, tuple(args), kwargs)
+        op, target = _call_target(fn)
+        if op == "call_method" and args and not isinstance(args[0], Tensor):
+            op, target = "call_function", fn
+        if is_inplace(fn) or (kwargs and "out" in kwargs):
+            _note_mutation(cap.recorder.mutated, args[:1], kwargs)
+        result = fn(*args, **kwargs) if kwargs else fn(*args)
+        return self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+
+    def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
+        cap = vm.cap
+        t = type(result)
+        if t in PLAIN_TENSORS or result is None or isinstance(result, Tensor):
+            cap.recorder.record(op, target, fx_args, fx_kwargs, result)
+        elif t in (tuple, list) or isinstance(result, tuple):
+            if t is list:
+                cap.made.add(id(result))
+            if not _only_tensors(result):
+                vm.fail("FL505", f"{fn} gave a number beside tensors", True)
+            cap.recorder.record(op, target, fx_args, fx_kwargs, result)
+        elif t in VALUES or t in SINGLETONS or isinstance(result, PINNED):
+            vm.fail("FL505", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}, which may depend on data", True)
+        else:
+            vm.fail("FL506", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}", True)
+        recorder = cap.recorder
+        frame = vm.frame
+        recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
+        return result
+
+    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+        """A tensor's attribute that C computes."""
+        cap = vm.cap
+        if kind == "metadata":
+            return getattr(t, name)
+        if kind == "op":
+            try:
+                fx = cap.to_fx(t)
+            except NotForGraph as e:
+                raise Border(getattr, (t, name), None, "FL504", str(e)) from None
+            if not cap.active:
+                return getattr(t, name)
+            return self.keep(vm, name, "call_function", getattr, (fx, name), {}, getattr(t, name))
+        if kind == "source":
+            src = cap.sources.get(id(t))
+            descr = tensor_descriptor(name)
+            if src is None or descr is None:
+                value = getattr(t, name)
+                if value is None or isinstance(value, bool):
+                    return value
+                raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
+            value = getattr(t, name)
+            if cap.journal.slot_written(t, descr):
+                return value
+            if isinstance(value, Tensor) and cap.recorder.known(value):
+                return value
+            return cap.load(value, cap.guards.access(src, "member", descr, value))
+        raise Border(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
+
+    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        """``t.name = value`` for an attribute that C keeps."""
+        cap = vm.cap
+        src = cap.sources.get(id(t))
+        if name == "grad" and src is not None:
+            old = t.grad
+            cap.journal.note_slot(t, src, descr, old)
+            t.grad = value
+            return
+        if name == "requires_grad" and isinstance(value, bool):
+            self.operator(vm, Tensor.requires_grad_, [t, value], None)
+            return
+        if name == "data" and isinstance(value, Tensor) and src is None:
+            try:
+                fx = (cap.to_fx(t), "data", cap.to_fx(value))
+            except NotForGraph as e:
+                raise Border(setattr, (t, name, value), None, "FL504", str(e)).discard() from None
+            t.data = value
+            cap.recorder.record("call_function", setattr, fx, {}, None)
+            return
+        raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+
+
+def _note_mutation(mutated: set[int], args: Any, kwargs: dict | None) -> None:
+    for t in [*args, *((kwargs or {}).get("out", None),)]:
+        for x in t if isinstance(t, (list, tuple)) else (t,):
+            if isinstance(x, Tensor) and x.layout is torch.strided:
+                mutated.add(x.untyped_storage()._cdata)
+
+
+def tensor_descriptor(name: str) -> Any:
+    for cls in Tensor.__mro__:
+        d = cls.__dict__.get(name)
+        if d is not None:
+            return d if not isinstance(d, property) else torch._C.TensorBase.__dict__.get(name)
+    return None
+
+
+def _only_tensors(items: Any) -> bool:
+    return all(isinstance(x, Tensor) or x is None or (isinstance(x, (tuple, list)) and _only_tensors(x)) for x in items)
+
+
+__all__ = ["EMPTY", "TensorOps", "tensor_descriptor"]

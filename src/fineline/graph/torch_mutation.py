@@ -1,0 +1,123 @@
+"""Which PyTorch callables write to their arguments, what they change, and which give an argument back."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._ops import OpOverload, OpOverloadPacket
+
+_SLOTS = (
+    "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ "
+    "__setitem__ __delitem__"
+)
+_IN_PLACE_SLOTS = frozenset(_SLOTS.split())
+_NONE_RETURNING = frozenset({"__setitem__", "__delitem__"})
+_C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+_METADATA_MUTATORS = (
+    "_coalesced_ as_strided_ detach_ rename_ requires_grad_ resize resize_ resize_as resize_as_ resize_as_sparse_ set_ sparse_resize_ "
+    "sparse_resize_and_clear_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ share_memory_"
+)
+METADATA_MUTATORS: frozenset[Callable[..., Any]] = frozenset(
+    value
+    for name in _METADATA_MUTATORS.split()
+    for owner in (torch.Tensor, torch._C.TensorBase, torch)
+    if (value := getattr(owner, name, None)) is not None
+)
+"""In-place callables that change sizes, strides, storage, or autograd state of their first argument, not (only) its numbers."""
+
+METADATA_SETTERS = frozenset({"data", "grad", "requires_grad", "real", "imag", "grad_dtype", "_grad", "_backward_hooks"})
+"""Attributes of a tensor that can be assigned; `real` and `imag` write numbers, the others metadata or state."""
+
+DATA_SHAPED: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.argwhere, torch.bincount, torch.combinations, torch.masked_select, torch.nonzero, torch.repeat_interleave, torch.unique,
+        torch.unique_consecutive, torch._unique, torch._unique2, torch.Tensor.argwhere, torch.Tensor.bincount, torch.Tensor.masked_select,
+        torch.Tensor.nonzero, torch.Tensor.repeat_interleave, torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.unique,
+        torch.Tensor.unique_consecutive, torch.Tensor.coalesce, F.ctc_loss, F.one_hot,
+    }
+)  # fmt: skip
+"""Operators whose result's sizes (or refusal) depend on the numbers in a tensor. `x[mask]`, `x[mask] = y`, and `torch.where(x)` do too."""
+
+HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
+    {
+        F.batch_norm: (1, 2),
+        F.instance_norm: (1, 2),
+        torch.batch_norm: (3, 4),
+        torch.instance_norm: (3, 4),
+        torch.native_batch_norm: (3, 4),
+        torch.batch_norm_update_stats: (1, 2),
+        torch.cudnn_batch_norm: (3, 4),
+        torch.miopen_batch_norm: (3, 4),
+        F.embedding: (1,),
+        F.embedding_bag: (1,),
+        torch._C._nn.rrelu_with_noise: (1,),  # type: ignore[attr-defined]
+    }
+)
+"""Operators with no sign of it in their name -> positions of arguments that they may write to (running statistics, renormed weights)."""
+
+
+def _inplace_flag(fn: Callable[..., Any]) -> int | None:
+    parameters = tuple(inspect.signature(fn).parameters)
+    return parameters.index("inplace") if "inplace" in parameters else None
+
+
+_INPLACE_FLAGGED = (
+    "alpha_dropout celu dropout dropout1d dropout2d dropout3d elu feature_alpha_dropout hardsigmoid hardswish hardtanh leaky_relu mish "
+    "relu relu6 rrelu selu silu threshold"
+)
+INPLACE_FLAG: Mapping[Callable[..., Any], int] = MappingProxyType(
+    {
+        fn: position
+        for fn in (getattr(F, name) for name in _INPLACE_FLAGGED.split())
+        if (position := _inplace_flag(fn)) is not None
+    }
+)
+"""Functions with an ``inplace`` parameter -> its position: if true, they write to and return their first argument."""
+
+
+def is_inplace(fn: object) -> bool:
+    """Does the callable's name, or an operator's schema, say that it writes to its first argument?
+
+    An ``out=`` argument, `INPLACE_FLAG` and `HIDDEN_WRITES` are further ways to write.
+    """
+    if isinstance(fn, OpOverload):
+        return fn._schema.is_mutable
+    if isinstance(fn, OpOverloadPacket):
+        return fn.__name__.endswith("_") and not fn.__name__.endswith("__")
+    if isinstance(fn, (*_C_CALLABLES, types.FunctionType)):
+        name = fn.__name__
+        return name in _IN_PLACE_SLOTS or (name.endswith("_") and not name.endswith("__"))
+    return False
+
+
+def returns_self(fn: object) -> bool:
+    """Is the result of the in-place callable its first argument, the very object?"""
+    if not is_inplace(fn):
+        return False
+    if isinstance(fn, OpOverload):
+        returns = fn._schema.returns
+        return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
+    name = getattr(fn, "__name__", "")
+    return name not in _NONE_RETURNING and not name.startswith(("_foreach_", "_fused_", "_amp_"))
+
+
+def _self_returning() -> frozenset[Callable[..., Any]]:
+    functions = torch._C._VariableFunctions
+    return frozenset(
+        value
+        for owner in (torch.Tensor, torch._C.TensorBase, functions)
+        for name in (dir(functions) if owner is functions else vars(owner))
+        if (value := getattr(owner, name, None)) is not None
+        if isinstance(value, (*_C_CALLABLES, types.FunctionType)) and returns_self(value)
+    )
+
+
+RETURNS_SELF: frozenset[Callable[..., Any]] = _self_returning()
+"""The methods and `torch` functions for which `returns_self` holds."""

@@ -1,0 +1,159 @@
+"""What a PyTorch callable is to a capture: one node of the graph, an answer from metadata, a border, or code to look into.
+
+  op        one node: tensors in, tensors out
+  metadata  a constant that a guard on the tensors' metadata already fixes
+  data      the result depends on the numbers in a tensor, or on its address
+  state     changes ambient state: a node too, no tensor results
+  query     reads ambient state that the ambient guard covers
+  effect    has effects that no node stands for: the call breaks the graph
+  python    Python code of PyTorch to look into (as for any Python function that is not listed)
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch._functorch.predispatch
+import torch.nn.functional
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.graph import torch_names as names
+
+CLASSES = frozenset({"op", "metadata", "data", "state", "query", "effect", "python"})
+
+_C_NAMESPACES: tuple[tuple[Any, Mapping[str, str], str | None], ...] = (
+    (torch._C._VariableFunctions, names.FUNCTIONS, "op"),
+    (torch._C._nn, names.NN, "op"),
+    *((sys.modules[f"torch._C.{name}"], {}, "op") for name in names.C_MODULES.split()),
+    (torch._C, names.C_FUNCTIONS, None),
+    (torch._C._functorch, names.FUNCTORCH, None),
+    (torch._C._autograd, names.AUTOGRAD, None),
+)
+"""Namespaces of C functions, the exceptions, and the class of what is not named (None: unknown)."""
+
+
+def _by_name(classes: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind for kind, listed in classes.items() for name in listed.split()}
+
+
+def _c_functions() -> Iterator[tuple[Any, str]]:
+    for namespace, classes, default in _C_NAMESPACES:
+        kinds = _by_name(classes)
+        for name in dir(namespace) if default else kinds:
+            value = getattr(namespace, name, None)
+            kind = kinds.get(name, default)
+            if kind and isinstance(value, types.BuiltinFunctionType) and not name.startswith("__"):
+                yield value, kind
+
+
+def _methods() -> Iterator[tuple[Any, str]]:
+    kinds = _by_name(names.METHODS)
+    for owner in (torch._C.TensorBase, torch.Tensor):
+        for name, value in vars(owner).items():
+            if isinstance(value, staticmethod):
+                value = value.__func__
+            if isinstance(value, _METHOD_TYPES) and name not in _PROTOCOL:
+                yield value, kinds.get(name, "op")
+
+
+_METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
+_PROTOCOL = frozenset({"__torch_function__", "__torch_dispatch__"})
+
+
+def _functional() -> Iterator[tuple[Any, str]]:
+    python = frozenset(names.FUNCTIONAL_PYTHON.split())
+    for name, value in vars(torch.nn.functional).items():
+        if isinstance(value, types.FunctionType) and value.__module__ in ("torch.nn.functional", "torch._jit_internal"):
+            yield value, "python" if name in python or name.startswith("_") else "op"
+
+
+def _python_functions() -> Iterator[tuple[Any, str]]:
+    kinds = _by_name(names.TORCH_PYTHON)
+    for name, value in vars(torch).items():
+        if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] == "torch":
+            yield value, kinds.get(name, "python")
+    for module, classes in names.ELSEWHERE.items():
+        if module in sys.modules:
+            for name, kind in _by_name(classes).items():
+                value = getattr(sys.modules[module], name, None)
+                if value is not None:
+                    yield value, kind
+
+
+def _types() -> Iterator[tuple[Any, str]]:
+    for name in names.METADATA_TYPES.split():
+        yield getattr(torch, name), "metadata"
+    for name in names.TENSOR_TYPES.split():
+        yield getattr(torch, name), "op"
+    for value in vars(torch.Size).values():
+        if isinstance(value, _METHOD_TYPES):
+            yield value, "metadata"
+
+
+def _table() -> dict[int, tuple[Callable[..., Any], str]]:
+    """By identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
+    parts = (_python_functions(), _functional(), _c_functions(), _methods(), _types())
+    return {id(fn): (fn, kind) for part in parts for fn, kind in part}
+
+
+_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = MappingProxyType(_table())
+_UNKNOWN = (None, None)
+_OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
+
+TENSOR_ATTRS: Mapping[str, str] = MappingProxyType(_by_name(names.ATTRIBUTES))
+"""Attribute of a tensor -> `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
+or `source` (state that hangs on the tensor: another object, a hook table, a counter)."""
+
+BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.Tensor._dimI, torch.Tensor._dimV, torch.Tensor._is_view, torch.Tensor._nested_tensor_size,
+        torch.Tensor._nested_tensor_storage_offsets, torch.Tensor._nested_tensor_strides, torch.Tensor._nnz, torch.Tensor.dense_dim,
+        torch.Tensor.is_coalesced, torch.Tensor.is_pinned, torch.Tensor.is_set_to, torch.Tensor.is_shared,
+        torch.Tensor.q_per_channel_axis, torch.Tensor.q_scale, torch.Tensor.q_zero_point, torch.Tensor.qscheme,
+        torch.Tensor.sparse_dim, torch.Tensor.storage_offset, torch.q_per_channel_axis, torch.q_scale, torch.q_zero_point,
+        torch._debug_has_internal_overlap,
+    }
+)  # fmt: skip
+"""Class `metadata`, but the answer is not in a guard on dtype, device, layout, sizes, strides and dispatch keys: guard the answer."""
+
+METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type})
+"""Class `op`, but `metadata` when called without arguments."""
+
+COMPILING: frozenset[Callable[..., Any]] = frozenset(
+    {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting, torch._utils.is_compiling}
+)
+"""Class `query`, but the answer is the capture's, not the ambient state's."""
+
+MODES: Mapping[type, tuple[Callable[..., Any], Callable[..., Any]]] = MappingProxyType(
+    {
+        torch.autocast: (torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast),
+        torch.inference_mode: (torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode),
+    }
+)
+"""Context manager -> the pair of nodes that stands for entering and leaving it."""
+
+
+def classify_torch(fn: object) -> str | None:
+    """The class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
+    kind = _TABLE.get(id(fn), _UNKNOWN)[1]
+    if kind is None:
+        if isinstance(fn, OpOverload):
+            return _operator(fn)
+        if isinstance(fn, OpOverloadPacket):
+            return _operator(getattr(fn, fn._overload_names[0]))
+    return kind
+
+
+def _operator(op: OpOverload) -> str | None:
+    schema = op._schema
+    kind = _OPERATORS.get(schema.name.partition("::")[2])
+    if kind is not None:
+        return kind
+    if not schema.returns or any("Tensor" in str(result.type) for result in schema.returns):
+        return "op"
+    return None

@@ -1,0 +1,282 @@
+"""The reference evaluator of guard programs: the meaning of every step, in plain Python.
+
+The native evaluator must agree with this one on every program; tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
+from typing import Any
+
+import torch
+
+from fineline.guards.facts import ambient_facts, describe_difference, tensor_facts
+from fineline.guards.steps import ACCESS, CHECKS, Step
+
+SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient"})
+
+_ABSENT: Any = object()
+_MRO: Any = type.__dict__["__mro__"]
+_TYPE_DICT: Any = type.__dict__["__dict__"]
+_STORAGE: Any = torch._C.TensorBase.untyped_storage
+
+
+class ReferenceProgram:
+    """A guard program, evaluated step by step."""
+
+    def __init__(self, n_roots: int, steps: Iterable[Step], outputs: Sequence[int]) -> None:
+        self.n_roots = n_roots
+        self.steps = tuple(steps)
+        self.outputs = tuple(outputs)
+        validate(n_roots, self.steps, self.outputs)
+
+    def check(self, roots: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The values of the output registers, or None on a miss."""
+        registers: dict[int, Any] = {}
+        if self._run(roots, registers) >= 0:
+            return None
+        return tuple([registers[number] for number in self.outputs])
+
+    def failing(self, roots: tuple[Any, ...]) -> int:
+        """The index of the first failing step, -1 if all pass."""
+        return self._run(roots, {})
+
+    def explain(self, roots: tuple[Any, ...]) -> str:
+        """One line on the first failing step, empty if all pass."""
+        registers: dict[int, Any] = {}
+        index = self._run(roots, registers)
+        return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]))
+
+    def _run(self, roots: tuple[Any, ...], registers: dict[int, Any]) -> int:
+        if len(roots) != self.n_roots:
+            raise ValueError(f"the guard program takes {self.n_roots} roots, not {len(roots)}")
+        for index, (op, dst, src, payload) in enumerate(self.steps):
+            try:
+                if op in ACCESS:
+                    registers[dst] = read_step(op, registers.get(src), payload, roots)
+                elif not holds_step(op, src, payload, registers):
+                    return index
+            except Exception:  # noqa: BLE001 - whatever goes wrong in a guard, the program cannot be used
+                return index
+        return -1
+
+
+def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> None:
+    """Refuse a program that writes a register twice, or reads one before it is written, or a root that no call has."""
+    written: set[int] = set()
+    for op, dst, src, payload in steps:
+        if op not in ACCESS and op not in CHECKS:
+            raise ValueError(f"unknown guard step {op!r}")
+        reads = set() if op in SOURCELESS else {src}
+        if op == "same":
+            reads.add(payload)
+        elif op == "distinct":
+            reads.update(payload)
+        elif op == "storages":
+            reads.update(payload[0])
+        if not written.issuperset(reads):
+            raise ValueError(f"guard step {op!r} reads a register that is not written before it")
+        if op == "root" and not 0 <= payload < n_roots:
+            raise ValueError(f"there is no root {payload}")
+        if op in ACCESS:
+            if dst < 0 or dst in written:
+                raise ValueError(f"guard step {op!r} has a bad or used destination: {dst}")
+            written.add(dst)
+    if not written.issuperset(outputs):
+        raise ValueError("an output register is never written")
+
+
+def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
+    """The value an access step fetches; raises where there is none."""
+    match op:
+        case "root":
+            return roots[payload]
+        case "pin":
+            return payload
+        case "dict":
+            return raw_dict(value)
+        case "key":
+            found = dict.get(value, payload, _ABSENT)
+            if found is _ABSENT:
+                raise KeyError(payload)
+            return found
+        case "index":
+            if payload < 0:
+                raise IndexError(payload)
+            return tuple.__getitem__(value, payload) if isinstance(value, tuple) else list.__getitem__(value, payload)
+        case "cell":
+            if type(value) is not CellType:
+                raise TypeError("not a cell")
+            return value.cell_contents
+        case "member":
+            if value is None:  # __get__ would take it as a read of the class
+                raise TypeError("None has no members")
+            return type(payload).__get__(payload, value, type(value))
+        case "type_attr":
+            found = raw_type_attr(*payload)
+            if found is _ABSENT:
+                raise AttributeError(payload[1])
+            return found
+    raise ValueError(op)
+
+
+def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bool:
+    """Whether a check step passes."""
+    value: Any = registers.get(src)
+    match op:
+        case "is":
+            return value is payload
+        case "type":
+            return type(value) is payload
+        case "eq":
+            return same_constant(value, payload)
+        case "len":
+            return bool(raw_len(value) == payload)
+        case "keys":
+            keys = list(OrderedDict.keys(value) if isinstance(value, OrderedDict) else dict.keys(value))
+            return len(keys) == len(payload) and all(map(same_constant, keys, payload))
+        case "absent":
+            return not dict.__contains__(value, payload)
+        case "type_lacks":
+            return raw_type_attr(*payload) is _ABSENT
+        case "function":
+            if type(value) is not FunctionType:
+                return False
+            code, defaults, kwdefaults = payload
+            return value.__code__ is code and value.__defaults__ is defaults and value.__kwdefaults__ is kwdefaults
+        case "same":
+            return value is registers[payload]
+        case "distinct":
+            return all(value is not registers[other] for other in payload)
+        case "tensor":
+            return isinstance(value, torch.Tensor) and tensor_facts(value) == payload
+        case "storages":
+            numbers, pattern = payload
+            storages = [storage_of(registers[number]) for number in numbers]
+            return [storages.index(storage) for storage in storages] == list(pattern)
+        case "ambient":
+            return bool(ambient_facts() == payload)
+        case "weak":
+            return value is not None and bool(payload() is value)
+        case "set_eq":
+            return same_constant(raw_set(value), payload)
+        case "predicate":
+            return bool(payload[0](value))
+    raise ValueError(op)
+
+
+def raw_dict(value: Any) -> dict[Any, Any]:
+    """``__dict__`` of an instance, module or function, without asking a class that overrides it."""
+    if isinstance(value, threading.local):  # one dict per thread, so not where other instances keep theirs
+        local: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")
+        return local
+    for klass in _MRO.__get__(type(value)):
+        found = _TYPE_DICT.__get__(klass).get("__dict__")
+        if isinstance(found, (GetSetDescriptorType, MemberDescriptorType)):
+            result: Any = found.__get__(value, type(value))
+            if isinstance(result, dict):
+                return result
+    raise TypeError(f"{type(value).__name__} has no instance dict")
+
+
+def raw_type_attr(klass: type, name: str) -> Any:
+    """What ``name`` finds along the MRO, not bound; a private marker if nothing."""
+    for base in _MRO.__get__(klass):
+        found = _TYPE_DICT.__get__(base).get(name, _ABSENT)
+        if found is not _ABSENT:
+            return found
+    return _ABSENT
+
+
+def raw_len(value: Any) -> int:
+    """Length as C sees it, whatever ``__len__`` a subclass defines."""
+    builtins: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
+    for builtin in builtins:
+        if isinstance(value, builtin):
+            return int(builtin.__len__(value))
+    raise TypeError(f"no raw length for {type(value).__name__}")
+
+
+def raw_set(value: Any) -> frozenset[Any]:
+    """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
+    elements = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+    return frozenset(elements)
+
+
+def storage_of(value: Any) -> Any:
+    """A key that two tensors have in common exactly if they share their storage."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError("not a tensor")
+    with torch._C.DisableTorchFunction():
+        try:
+            return _STORAGE(value)._cdata
+        except (NotImplementedError, RuntimeError):  # no storage: sparse tensors and some wrappers share with none
+            return ("tensor", id(value))
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Same type and equal value, where floats are equal bit by bit; types count inside containers too."""
+    return a is b or (type(a) is type(b) and constant_key(a) == constant_key(b))
+
+
+def constant_key(value: Any) -> Any:
+    """A key that two constants have in common exactly if no program can tell them apart."""
+    if type(value) is float:
+        return (float, struct.pack("<d", value))
+    if type(value) is complex:
+        return (complex, struct.pack("<dd", value.real, value.imag))
+    if isinstance(value, tuple):
+        return (type(value), tuple([constant_key(item) for item in tuple.__iter__(value)]))
+    if isinstance(value, frozenset):
+        return (type(value), frozenset([constant_key(item) for item in frozenset.__iter__(value)]))
+    if type(value) in (slice, range):
+        return (type(value), constant_key(value.start), constant_key(value.stop), constant_key(value.step))
+    return (type(value), value)
+
+
+def explain_failure(step: Step, value: Any) -> str:
+    """Why ``step`` failed, given the value of its source register (None where it has none)."""
+    op, _, _, payload = step
+    match op:
+        case "tensor" if isinstance(value, torch.Tensor):
+            return f"tensor: {describe_difference(payload, tensor_facts(value))}"
+        case "ambient":
+            return f"ambient state: {describe_difference(payload, ambient_facts())}"
+        case "is" | "eq" | "set_eq":
+            return f"{op}: {_short(payload)} -> {_short(value)}"
+        case "type":
+            return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
+        case "len" if isinstance(value, (list, tuple, dict, set, frozenset)):
+            return f"len: {payload} -> {raw_len(value)}"
+        case "keys" if isinstance(value, dict):
+            return f"keys: {_short(payload)} -> {_short(tuple(dict.keys(value)))}"
+        case "key" | "absent":
+            return f"{op}: {_short(payload)} {'is not' if op == 'key' else 'is now'} in the dict"
+        case "type_attr" | "type_lacks":
+            return f"{op}: {payload[0].__qualname__}.{payload[1]} {'is gone' if op == 'type_attr' else 'is now defined'}"
+        case "function":
+            return f"function: code or defaults of {_short(value)} changed"
+        case "same" | "distinct":
+            return f"{op}: which objects are identical changed, for {_short(value)}"
+        case "storages":
+            return "storages: which tensors share memory changed"
+        case "weak":
+            return f"weak: {_short(payload())} -> {_short(value)}"
+        case "predicate":
+            return f"predicate: {payload[1]}, for {_short(value)}"
+    return f"{op}: {_short(payload)} cannot be read from {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    """At most 80 characters of ``repr``; tensors and objects that fail at it by type."""
+    if isinstance(value, torch.Tensor):
+        return f"<{type(value).__name__}>"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - an explanation must not fail on the object it explains
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."

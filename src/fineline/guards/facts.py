@@ -1,0 +1,125 @@
+"""What a compiled program assumes about a tensor, and about the process and thread around a call.
+
+Both functions return a named tuple, so a guard compares with ``==`` and a failure can name the position that differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._device import DeviceContext
+
+
+class TensorFacts(NamedTuple):
+    """Everything a backend specialises on, and nothing that costs more than a field read."""
+
+    cls: type
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    requires_grad: bool
+    dispatch_keys: int
+    is_inference: bool
+
+
+class AmbientFacts(NamedTuple):
+    """State that operators read without being passed it. Key sets are the raw 64 bits."""
+
+    grad_mode: bool
+    inference_mode: bool
+    autocast_cpu: bool
+    autocast_cpu_dtype: torch.dtype
+    autocast_cuda: bool
+    autocast_cuda_dtype: torch.dtype
+    autocast_cache: bool
+    default_dtype: torch.dtype
+    default_device: torch.device | str
+    deterministic: bool
+    deterministic_warn_only: bool
+    deterministic_fill: bool
+    threads: int
+    matmul_precision_cuda: str
+    matmul_precision_cpu: str
+    torch_function_state: str
+    torch_function_modes: tuple[type, ...]
+    torch_dispatch_modes: tuple[type, ...]
+    functorch_levels: tuple[str, ...]
+    saved_tensor_hooks: bool
+    dispatch_include: int
+    dispatch_exclude: int
+
+
+TENSOR_NAMES = TensorFacts._fields
+AMBIENT_NAMES = AmbientFacts._fields
+
+
+def tensor_facts(t: torch.Tensor) -> TensorFacts:
+    """The facts of ``t``, read below ``__torch_function__`` and below what a subclass overrides."""
+    base: Any = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
+        layout = base.layout.__get__(t)
+        return TensorFacts(
+            type(t),
+            base.dtype.__get__(t),
+            base.device.__get__(t),
+            layout,
+            tuple(base.size(t)),
+            tuple(base.stride(t)) if layout is torch.strided else None,
+            base.requires_grad.__get__(t),
+            torch._C._dispatch_keys(t).raw_repr(),
+            base.is_inference(t),
+        )
+
+
+def ambient_facts() -> AmbientFacts:
+    """The facts of the calling thread and the process."""
+    core: Any = torch._C
+    functions = [core._get_function_stack_at(i) for i in range(core._len_torch_function_stack())]
+    dispatches = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
+    levels = core._functorch.get_interpreter_stack() if core._functorch.get_dynamic_layer_stack_depth() else None
+    devices = [mode.device for mode in functions if isinstance(mode, DeviceContext)]
+    return AmbientFacts(
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cuda"),
+        torch.is_autocast_cache_enabled(),
+        torch.get_default_dtype(),
+        devices[-1] if devices else core._get_default_device(),
+        core._get_deterministic_algorithms(),
+        core._get_deterministic_algorithms_warn_only(),
+        core._get_deterministic_fill_uninitialized_memory(),
+        torch.get_num_threads(),
+        core._get_fp32_precision_getter("cuda", "matmul"),
+        core._get_fp32_precision_getter("mkldnn", "matmul"),
+        core._get_torch_function_state().name,
+        tuple([type(mode) for mode in functions]),
+        tuple([type(mode) for mode in dispatches]),
+        tuple([f"{level.key().name}:{level.level()}" for level in levels or ()]),
+        core._autograd._top_saved_tensors_default_hooks(True) is not None,
+        core._dispatch_tls_local_include_set().raw_repr(),
+        core._dispatch_tls_local_exclude_set().raw_repr(),
+    )
+
+
+def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+    """Name the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
+    names = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
+    if len(old) != len(new):
+        return f"{len(old)} facts -> {len(new)} facts"
+    parts = [f"{name} {_text(name, a)} -> {_text(name, b)}" for name, a, b in zip(names, old, new, strict=True) if a != b]
+    return ", ".join(parts)
+
+
+def _text(name: str, value: Any) -> str:
+    """A fact as a person would write it: key sets by their bits, classes by their name."""
+    if name.startswith("dispatch"):
+        return f"{value:#x}"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value)

@@ -1,0 +1,124 @@
+"""Where a value comes from, as a path of guard steps from a call's arguments and pinned objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fineline.guards.steps import Step
+
+_CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
+
+
+class Source:
+    """One access path; ``reg`` is the register that holds its value when the guard program runs."""
+
+    __slots__ = ("checked", "children", "key", "op", "parent", "reg", "value")
+
+    def __init__(self, reg: int, parent: Source | None, op: str, key: Any, value: Any) -> None:
+        self.reg = reg
+        self.parent = parent
+        self.op = op
+        self.key = key
+        self.value = value
+        self.children: dict[Any, Source] = {}
+        self.checked: set[Any] = set()
+
+    def text(self) -> str:
+        """The path as a user would write it."""
+        op, parent = self.op, self.parent
+        if op in ("root", "pin"):
+            return str(self.key)
+        if op == "type_attr":
+            return f"{self.key[0].__qualname__}.{self.key[1]}"
+        assert parent is not None
+        if op == "dict":
+            return f"{parent.text()}.__dict__"
+        if op == "key":
+            if parent.op == "dict" and parent.parent is not None and isinstance(self.key, str):
+                holder = parent.parent
+                if holder.op == "key" and holder.parent is not None and holder.key in ("_modules", "_parameters", "_buffers"):
+                    return f"{holder.text()}.{self.key}"
+                return f"{holder.text()}.{self.key}"
+            if parent.key in ("_modules", "_parameters", "_buffers") and parent.parent is not None and parent.parent.parent is not None:
+                return f"{parent.parent.parent.text()}.{self.key}"
+            return f"{parent.text()}[{self.key!r}]"
+        if op == "index":
+            return f"{parent.text()}[{self.key}]"
+        if op == "cell":
+            return f"{parent.text()}.cell_contents"
+        return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
+
+
+class GuardBuilder:
+    """Collects guard steps in the order of the reads that need them, each once."""
+
+    def __init__(self, machine: Any) -> None:
+        self.steps: list[Step] = []
+        self.places: list[tuple[Source | None, Any]] = []
+        self.machine: Any = machine
+        self._n = 0
+        self._pins: dict[int, Source] = {}
+        self._roots: dict[int, Source] = {}
+        self._type_attrs: dict[tuple[int, str], Source] = {}
+        self._lacks: set[tuple[int, str]] = set()
+
+    def _place(self) -> Any:
+        frame = self.machine.frame
+        return None if frame is None else (frame.info, frame.ip)
+
+    def _new(self, parent: Source | None, op: str, key: Any, payload: Any, value: Any) -> Source:
+        src = Source(self._n, parent, op, key, value)
+        self._n += 1
+        self.steps.append((op, src.reg, parent.reg if parent is not None else -1, payload))
+        self.places.append((src, self._place()))
+        return src
+
+    def root(self, i: int, name: str, value: Any) -> Source:
+        src = self._roots.get(i)
+        if src is None:
+            src = self._roots[i] = self._new(None, "root", name, i, value)
+        return src
+
+    def pin(self, obj: Any, name: str) -> Source:
+        """A source for an object that the program itself holds."""
+        src = self._pins.get(id(obj))
+        if src is None:
+            src = self._pins[id(obj)] = self._new(None, "pin", name, obj, obj)
+        return src
+
+    def type_attr(self, cls: type, name: str, value: Any) -> Source:
+        src = self._type_attrs.get((id(cls), name))
+        if src is None:
+            src = self._type_attrs[(id(cls), name)] = self._new(None, "type_attr", (cls, name), (cls, name), value)
+        return src
+
+    def type_lacks(self, cls: type, name: str) -> None:
+        if (id(cls), name) not in self._lacks:
+            self._lacks.add((id(cls), name))
+            self.steps.append(("type_lacks", -1, -1, (cls, name)))
+            self.places.append((None, self._place()))
+
+    def access(self, parent: Source, op: str, key: Any, value: Any) -> Source:
+        """The source of a value reached from ``parent``; ``value`` is what is there now."""
+        if op == "key":
+            ident = (op, type(key), key) if type(key) in _CONSTANT_KEYS else (op, id(key))
+        elif op == "member":
+            ident = (op, id(key))
+        else:
+            ident = (op, key)
+        src = parent.children.get(ident)
+        if src is None:
+            src = parent.children[ident] = self._new(parent, op, key, key, value)
+        return src
+
+    def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
+        """Adds a check of ``src``'s value, once per (op, ident)."""
+        key = (op, ident)
+        if key not in src.checked:
+            src.checked.add(key)
+            self.steps.append((op, -1, src.reg, payload))
+            self.places.append((src, self._place()))
+
+    def ambient(self, facts: tuple) -> None:
+        self.steps.append(("ambient", -1, -1, facts))
+        self.places.append((None, self._place()))

@@ -1,0 +1,67 @@
+// A cheap picture of the state that `facts.ambient_facts()` describes.
+#include "ambient.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/tensor/python_tensor.h>
+
+#include <cstring>
+#include <vector>
+
+// Declared here because the header that declares it needs a JSON library that PyTorch does not ship.
+namespace at::functorch {
+struct DynamicLayer;
+TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
+}  // namespace at::functorch
+
+namespace fineline {
+
+bool AmbientPicture::operator==(const AmbientPicture& other) const {
+  return complete && other.complete && std::memcmp(words, other.words, sizeof words) == 0;
+}
+
+AmbientPicture picture_ambient() {
+  using at::impl::PythonTorchFunctionTLS;
+  AmbientPicture picture{};
+  picture.complete = PythonTorchFunctionTLS::stack_len() == 0 && c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
+      at::functorch::getDynamicLayerStack().empty();
+  if (!picture.complete) return picture;
+
+  const at::Context& context = at::globalContext();
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  uint64_t bits = 0;
+  auto add = [&bits](bool bit) { bits = bits << 1 | static_cast<uint64_t>(bit); };
+  add(autograd.get_grad_mode());
+  add(autograd.get_inference_mode());
+  add(at::autocast::is_autocast_enabled(at::kCPU));
+  add(at::autocast::is_autocast_enabled(at::kCUDA));
+  add(at::autocast::is_autocast_cache_enabled());
+  add(context.deterministicAlgorithms());
+  add(context.deterministicAlgorithmsWarnOnly());
+  add(context.deterministicFillUninitializedMemory());
+  add(!at::SavedTensorDefaultHooks::get_tls_state().stack.empty());
+
+  auto pair = [](auto high, auto low) { return static_cast<uint64_t>(high) << 32 | static_cast<uint32_t>(low); };
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  c10::Device device = torch::tensors::get_default_device();
+  picture.words[0] = bits;
+  picture.words[1] = pair(at::autocast::get_autocast_dtype(at::kCPU), at::autocast::get_autocast_dtype(at::kCUDA));
+  picture.words[2] = pair(c10::typeMetaToScalarType(c10::get_default_dtype()), PythonTorchFunctionTLS::get_disabled_state());
+  picture.words[3] = pair(device.type(), device.index());
+  picture.words[4] = at::get_num_threads();
+  picture.words[5] = pair(
+      context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL),
+      context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL));
+  picture.words[6] = keys.included_.raw_repr();
+  picture.words[7] = keys.excluded_.raw_repr();
+  return picture;
+}
+
+}  // namespace fineline

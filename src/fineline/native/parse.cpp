@@ -1,0 +1,144 @@
+// From a step tuple to a parsed step.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "constants.h"
+#include "step.h"
+
+namespace fineline {
+
+namespace {
+
+constexpr std::array<const char*, 24> kNames = {
+    "root", "pin", "dict", "key", "index", "cell", "member", "type_attr", "is", "type", "eq", "len", "keys", "absent",
+    "type_lacks", "function", "same", "distinct", "tensor", "storages", "ambient", "weak", "set_eq", "predicate"};
+
+bool parse_registers(PyObject* numbers, std::vector<int>& out) {
+  if (!PyTuple_Check(numbers)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++) {
+    out.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(numbers, i))));
+  }
+  return !PyErr_Occurred();
+}
+
+bool parse_class_and_name(Step& step) {
+  PyObject* pair = step.payload;
+  if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2) return false;
+  step.name = PyTuple_GET_ITEM(pair, 1);
+  if (!PyType_Check(PyTuple_GET_ITEM(pair, 0)) || !PyUnicode_CheckExact(step.name)) return false;
+  step.type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pair, 0));
+  return true;
+}
+
+// A member that is a plain pointer in the object can be read in place: slots, a method's `__self__`, a function's
+// `__closure__`, and three attributes of functions whose getters do nothing else.
+void parse_member(Step& step) {
+  step.python = true;
+  PyTypeObject* kind = Py_TYPE(step.payload);
+  if (kind == &PyMemberDescr_Type) {
+    const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(step.payload)->d_member;
+    step.python = (member->type != T_OBJECT && member->type != T_OBJECT_EX) || (member->flags & PY_AUDIT_READ);
+    step.null_is_none = member->type == T_OBJECT;
+    step.number = member->offset;
+    step.type = PyDescr_TYPE(step.payload);
+  } else if (kind == &PyGetSetDescr_Type && PyDescr_TYPE(step.payload) == &PyFunction_Type) {
+    auto read_at = [&step](const char* name, size_t offset) {
+      if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(step.payload), name) == 0) {
+        step.number = static_cast<Py_ssize_t>(offset);
+        step.type = &PyFunction_Type;
+        step.null_is_none = true;
+        step.python = false;
+      }
+    };
+    read_at("__code__", offsetof(PyFunctionObject, func_code));
+    read_at("__defaults__", offsetof(PyFunctionObject, func_defaults));
+    read_at("__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults));
+  }
+}
+
+// The part that differs by operation; false if the payload is not what the operation takes.
+bool parse_payload(Step& step) {
+  PyObject* payload = step.payload;
+  switch (step.op) {
+    case Op::Root:
+    case Op::Index:
+    case Op::Len:
+      step.number = PyLong_AsSsize_t(payload);
+      return !PyErr_Occurred();
+    case Op::Key:
+    case Op::Absent:
+      step.hash = PyObject_Hash(payload);
+      if (step.hash == -1) {  // a miss, when it comes to that
+        PyErr_Clear();
+        step.python = true;
+      }
+      return true;
+    case Op::Member:
+      parse_member(step);
+      return true;
+    case Op::TypeAttr:
+    case Op::TypeLacks:
+      return parse_class_and_name(step);
+    case Op::Type:
+      step.type = reinterpret_cast<PyTypeObject*>(payload);
+      return PyType_Check(payload);
+    case Op::Eq:
+      step.python = !is_plain_constant(payload);
+      return true;
+    case Op::Keys:
+      step.python = !is_plain_constant(payload);
+      return PyTuple_CheckExact(payload);
+    case Op::Function:
+      return PyTuple_CheckExact(payload) && PyTuple_GET_SIZE(payload) == 3;
+    case Op::Same:
+      step.registers.push_back(static_cast<int>(PyLong_AsLong(payload)));
+      return !PyErr_Occurred();
+    case Op::Distinct:
+      return parse_registers(payload, step.registers);
+    case Op::Storages:
+      if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 2) return false;
+      return parse_registers(PyTuple_GET_ITEM(payload, 0), step.registers) &&
+          parse_registers(PyTuple_GET_ITEM(payload, 1), step.pattern) && step.registers.size() == step.pattern.size();
+    case Op::Tensor:
+      step.tensor = parse_tensor_spec(payload);
+      step.python = !step.tensor;
+      return true;
+    case Op::Weak:
+      return PyWeakref_CheckRef(payload);
+    case Op::Ambient:
+    case Op::SetEq:
+      step.python = true;
+      return true;
+    case Op::Predicate:
+      step.python = true;
+      return PyTuple_Check(payload) && PyTuple_GET_SIZE(payload) == 2;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+bool parse_step(PyObject* tuple, Step& step) {
+  const char* name;
+  if (!PyTuple_CheckExact(tuple)) {
+    PyErr_SetString(PyExc_TypeError, "a guard step must be a tuple (op, dst, src, payload)");
+    return false;
+  }
+  if (!PyArg_ParseTuple(tuple, "siiO;a guard step is (op, dst, src, payload)", &name, &step.dst, &step.src, &step.payload)) return false;
+  auto found = std::find_if(kNames.begin(), kNames.end(), [name](const char* known) { return std::strcmp(known, name) == 0; });
+  if (found == kNames.end()) {
+    PyErr_Format(PyExc_ValueError, "unknown guard step '%s'", name);
+    return false;
+  }
+  step.tuple = tuple;
+  step.op = static_cast<Op>(found - kNames.begin());
+  if (!parse_payload(step)) {
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "guard step '%s' cannot have the payload %R", name, step.payload);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace fineline

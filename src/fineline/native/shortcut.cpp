@@ -1,0 +1,93 @@
+// Running a shortcut table, and bringing it up to date where a version changed but what the steps ask did not.
+#include "shortcut.h"
+
+#include "program.h"
+
+namespace fineline {
+
+bool Shortcut::fits(PyObject* const* arguments) const {
+  for (const Root& root : roots) {
+    if (arguments[root.position] != root.object) return false;
+  }
+  return true;
+}
+
+Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
+  Verdict verdict = run_steps(program, early_, arguments);
+  if (verdict != Verdict::Pass) return verdict;
+  for (TypeVersion& entry : versions_) {
+    if (entry.type->tp_version_tag != entry.version) {
+      verdict = refresh_type(program, entry);
+      if (verdict != Verdict::Pass) return verdict;
+    }
+  }
+  const Word* begin = words_.data();
+  const Word* end = begin + words_.size();
+  for (const Word* word = begin; word != end; word++) {
+    if (load_word(word->at) == word->expected) continue;
+    int dict = dict_of_word_[word - begin];
+    if (dict < 0) return Verdict::Python;
+    verdict = refresh_dict(program, dict);
+    if (verdict != Verdict::Pass) return verdict;
+  }
+  if (!tensors_match(tensors_.data(), tensors_.size())) return Verdict::Fail;
+  return run_steps(program, late_, arguments);
+}
+
+Verdict Shortcut::run_steps(Program& program, const std::vector<int>& steps, PyObject* const* arguments) {
+  for (int number : steps) {
+    Verdict verdict = evaluate_step(program.steps[number], registers.data(), arguments);
+    if (verdict != Verdict::Pass) return verdict;
+  }
+  return Verdict::Pass;
+}
+
+Verdict Shortcut::refresh_type(Program& program, TypeVersion& entry) {
+  for (int number : program.of_type.at(entry.type)) {
+    Op op = program.steps[number].op;
+    if (op != Op::TypeAttr && op != Op::TypeLacks) continue;
+    Verdict verdict = confirm_reader(program, number);
+    if (verdict != Verdict::Pass) return verdict;
+  }
+  if (!PyType_HasFeature(entry.type, Py_TPFLAGS_VALID_VERSION_TAG)) return Verdict::Python;
+  entry.version = entry.type->tp_version_tag;
+  return Verdict::Pass;
+}
+
+Verdict Shortcut::refresh_dict(Program& program, int reg) {
+  for (int number : program.readers[reg]) {
+    Verdict verdict = confirm_reader(program, number);
+    if (verdict != Verdict::Pass) return verdict;
+  }
+  words_[word_of_dict_[reg]].expected = reinterpret_cast<PyDictObject*>(registers[reg])->ma_version_tag;
+  return Verdict::Pass;
+}
+
+// Evaluates by value one step whose source is alive. A changed result makes the table useless; an unchanged address
+// may be another object, so what was taken for granted of it as a stable one is confirmed in turn.
+Verdict Shortcut::confirm_reader(Program& program, int number) {
+  Step& step = program.steps[number];
+  if (program.loud[number] || (step.dst >= 0 && !known(step.dst))) return Verdict::Pass;
+  for (int other : step.registers) {
+    if (!known(other)) return Verdict::Pass;  // evaluated late anyway
+  }
+  PyObject* before = step.dst >= 0 ? registers[step.dst] : nullptr;
+  Verdict verdict = evaluate_step(step, registers.data(), nullptr);
+  if (verdict != Verdict::Pass || step.dst < 0) return verdict;
+  if (std::exchange(registers[step.dst], before) != before) return Verdict::Python;
+  return confirm(program, step.dst);
+}
+
+Verdict Shortcut::confirm(Program& program, int reg) {
+  PyObject* object = registers[reg];
+  if (Py_TYPE(object) != types_[reg]) return Verdict::Python;
+  int word = word_of_dict_[reg];
+  if (word >= 0 && PyDict_Check(object) && load_word(words_[word].at) == words_[word].expected) return Verdict::Pass;
+  for (int number : program.readers[reg]) {
+    Verdict verdict = confirm_reader(program, number);
+    if (verdict != Verdict::Pass) return verdict;
+  }
+  return Verdict::Pass;
+}
+
+}  // namespace fineline

@@ -1,0 +1,234 @@
+// The evaluation of single steps by value.
+#include "step.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "constants.h"
+
+namespace fineline {
+
+namespace {
+
+PyObject* read_step = nullptr;      // evaluate.read_step
+PyObject* holds_step = nullptr;     // evaluate.holds_step
+PyObject* ambient_facts = nullptr;  // facts.ambient_facts
+PyTypeObject* local_type = nullptr; // threading.local
+
+Verdict verdict(bool passed) { return passed ? Verdict::Pass : Verdict::Fail; }
+
+Verdict read_dict(PyObject* object, PyObject** result) {
+  if (PyType_Check(object)) return Verdict::Fail;
+  if (PyObject_TypeCheck(object, local_type)) return Verdict::Python;
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_dictoffset == 0) return Verdict::Fail;
+  NoCollection during_allocation;
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (!slot) return Verdict::Fail;
+  if (!*slot) {
+    Ref dict(PyObject_GenericGetDict(object, nullptr));
+    if (!dict) {
+      PyErr_Clear();
+      return Verdict::Fail;
+    }
+  }
+  *result = *slot;
+  return verdict(PyDict_Check(*slot));
+}
+
+Verdict read_item(PyObject* object, Py_ssize_t index, PyObject** result) {
+  if (index < 0) return Verdict::Fail;
+  if (PyTuple_Check(object) && index < PyTuple_GET_SIZE(object)) {
+    *result = PyTuple_GET_ITEM(object, index);
+    return Verdict::Pass;
+  }
+  if (PyList_Check(object) && index < PyList_GET_SIZE(object)) {
+    *result = PyList_GET_ITEM(object, index);
+    return Verdict::Pass;
+  }
+  return Verdict::Fail;
+}
+
+Verdict read_member(const Step& step, PyObject* object, PyObject** result) {
+  if (!PyObject_TypeCheck(object, step.type)) return Verdict::Fail;
+  PyObject* value;
+  std::memcpy(&value, reinterpret_cast<char*>(object) + step.number, sizeof value);
+  *result = value ? value : Py_None;
+  return verdict(value || step.null_is_none);
+}
+
+Verdict check_length(PyObject* object, Py_ssize_t expected) {
+  if (PyList_Check(object) || PyTuple_Check(object)) return verdict(Py_SIZE(object) == expected);
+  if (PyDict_Check(object)) return verdict(PyDict_GET_SIZE(object) == expected);
+  if (PyAnySet_Check(object)) return verdict(PySet_GET_SIZE(object) == expected);
+  return Verdict::Fail;
+}
+
+Verdict check_keys(PyObject* dict, PyObject* expected) {
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return Verdict::Fail;
+  // An OrderedDict keeps its order apart from the dict; Python knows it.
+  if (PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1) return Verdict::Python;
+  Py_ssize_t position = 0, index = 0;
+  PyObject* key;
+  Verdict all = Verdict::Pass;
+  while (all == Verdict::Pass && PyDict_Next(dict, &position, &key, nullptr)) {
+    all = same_constant(key, PyTuple_GET_ITEM(expected, index++));
+  }
+  return all;
+}
+
+bool check_function(PyObject* object, PyObject* expected) {
+  if (Py_TYPE(object) != &PyFunction_Type) return false;
+  auto function = reinterpret_cast<PyFunctionObject*>(object);
+  auto same = [](PyObject* field, PyObject* wanted) { return (field ? field : Py_None) == wanted; };
+  return function->func_code == PyTuple_GET_ITEM(expected, 0) && same(function->func_defaults, PyTuple_GET_ITEM(expected, 1)) &&
+      same(function->func_kwdefaults, PyTuple_GET_ITEM(expected, 2));
+}
+
+// Whether positions share keys just as the pattern says. Where the keys that last passed are known, only the
+// positions that changed are compared with all others.
+bool has_pattern(Step& step, const std::vector<const void*>& keys) {
+  const std::vector<int>& pattern = step.pattern;
+  size_t count = keys.size();
+  std::vector<size_t> changed;
+  if (step.storages.size() == count) {
+    for (size_t i = 0; i < count; i++) {
+      if (keys[i] != step.storages[i]) changed.push_back(i);
+    }
+    if (changed.size() <= 8) {
+      return std::all_of(changed.begin(), changed.end(), [&](size_t i) {
+        for (size_t j = 0; j < count; j++) {
+          if ((keys[i] == keys[j]) != (pattern[i] == pattern[j])) return false;
+        }
+        return true;
+      });
+    }
+  }
+  std::unordered_set<const void*> firsts;
+  for (size_t i = 0; i < count; i++) {
+    size_t first = static_cast<size_t>(pattern[i]);
+    if (first == i ? !firsts.insert(keys[i]).second : first > i || keys[first] != keys[i]) return false;
+  }
+  return true;
+}
+
+Verdict check_storages(Step& step, PyObject** registers) {
+  std::vector<const void*> keys;
+  keys.reserve(step.registers.size());
+  for (int number : step.registers) {
+    keys.push_back(storage_key(registers[number]));
+    if (!keys.back()) return Verdict::Fail;
+  }
+  if (!has_pattern(step, keys)) return Verdict::Fail;
+  step.storages = std::move(keys);
+  return Verdict::Pass;
+}
+
+}  // namespace
+
+Verdict evaluate_step(Step& step, PyObject** registers, PyObject* const* roots) {
+  PyObject* value = step.src >= 0 ? registers[step.src] : nullptr;
+  PyObject** result = step.dst >= 0 ? &registers[step.dst] : nullptr;
+  if (step.python) return Verdict::Python;
+  switch (step.op) {
+    case Op::Root:
+      *result = roots[step.number];
+      return Verdict::Pass;
+    case Op::Pin:
+      *result = step.payload;
+      return Verdict::Pass;
+    case Op::Dict:
+      return read_dict(value, result);
+    case Op::Key:
+      return PyDict_Check(value) ? find_key(value, step.payload, step.hash, result) : Verdict::Fail;
+    case Op::Index:
+      return read_item(value, step.number, result);
+    case Op::Cell:
+      return verdict(PyCell_Check(value) && (*result = PyCell_GET(value)));
+    case Op::Member:
+      return read_member(step, value, result);
+    case Op::TypeAttr:
+      return verdict((*result = _PyType_Lookup(step.type, step.name)));
+    case Op::Is:
+      return verdict(value == step.payload);
+    case Op::Type:
+      return verdict(Py_TYPE(value) == step.type);
+    case Op::Eq:
+      return same_constant(value, step.payload);
+    case Op::Len:
+      return check_length(value, step.number);
+    case Op::Keys:
+      return check_keys(value, step.payload);
+    case Op::Absent: {
+      PyObject* found;
+      if (!PyDict_Check(value)) return Verdict::Fail;
+      Verdict lookup = find_key(value, step.payload, step.hash, &found);
+      return lookup == Verdict::Python ? lookup : verdict(lookup == Verdict::Fail);
+    }
+    case Op::TypeLacks:
+      return verdict(!_PyType_Lookup(step.type, step.name));
+    case Op::Function:
+      return verdict(check_function(value, step.payload));
+    case Op::Same:
+      return verdict(value == registers[step.registers[0]]);
+    case Op::Distinct:
+      return verdict(std::none_of(step.registers.begin(), step.registers.end(), [&](int other) { return registers[other] == value; }));
+    case Op::Tensor:
+      return verdict(tensor_matches(value, *step.tensor));
+    case Op::Storages:
+      return check_storages(step, registers);
+    case Op::Weak:
+      return verdict(value != Py_None && PyWeakref_GET_OBJECT(step.payload) == value);
+    default:
+      return Verdict::Python;
+  }
+}
+
+int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, PyObject** result) {
+  if (step.op == Op::Ambient) return check_ambient(step);
+  Verdict outcome = evaluate_step(step, registers, roots);
+  if (outcome != Verdict::Python) {
+    if (outcome == Verdict::Pass && is_access(step.op)) *result = Py_NewRef(registers[step.dst]);
+    return outcome == Verdict::Pass;
+  }
+  PyObject* value = registers[step.src];
+  PyObject* op = PyTuple_GET_ITEM(step.tuple, 0);
+  if (is_access(step.op)) {
+    *result = PyObject_CallFunction(read_step, "OOO()", op, value, step.payload);
+    return *result ? 1 : -1;
+  }
+  Ref answer(
+      step.op == Op::Predicate ? PyObject_CallOneArg(PyTuple_GET_ITEM(step.payload, 0), value)
+                               : PyObject_CallFunction(holds_step, "OiO{iO}", op, 0, step.payload, 0, value));
+  return answer ? PyObject_IsTrue(answer.get()) : -1;
+}
+
+int check_ambient(Step& step) {
+  AmbientPicture before = picture_ambient();
+  if (before == step.passed) return 1;
+  if (before == step.failed) return 0;
+  Ref facts(PyObject_CallNoArgs(ambient_facts));
+  int same = facts ? PyObject_RichCompareBool(facts.get(), step.payload, Py_EQ) : -1;
+  // The facts are those of the picture only if nothing changed while Python ran.
+  if (same >= 0 && picture_ambient() == before) (same ? step.passed : step.failed) = before;
+  return same;
+}
+
+PyObject** fixed_dict_slot(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  bool fixed = (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) || type->tp_dictoffset > 0;
+  return fixed ? _PyObject_GetDictPtr(object) : nullptr;
+}
+
+bool init_steps() {
+  Ref evaluate(PyImport_ImportModule("fineline.guards.evaluate")), facts(PyImport_ImportModule("fineline.guards.facts"));
+  Ref thread(PyImport_ImportModule("_thread"));
+  if (!evaluate || !facts || !thread) return false;
+  read_step = PyObject_GetAttrString(evaluate.get(), "read_step");
+  holds_step = PyObject_GetAttrString(evaluate.get(), "holds_step");
+  ambient_facts = PyObject_GetAttrString(facts.get(), "ambient_facts");
+  local_type = reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(thread.get(), "_local"));
+  return read_step && holds_step && ambient_facts && local_type;
+}
+
+}  // namespace fineline

@@ -1,0 +1,63 @@
+// One step of a guard program, parsed, and its evaluation by value.
+#pragma once
+
+#include <vector>
+
+#include "ambient.h"
+#include "object.h"
+#include "tensor_spec.h"
+
+namespace fineline {
+
+enum class Op : uint8_t {
+  Root, Pin, Dict, Key, Index, Cell, Member, TypeAttr,  // access steps, in the order of guards/steps.py
+  Is, Type, Eq, Len, Keys, Absent, TypeLacks, Function, Same, Distinct, Tensor, Storages, Ambient, Weak, SetEq, Predicate,
+};
+
+inline bool is_access(Op op) { return op <= Op::TypeAttr; }
+
+// Everything borrowed here is owned by the tuple of steps that the program keeps.
+struct Step {
+  Op op;
+  bool python = false;  // only Python can evaluate this step, whatever the value
+  int dst = -1;
+  int src = -1;
+  PyObject* tuple = nullptr;  // the step as it was given
+  PyObject* payload = nullptr;
+  Py_ssize_t number = 0;         // root: position; index: index; len: length; member: offset of the field
+  Py_hash_t hash = -1;           // key, absent
+  PyTypeObject* type = nullptr;  // type, type_attr, type_lacks; member: class of the descriptor
+  PyObject* name = nullptr;      // type_attr, type_lacks
+  bool null_is_none = false;     // member: what an empty field reads as
+  TensorSpecPtr tensor;          // tensor; null if only Python can tell
+  std::vector<int> registers;    // same, distinct, storages: the other registers
+  std::vector<int> pattern;      // storages
+  // storages: keys that were last found to have the pattern; ambient: the pictures that last passed and failed.
+  std::vector<const void*> storages;
+  AmbientPicture passed{};
+  AmbientPicture failed{};
+};
+
+// Fills `step` from a step tuple, apart from the registers' numbers. Sets a Python error and returns false if it is
+// malformed.
+bool parse_step(PyObject* tuple, Step& step);
+
+// Evaluates a step on registers that hold borrowed references. Runs no Python code, collects no garbage, sets no
+// error and does not release the GIL: what Python would be needed for comes back as `Verdict::Python`.
+Verdict evaluate_step(Step& step, PyObject** registers, PyObject* const* roots);
+
+// Evaluates any step, in Python where need be; the result of an access step comes back as a new reference in
+// `*result`. -1 with an error set if Python raised, 0 if the check failed, 1 if it passed.
+int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, PyObject** result);
+
+// Whether the picture of the thread and process agrees with an `ambient` step, asking Python where it cannot tell.
+// -1 with an error set, 0, 1.
+int check_ambient(Step& step);
+
+// The slot that holds `object`'s instance dict, if it is at a place that the type alone determines; else null.
+PyObject** fixed_dict_slot(PyObject* object);
+
+// Looks up what this file needs of Python. Call once, when the module is made.
+bool init_steps();
+
+}  // namespace fineline

@@ -1,0 +1,122 @@
+// Checking a tensor's metadata by its C++ fields.
+#include "tensor_spec.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+namespace fineline {
+
+class TensorSpec {
+ public:
+  PyTypeObject* cls;
+  uint64_t keys;
+  caffe2::TypeMeta dtype;
+  c10::Device device{c10::kCPU};
+  bool requires_grad;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+void TensorSpecDeleter::operator()(TensorSpec* spec) const { delete spec; }
+
+namespace {
+
+// Positions of facts.TensorFacts.
+enum { kClass, kDtype, kDevice, kLayout, kSizes, kStrides, kRequiresGrad, kKeys, kInference, kCount };
+
+// Tensors with one of these keys answer for sizes, strides or device through code of their own.
+bool is_opaque(c10::DispatchKeySet keys) {
+  using K = c10::DispatchKey;
+  for (K key : {K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
+                K::BatchedNestedTensor, K::Batched, K::ZeroTensor}) {
+    if (keys.has(key)) return true;
+  }
+  return false;
+}
+
+std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
+  if (!PyTuple_Check(tuple)) return std::nullopt;
+  std::vector<int64_t> values;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject* item = PyTuple_GET_ITEM(tuple, i);
+    if (!PyLong_CheckExact(item)) return std::nullopt;
+    values.push_back(PyLong_AsLongLong(item));
+  }
+  return values;
+}
+
+bool requires_grad(const c10::TensorImpl* impl) {
+  auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  return meta && (meta->requires_grad_ || meta->grad_fn_);
+}
+
+bool equal(c10::IntArrayRef a, const std::vector<int64_t>& b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
+
+inline bool matches(PyObject* object, const TensorSpec& spec) {
+  if (Py_TYPE(object) != spec.cls) return false;
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
+  return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && equal(impl->sizes(), spec.sizes) &&
+      equal(impl->strides(), spec.strides) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
+}
+
+}  // namespace
+
+TensorSpecPtr parse_tensor_spec(PyObject* facts) {
+  if (!PyTuple_Check(facts) || PyTuple_GET_SIZE(facts) != kCount) return nullptr;
+  auto fact = [facts](int position) { return PyTuple_GET_ITEM(facts, position); };
+  auto cls = reinterpret_cast<PyTypeObject*>(fact(kClass));
+  if (!PyType_Check(fact(kClass)) || !PyType_IsSubtype(cls, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return nullptr;
+  if (!THPDtype_Check(fact(kDtype)) || !THPDevice_Check(fact(kDevice)) || !THPLayout_Check(fact(kLayout))) return nullptr;
+  if (reinterpret_cast<THPLayout*>(fact(kLayout))->layout != c10::kStrided || !PyLong_Check(fact(kKeys))) return nullptr;
+  auto sizes = parse_ints(fact(kSizes)), strides = parse_ints(fact(kStrides));
+  uint64_t keys = PyLong_AsUnsignedLongLong(fact(kKeys));
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  if (!sizes || !strides || is_opaque(c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys))) return nullptr;
+  TensorSpecPtr spec(new TensorSpec{});
+  spec->cls = cls;
+  spec->keys = keys;
+  spec->dtype = c10::scalarTypeToTypeMeta(reinterpret_cast<THPDtype*>(fact(kDtype))->scalar_type);
+  spec->device = reinterpret_cast<THPDevice*>(fact(kDevice))->device;
+  spec->requires_grad = fact(kRequiresGrad) == Py_True;
+  spec->sizes = std::move(*sizes);
+  spec->strides = std::move(*strides);
+  return spec;
+}
+
+bool tensor_matches(PyObject* object, const TensorSpec& spec) {
+  try {
+    return matches(object, spec);
+  } catch (...) {  // a tensor without the field in question
+    return false;
+  }
+}
+
+bool tensors_match(const TensorCheck* checks, size_t count) {
+  try {
+    return std::all_of(checks, checks + count, [](const TensorCheck& check) { return matches(check.tensor, *check.spec); });
+  } catch (...) {
+    return false;
+  }
+}
+
+const void* storage_key(PyObject* object) {
+  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return nullptr;
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  const void* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage ? storage : object;
+}
+
+bool is_device_type(PyTypeObject* type) { return type == &THPDeviceType; }
+
+}  // namespace fineline

@@ -1,0 +1,36 @@
+// Checking a tensor's metadata by its C++ fields.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "object.h"
+
+namespace fineline {
+
+class TensorSpec;
+
+struct TensorSpecDeleter {
+  void operator()(TensorSpec* spec) const;
+};
+using TensorSpecPtr = std::unique_ptr<TensorSpec, TensorSpecDeleter>;
+
+// One tensor to check, and what it must be like.
+struct TensorCheck {
+  PyObject* tensor;
+  const TensorSpec* spec;
+};
+
+// Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own,
+// layouts other than strided), which leaves the check to Python.
+TensorSpecPtr parse_tensor_spec(PyObject* facts);
+
+bool tensor_matches(PyObject* object, const TensorSpec& spec);
+bool tensors_match(const TensorCheck* checks, size_t count);
+
+// A key that tensors with the same storage have in common; null if `object` is no tensor.
+const void* storage_key(PyObject* object);
+
+bool is_device_type(PyTypeObject* type);
+
+}  // namespace fineline

@@ -1,0 +1,120 @@
+"""Marks: what decorators and calls like `disable` said of a function, class or module, kept beside the objects."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+
+class Mark(NamedTuple):
+    """``verb``: "disable" or "disable_frame"; ``place``: where it was declared."""
+
+    verb: str
+    reason: str
+    place: str
+    target: Any
+
+
+class MarkTable:
+    """Marks by object identity; an object's mark dies with the object."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[weakref.ref, Mark]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    def get(self, obj: Any) -> Mark | None:
+        entry = self._marks.get(id(obj))
+        return entry[1] if entry is not None and entry[0]() is obj else None
+
+    def set(self, obj: Any, mark: Mark) -> None:
+        key = id(obj)
+        self._marks[key] = (weakref.ref(obj, lambda _: self._marks.pop(key, None)), mark)
+
+
+MARKS = MarkTable()
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
+    """Keeps ``fn`` out of captures: it runs in Python, with everything it calls.
+
+    With ``recursive=False`` only its own frame does; what it calls is captured again. A function gives a new callable, the
+    original stays as it is; a class or an ``nn.Module`` instance is marked and returned. Signature: ``torch.compiler.disable``'s.
+    """
+    place = _caller()
+    if fn is None:
+        return functools.partial(_disable, recursive=recursive, reason=reason, place=place)
+    return _disable(fn, recursive=recursive, reason=reason, place=place)
+
+
+def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any:
+    verb = "disable" if recursive else "disable_frame"
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(_disable(fn.__func__, recursive=recursive, reason=reason, place=place))
+    if isinstance(fn, (type, nn.Module)):
+        MARKS.set(fn, Mark(verb, reason or "", place, fn))
+        return fn
+    if not callable(fn):
+        raise TypeError(f"disable() takes a callable, not a {type(fn).__name__}")
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    MARKS.set(disabled, Mark(verb, reason or "", place, fn))
+    return disabled
+
+
+def _caller() -> str:
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def graph_break(msg: str | None = None) -> None:
+    """One graph break here, at any depth of a captured call; nothing outside of one."""
+
+
+def is_compiling() -> bool:
+    """True in code that fineline or ``torch.export`` captures, and in what replays a capture."""
+    return torch.compiler.is_exporting()
+
+
+def is_dynamo_compiling() -> bool:
+    """True in code that fineline captures, and in what replays a capture."""
+    return False
+
+
+def torch_mark(fn: Any) -> str | None:
+    """What PyTorch's own marks say of a function: "disable", "wrapped" (compiled: run the original through), or None."""
+    d = getattr(fn, "__dict__", None)
+    if not d:
+        return None
+    if d.get("_torchdynamo_disable"):
+        return "disable"
+    if "_torchdynamo_orig_callable" in d:
+        return "wrapped"
+    return None
+
+
+# Functions of torch._dynamo that captured code calls, by name: fineline never imports that package.
+DYNAMO_NAMES: dict[str, str] = {
+    "graph_break": "graph_break",
+    "is_compiling": "true",
+    "is_dynamo_compiling": "true",
+    "mark_dynamic": "nothing",
+    "maybe_mark_dynamic": "nothing",
+    "mark_static": "nothing",
+    "mark_unbacked": "nothing",
+    "mark_static_address": "nothing",
+    "assume_constant_result": "identity",
+    "_disallow_in_graph_helper": "identity",
+}
+
+Handler = Callable[..., Any]

@@ -1,0 +1,336 @@
+"""How a program makes again the objects that the captured code made: one expression or a few statements for each."""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import math
+import re
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.frame import InterpretedGenerator
+from fineline.capture.natives import ITERATORS
+from fineline.capture.signals import Unrebuildable
+from fineline.guards.source import Source
+
+LITERALS = (type(None), bool, int, str, bytes, type(...))
+ATOMS = (*LITERALS, float)
+SCALAR_BASES = (int, float, str, bytes, complex)
+
+
+class Rebuilder:
+    """Writes the statements that give a program its values; each object once, so that identity relations hold."""
+
+    def __init__(self, cap: Capture) -> None:
+        self.cap = cap
+        self.lines: list[str] = []
+        self.params: dict[int, str] = {}
+        self.param_sources: list[Source] = []
+        self.constants: dict[str, Any] = {}
+        self.outputs: list[tuple[Any, str]] = []
+        self._constant_names: dict[int, str] = {}
+        self._memo: dict[int, str] = {}
+        self._kept: list[Any] = []
+        self._busy: set[int] = set()
+        self._output_names: dict[Any, str] = {}
+        self._used: set[str] = set()
+        self._n = 0
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+    def fresh(self, base: str) -> str:
+        name = re.sub(r"\W+", "_", base).strip("_") or "v"
+        if name[0].isdigit() or keyword.iskeyword(name):
+            name = "_" + name
+        name = name[:60]
+        if name in self._used:
+            self._n += 1
+            name = f"{name}_{self._n}"
+        self._used.add(name)
+        return name
+
+    def param(self, src: Source) -> str:
+        """The parameter of the program that the guard program's register for ``src`` is passed as."""
+        name = self.params.get(src.reg)
+        if name is None:
+            name = self.params[src.reg] = self.fresh(short_name(src))
+            self.param_sources.append(src)
+        return name
+
+    def constant(self, v: Any, base: str = "const") -> str:
+        name = self._constant_names.get(id(v))
+        if name is None:
+            name = self._constant_names[id(v)] = self.fresh(base)
+            self.constants[name] = v
+        return name
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def expr(self, v: Any) -> str:
+        """An expression that gives ``v`` when the program runs."""
+        cap = self.cap
+        t = type(v)
+        if cap.lazy and id(v) in cap.lazy:
+            return self.param(cap.lazy[id(v)])
+        if t in SINGLETONS or t in VALUES:
+            return self._literal(v, t)
+        name = self._memo.get(id(v))
+        if name is not None:
+            return name
+        if isinstance(v, Tensor):
+            return self._tensor(v)
+        src = cap.sources.get(id(v))
+        if src is not None:
+            if src.op == "pin":
+                return self.constant(v, short_name(src))
+            if is_value(v):
+                return self.constant(v, getattr(v, "__name__", t.__name__))
+            return self.param(src)
+        if t is not tuple and is_value(v):
+            return self.constant(v, getattr(v, "__name__", t.__name__))
+        if id(v) in self._busy:
+            raise Unrebuildable("a tuple that contains itself")
+        self._kept.append(v)
+        return self._made(v, t)
+
+    def _literal(self, v: Any, t: type) -> str:
+        if t in LITERALS or (t is float and math.isfinite(v)):
+            return repr(v)
+        if t is torch.Size:
+            return self.constant(v, "size")
+        return self.constant(v, t.__name__)
+
+    def _tensor(self, v: Tensor) -> str:
+        recorder = self.cap.recorder
+        src = self.cap.sources.get(id(v))
+        if src is not None:
+            return self.param(src)
+        if not recorder.known(v):
+            raise Unrebuildable(f"a tensor of unknown origin, shape {tuple(v.shape)}")
+        node = recorder.find(v)
+        name = self._output_names.get(node)
+        if name is None:
+            name = self._output_names[node] = self.fresh(str(node))
+            self.outputs.append((node, name))
+        return name
+
+    def statement(self, name: str, text: str, v: Any) -> str:
+        self.lines.append(f"{name} = {text}")
+        self._memo[id(v)] = name
+        return name
+
+    def items(self, items: Any) -> str:
+        return ", ".join([self.expr(x) for x in items])
+
+    def _made(self, v: Any, t: type) -> str:
+        if t is tuple:
+            self._busy.add(id(v))
+            parts = self.items(v)
+            self._busy.discard(id(v))
+            return f"({parts},)" if v else "()"
+        if t is list:
+            self._known(v)
+            name = self.statement(self.fresh("items"), "[]", v)
+            if v:
+                at = len(self.lines)
+                parts = self.items(v)
+                if len(self.lines) == at and self.lines[-1] == f"{name} = []":
+                    self.lines[-1] = f"{name} = [{parts}]"
+                else:
+                    self.lines.append(f"{name} += [{parts}]")
+            return name
+        if t is dict:
+            self._known(v)
+            name = self.statement(self.fresh("table"), "{}", v)
+            self._fill_dict(name, v, "")
+            return name
+        if t is set:
+            self._known(v)
+            return self.statement(self.fresh("group"), f"set(({self.items(v)}{',' if v else ''}))", v)
+        if t is frozenset:
+            return self.statement(self.fresh("group"), f"{self.constant(frozenset, 'frozenset')}(({self.items(v)}{',' if v else ''}))", v)
+        if t is types.FunctionType:
+            return self._function(v)
+        if t is types.CellType:
+            return self._cell(v)
+        if t is types.MethodType:
+            return self.statement(self.fresh("method"), f"{self.constant(types.MethodType, 'MethodType')}({self.expr(v.__func__)}, {self.expr(v.__self__)})", v)
+        if t is functools.partial:
+            parts = [self.expr(v.func), *[self.expr(x) for x in v.args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in v.keywords.items()]]
+            return self.statement(self.fresh("partial"), f"{self.constant(functools.partial, 'partial')}({', '.join(parts)})", v)
+        if t in ITERATORS:
+            return self._reduced(v)
+        if t is super:
+            return self.statement(self.fresh("parent"), f"super({self.expr(v.__thisclass__)}, {self.expr(v.__self__)})", v)
+        if t is types.BuiltinFunctionType or t is types.MethodWrapperType:
+            return self.statement(self.fresh("method"), f"getattr({self.expr(v.__self__)}, {v.__name__!r})", v)
+        if t is slice:
+            return f"slice({self.expr(v.start)}, {self.expr(v.stop)}, {self.expr(v.step)})"
+        if t is types.SimpleNamespace:
+            name = self.statement(self.fresh("namespace"), f"{self.constant(t, t.__name__)}()", v)
+            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+            return name
+        if isinstance(v, InterpretedGenerator):
+            raise Unrebuildable("a generator that is not finished")
+        if isinstance(v, BaseException):
+            return self._exception(v, t)
+        return self._instance(v, t)
+
+    def _known(self, v: Any) -> None:
+        if id(v) not in self.cap.made and not isinstance(v, (tuple, frozenset)):
+            raise Unrebuildable(f"a {type(v).__name__} of unknown origin")
+
+    def _fill_dict(self, name: str, v: dict, cls: str) -> None:
+        if v:
+            pairs = ", ".join([f"{self.expr(k)}: {self.expr(x)}" for k, x in dict.items(v)])
+            self.lines.append(f"{cls}{name}.update({{{pairs}}})" if not cls else f"{cls}({name}, {{{pairs}}})")
+
+    def _cell(self, v: types.CellType) -> str:
+        self._known(v)
+        name = self.statement(self.fresh("cell"), f"{self.constant(types.CellType, 'CellType')}()", v)
+        try:
+            contents = v.cell_contents
+        except ValueError:
+            return name
+        text = self.expr(contents)
+        self.lines.append(f"{name}.cell_contents = {text}")
+        return name
+
+    def _function(self, v: types.FunctionType) -> str:
+        self._known(v)
+        closure = ""
+        if v.__closure__:
+            cells = self.items(v.__closure__)
+            if id(v) in self._memo:
+                return self._memo[id(v)]
+            closure = f", None, ({cells},)"
+        make = self.constant(types.FunctionType, "FunctionType")
+        name = self.statement(
+            self.fresh(v.__name__), f"{make}({self.constant(v.__code__, 'code')}, {self.constant(v.__globals__, 'globals')}, {v.__name__!r}{closure})", v
+        )
+        fresh = types.FunctionType(v.__code__, v.__globals__, v.__name__, None, v.__closure__)
+        for attr in ("__defaults__", "__kwdefaults__"):
+            if getattr(v, attr) is not None:
+                value = getattr(v, attr)
+                text = self.expr(value) if type(value) is tuple else "{" + ", ".join([f"{k!r}: {self.expr(x)}" for k, x in value.items()]) + "}"
+                self.lines.append(f"{name}.{attr} = {text}")
+        for attr in ("__qualname__", "__doc__", "__module__"):
+            if getattr(v, attr) != getattr(fresh, attr):
+                self.lines.append(f"{name}.{attr} = {self.expr(getattr(v, attr))}")
+        if v.__annotations__:
+            self.lines.append(f"{name}.__annotations__ = {self.constant(v.__annotations__, 'annotations')}.copy()")
+        if v.__dict__:
+            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+        return name
+
+    def _reduced(self, v: Any) -> str:
+        reduced = v.__reduce__()
+        fn, args = reduced[0], reduced[1]
+        parts = [self._loose(a) for a in args]
+        name = self.statement(self.fresh("iterator"), f"{self.constant(fn, fn.__name__)}({', '.join(parts)})", v)
+        if len(reduced) > 2 and reduced[2] is not None:
+            self.lines.append(f"{name}.__setstate__({self._loose(reduced[2])})")
+        return name
+
+    def _loose(self, v: Any) -> str:
+        """A container that ``__reduce__`` made just now is as good as made in the capture."""
+        if type(v) in (list, dict) and id(v) not in self.cap.sources:
+            self.cap.made.add(id(v))
+            self._kept.append(v)
+        return self.expr(v)
+
+    def _exception(self, v: BaseException, t: type) -> str:
+        args = self.items(v.args)
+        make = self.constant(t, t.__name__)
+        name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if v.args else f"{make}.__new__({make})", v)
+        self.lines.append(f"{name}.args = ({args}{',' if v.args else ''})")
+        for attr in ("__cause__", "__context__"):
+            if getattr(v, attr) is not None:
+                self.lines.append(f"{name}.{attr} = {self.expr(getattr(v, attr))}")
+        self.lines.append(f"{name}.__suppress_context__ = {v.__suppress_context__}")
+        if v.__dict__:
+            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+        self._fill_slots(name, v, t)
+        return name
+
+    def _instance(self, v: Any, t: type) -> str:
+        """An object of a class written in Python, or of a subclass of a builtin container."""
+        if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object):
+            raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
+        self._known(v)
+        make = self.constant(t, t.__name__)
+        base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
+        if issubclass(t, tuple):
+            if hasattr(t, "n_sequence_fields"):
+                name = self.statement(self.fresh(t.__name__), f"{make}(({self.items(v)},))", v)
+                return name
+            name = self.statement(self.fresh(t.__name__), f"tuple.__new__({make}, ({self.items(tuple.__iter__(v))}{',' if len(v) else ''}))", v)
+        elif base in SCALAR_BASES:
+            name = self.statement(self.fresh(t.__name__), f"{base.__name__}.__new__({make}, {base.__new__(base, v)!r})", v)
+        elif base is frozenset:
+            name = self.statement(self.fresh(t.__name__), f"frozenset.__new__({make}, ({self.items(v)}{',' if v else ''}))", v)
+        elif base is deque:
+            name = self.statement(self.fresh(t.__name__), f"{make}.__new__({make})", v)
+            cls = self.constant(deque, "deque")
+            self.lines.append(f"{cls}.__init__({name}, ({self.items(deque.__iter__(v))}{',' if len(v) else ''}), {v.maxlen!r})")
+        elif base in (object, dict, list, set, OrderedDict, defaultdict):
+            name = self.statement(self.fresh(t.__name__), f"{self.constant(base, base.__name__)}.__new__({make})", v)
+        elif base is bytearray:
+            return self.statement(self.fresh("bytes"), f"bytearray({bytes(v)!r})", v)
+        else:
+            raise Unrebuildable(f"a {t.__qualname__}, whose memory {base.__name__} lays out")
+        if isinstance(v, defaultdict):
+            self.lines.append(f"{name}.default_factory = {self.expr(v.default_factory)}")
+        if isinstance(v, dict):
+            cls = self.constant(OrderedDict if isinstance(v, OrderedDict) else dict, "dict_type")
+            for k, x in dict.items(v) if not isinstance(v, OrderedDict) else OrderedDict.items(v):
+                key = self.expr(k)
+                self.lines.append(f"{cls}.__setitem__({name}, {key}, {self.expr(x)})")
+        elif isinstance(v, list):
+            if len(v):
+                self.lines.append(f"list.extend({name}, [{self.items(list.__iter__(v))}])")
+        elif isinstance(v, set) and len(v):
+            self.lines.append(f"set.update({name}, ({self.items(set.__iter__(v))},))")
+        if t.__dictoffset__:
+            d = object.__getattribute__(v, "__dict__")
+            if d:
+                self._memo.setdefault(id(d), f"{name}.__dict__")
+                self._fill_dict(f"{name}.__dict__", d, "")
+        self._fill_slots(name, v, t)
+        return name
+
+    def _fill_slots(self, name: str, v: Any, t: type) -> None:
+        for cls in t.__mro__:
+            if not cls.__flags__ & HEAP_TYPE:
+                continue
+            for attr, descr in cls.__dict__.items():
+                if type(descr) is types.MemberDescriptorType:
+                    try:
+                        value = descr.__get__(v, t)
+                    except AttributeError:
+                        continue
+                    text = self.expr(value)
+                    self.lines.append(f"{self.constant(descr, attr)}.__set__({name}, {text})")
+
+
+def short_name(src: Source) -> str:
+    """A readable name for a program's parameter."""
+    parts: list[str] = []
+    node: Source | None = src
+    while node is not None and len(parts) < 6:
+        if node.op in ("root", "pin"):
+            parts.append(str(node.key))
+        elif node.op == "dict" or (node.op == "key" and node.key in ("_modules", "_parameters", "_buffers")):
+            pass
+        elif node.op in ("key", "index"):
+            parts.append(str(node.key) if isinstance(node.key, (str, int)) else "item")
+        elif node.op == "type_attr":
+            parts.append(f"{node.key[0].__name__}_{node.key[1]}")
+        else:
+            parts.append(getattr(node.key, "__name__", node.op))
+        node = node.parent
+    return "_".join(reversed(parts))

@@ -1,0 +1,203 @@
+"""Turns what a capture learned into a program: guards, a compiled graph, and the Python code around it."""
+
+from __future__ import annotations
+
+import linecache
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from fineline.capture.capture import Capture
+from fineline.capture.journal import EMPTY, Written
+from fineline.capture.signals import Unrebuildable
+from fineline.guards.facts import ambient_facts
+from fineline.guards.source import Source
+from fineline.program.ambient import restore_lines
+from fineline.program.rebuild import Rebuilder
+
+
+class Segment:
+    """One compiled piece: what to check, what to run."""
+
+    def __init__(self, run: Callable, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, texts: list) -> None:
+        self.run = run
+        self.source = source
+        self.steps = steps
+        self.outputs = outputs
+        self.graph = graph
+        self.texts = texts
+
+
+class SegmentWriter:
+    """Writes one segment's program. ``finish_return`` or ``finish_border`` gives it its end."""
+
+    def __init__(self, cap: Capture, name: str) -> None:
+        self.cap = cap
+        self.name = name
+        self.rebuild = Rebuilder(cap)
+        self.tail: list[str] = []
+
+    def returns(self, value: Any) -> None:
+        r = self.rebuild
+        text = r.expr(value)
+        self._writes()
+        self.tail = [f"return {text}"]
+
+    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any) -> None:
+        """Ends in a call, and passes what is live and the call's result (or what it raised) on."""
+        r = self.rebuild
+        texts = [r.expr(v) for v in live]
+        call = r.expr(fn)
+        parts = [r.expr(a) for a in args] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
+        self._writes()
+        self.tail = [f"result = {call}({', '.join(parts)})"]
+        if go_on_raised is not None:
+            self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = raised"]
+            onward = r.constant(go_on_raised, "go_on_raised")
+            self.tail += ["else:", f"    return {r.constant(go_on, 'go_on')}({', '.join([*texts, 'result'])})"]
+            self.tail += [f"return {onward}({', '.join([*texts, 'failure'])})"]
+        else:
+            self.tail.append(f"return {r.constant(go_on, 'go_on')}({', '.join([*texts, 'result'])})")
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+    def _writes(self) -> None:
+        journal, r = self.cap.journal, self.rebuild
+        late: list[str] = []
+        for w in journal.written.values():
+            target = self._target(w.src)
+            getattr(self, f"_write_{w.kind}")(w, target, late)
+        for obj, src, descr, _ in journal.slots.values():
+            target = self._target(src)
+            try:
+                value = descr.__get__(obj, type(obj))
+            except AttributeError:
+                late.append(f"{r.constant(descr, 'slot')}.__delete__({target})")
+                continue
+            text = r.expr(value)
+            name = getattr(descr, "__name__", "slot")
+            if isinstance(obj, Tensor):
+                late.append(f"{target}.{name} = {text}")
+            else:
+                late.append(f"{r.constant(descr, name)}.__set__({target}, {text})")
+        r.lines += late
+
+    def _target(self, src: Source) -> str:
+        r = self.rebuild
+        return r.constant(src.value, "namespace") if src.op == "pin" else r.param(src)
+
+    def _write_dict(self, w: Written, target: str, late: list[str]) -> None:
+        r, obj = self.rebuild, w.obj
+        ordered = isinstance(obj, OrderedDict)
+        now = dict(OrderedDict.items(obj)) if ordered else dict(dict.items(obj))
+        cls = r.constant(OrderedDict, "OrderedDict") if ordered else "dict"
+        kept = [k for k in w.before if k in now]
+        if list(now)[: len(kept)] != kept or w.whole and len(now) < len(w.before) and not now:
+            pairs = [f"({r.expr(k)}, {r.expr(v)})" for k, v in now.items()]
+            late.append(f"{cls}.clear({target})")
+            if pairs:
+                late.append(f"{cls}.update({target}, [{', '.join(pairs)}])")
+            return
+        for k in w.before:
+            if k not in now:
+                late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
+        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and isinstance(c.key, (str, int))}
+        for k, v in now.items():
+            if k in w.before and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
+                continue
+            late.append(f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})" if type(obj) is not dict else f"{target}[{r.expr(k)}] = {r.expr(v)}")
+
+    @staticmethod
+    def _dirty(w: Written, key: Any) -> bool:
+        return any(k is key or k == key for k in w.keys.values())
+
+    def _write_list(self, w: Written, target: str, late: list[str]) -> None:
+        now = list(list.__iter__(w.obj))
+        if len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
+            return
+        n = len(w.before)
+        if type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
+            late.append(f"{target} += [{self.rebuild.items(now[n:])}]" if not target.isidentifier() else f"{target}.extend([{self.rebuild.items(now[n:])}])")
+            return
+        late.append(f"list.__setitem__({target}, slice(None), [{self.rebuild.items(now)}])")
+
+    def _write_set(self, w: Written, target: str, late: list[str]) -> None:
+        if w.before != set(w.obj):
+            late.append(f"set.clear({target})")
+            if w.obj:
+                late.append(f"set.update({target}, ({self.rebuild.items(set.__iter__(w.obj))},))")
+
+    def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
+        now = list(w.obj)
+        cls = self.rebuild.constant(deque, "deque")
+        late.append(f"{cls}.clear({target})")
+        late.append(f"{cls}.extend({target}, [{self.rebuild.items(now)}])")
+
+    def _write_bytearray(self, w: Written, target: str, late: list[str]) -> None:
+        late.append(f"{target}[:] = {bytes(w.obj)!r}")
+
+    def _write_cell(self, w: Written, target: str, late: list[str]) -> None:
+        try:
+            late.append(f"{target}.cell_contents = {self.rebuild.expr(w.obj.cell_contents)}")
+        except ValueError:
+            if w.before is not EMPTY:
+                late.append(f"del {target}.cell_contents")
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+    def compile(self, compile_graph: Callable[[GraphModule, list], Callable]) -> Segment:
+        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises."""
+        cap, r = self.cap, self.rebuild
+        recorder = cap.recorder
+        lines: list[str] = []
+        gm = None
+        if recorder.calls:
+            recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
+            gm = GraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
+            examples = [src.value for _, src in recorder.inputs]
+            call = r.constant(compile_graph(gm, examples), "graph")
+            inputs = [r.param(src) for _, src in recorder.inputs]
+            names = [n for _, n in r.outputs]
+            text = f"{call}({', '.join(inputs)})"
+            lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text)
+            self._guard_storages()
+            lines += restore_lines(cap.start_ambient, ambient_facts(), r)
+        elif r.outputs:
+            raise Unrebuildable("an output without a graph")
+        lines += r.lines + self.tail
+        params = [r.params[s.reg] for s in r.param_sources]
+        source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
+        filename = f"<fineline program {self.name}>"
+        namespace = {**r.constants}
+        exec(compile(source, filename, "exec"), namespace)  # noqa: S102
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        guards = cap.guards
+        texts = guards.places
+        for src in [s for s, _ in texts if s is not None]:
+            if src.op != "pin":
+                src.value = None
+        return Segment(namespace["program"], source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts)
+
+    def _guard_storages(self) -> None:
+        """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
+        cap = self.cap
+        inputs = [src for _, src in cap.recorder.inputs]
+        mutated = cap.recorder.mutated
+        if not mutated or len(inputs) < 2:
+            return
+        storages = [_storage(src.value) for src in inputs]
+        if not mutated.intersection(storages):
+            return
+        first: dict[int, int] = {}
+        pattern = tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
+        cap.guards.steps.append(("storages", -1, -1, (tuple([s.reg for s in inputs]), pattern)))
+        cap.guards.places.append((None, None))
+
+
+def _storage(t: Tensor) -> int:
+    try:
+        return t.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return 0

@@ -1,0 +1,229 @@
+"""The shape of a frame stack at a border, with its live values taken out: enough to make the frames again."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import Any, NamedTuple
+
+from fineline.bytecode.code import CodeInfo
+from fineline.capture.capture import Capture, is_value
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.machine import Machine
+from fineline.capture.natives import ITERATORS
+from fineline.capture.signals import Border, Unrebuildable
+
+
+class Root(NamedTuple):
+    """A live value: the program passes it as its argument number ``index``."""
+
+    index: int
+
+
+class Const(NamedTuple):
+    value: Any
+
+
+class Made(NamedTuple):
+    """A tuple, list or dict of the interpreter's own."""
+
+    type: type
+    items: tuple
+
+
+class GeneratorRef(NamedTuple):
+    index: int
+
+
+class Reduced(NamedTuple):
+    """An iterator of C's, by what makes it again; ``index`` tells which."""
+
+    index: int
+
+
+class FrameShape(NamedTuple):
+    info: CodeInfo
+    globals: dict
+    builtins: dict
+    ip: int
+    local: tuple
+    stack: tuple
+    then: Any
+    on_stop: Any
+    data: Any
+    kwnames: tuple
+    namespace: Any
+    generator: int
+    back: int
+
+
+class GeneratorShape(NamedTuple):
+    state: str
+    handled: Any
+    outer: Any
+    frame: int
+
+
+class Template:
+    """Frames, generators and the exception being handled; live values are numbered from 0."""
+
+    def __init__(self, vm: Machine, border: Border) -> None:
+        self.frames: list[FrameShape] = []
+        self.generators: list[GeneratorShape] = []
+        self.iterators: list[tuple[Any, tuple, Any]] = []
+        self.containers: list[Any] = []
+        self.roots: list[Any] = []
+        self.names: list[str] = []
+        self._cap: Capture = vm.cap
+        self._root_at: dict[int, int] = {}
+        self._frame_at: dict[int, int] = {}
+        self._generator_at: dict[int, int] = {}
+        self._iterator_at: dict[int, int] = {}
+        self._kept: list[Any] = []
+        self._hint = "value"
+        f = vm.frame
+        stack = []
+        while f is not None:
+            stack.append(f)
+            f = f.back
+        # The outermost first, so that a value gets its name from the user's own function.
+        for frame in reversed(stack):
+            self._frame_number(frame)
+        assert vm.frame is not None
+        self.top = self._frame_at[id(vm.frame)]
+        self.depth = vm.depth
+        self.handled = self._spec(vm.handled)
+        self.then, self.data, self.push = border.then, self._spec(border.data), border.push
+        self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
+        del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
+
+    def _frame_number(self, f: Frame) -> int:
+        at = self._frame_at.get(id(f))
+        if at is not None:
+            return at
+        at = self._frame_at[id(f)] = len(self.frames)
+        self.frames.append(None)  # type: ignore[arg-type]
+        info = f.info
+        live = info.live_at(f.ip)
+        local = []
+        for i, v in enumerate(f.local):
+            self._hint = info.slots[i]
+            local.append(self._spec(v) if i in live or isinstance(v, CellType) else Const(NULL))
+        self._hint = f"{info.code.co_name}_value"
+        stack = tuple([self._spec(v) for v in f.stack])
+        self.frames[at] = FrameShape(
+            info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
+            self._generator_number(f.generator) if f.generator is not None else -1,
+            self._frame_number(f.back) if f.back is not None else -1,
+        )  # fmt: skip
+        return at
+
+    def _generator_number(self, gen: InterpretedGenerator) -> int:
+        at = self._generator_at.get(id(gen))
+        if at is not None:
+            return at
+        if id(gen) in self._cap.sources:
+            raise Unrebuildable("a generator that existed before the call")
+        at = self._generator_at[id(gen)] = len(self.generators)
+        self.generators.append(None)  # type: ignore[arg-type]
+        frame = self._frame_number(gen.frame) if gen.frame is not None else -1
+        self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame)
+        return at
+
+    def _spec(self, v: Any) -> Any:
+        cap = self._cap
+        if v is NULL or (not cap.lazy or id(v) not in cap.lazy) and (type(v) is not tuple and is_value(v)):
+            return Const(v)
+        if isinstance(v, InterpretedGenerator):
+            return GeneratorRef(self._generator_number(v))
+        t = type(v)
+        if id(v) not in cap.sources and id(v) not in cap.made:
+            if t is tuple:
+                return Made(tuple, tuple([self._spec(x) for x in v]))
+            if t is list:
+                return Made(list, tuple([self._spec(x) for x in v]))
+            if t is dict:
+                return Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
+            if callable(v) and getattr(v, "__module__", "").startswith("fineline.capture"):
+                return Const(v)
+            if t in ITERATORS:
+                return self._iterator(v)
+        elif t in ITERATORS and id(v) not in cap.sources:
+            return self._iterator(v)
+        at = self._root_at.get(id(v))
+        if at is None:
+            at = self._root_at[id(v)] = len(self.roots)
+            self.roots.append(v)
+            self.names.append(self._hint)
+        return Root(at)
+
+    def _iterator(self, it: Any) -> Reduced:
+        """Iterators go by what they iterate over and how far they are; what they give next is then guarded like any value."""
+        at = self._iterator_at.get(id(it))
+        if at is None:
+            at = self._iterator_at[id(it)] = len(self.iterators)
+            self.iterators.append(None)  # type: ignore[arg-type]
+            reduced = it.__reduce__()
+            self._kept.append(reduced)
+            self.containers += [a for a in reduced[1] if id(a) in self._cap.sources or id(a) in self._cap.made]
+            state = reduced[2] if len(reduced) > 2 else None
+            self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
+        return Reduced(at)
+
+    def build(self, vm: Machine, values: tuple) -> tuple[Any, list]:
+        """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over."""
+        gens = []
+        for _ in self.generators:
+            gen = InterpretedGenerator.__new__(InterpretedGenerator)
+            gens.append(gen)
+        frames = []
+        for shape in self.frames:
+            f = Frame(shape.info, vm.link(shape.info), shape.globals, shape.builtins, [], None)
+            f.ip, f.then, f.on_stop, f.kwnames = shape.ip, shape.then, shape.on_stop, shape.kwnames
+            frames.append(f)
+
+        iterators: dict[int, Any] = {}
+
+        def iterator(at: int) -> Any:
+            if at not in iterators:
+                fn, args, state = self.iterators[at]
+                it = iterators[at] = fn(*[value(a) for a in args])
+                if value(state) is not None:
+                    it.__setstate__(value(state))
+            return iterators[at]
+
+        def value(spec: Any) -> Any:
+            if type(spec) is Const:
+                return spec.value
+            if type(spec) is Root:
+                return values[spec.index]
+            if type(spec) is GeneratorRef:
+                return gens[spec.index]
+            if type(spec) is Reduced:
+                return iterator(spec.index)
+            if spec.type is dict:
+                return {k: value(x) for k, x in spec.items}
+            return spec.type([value(x) for x in spec.items])
+
+        for f, shape in zip(frames, self.frames, strict=True):
+            f.local = [value(s) for s in shape.local]
+            f.stack = [value(s) for s in shape.stack]
+            f.data = value(shape.data)
+            f.namespace = value(shape.namespace)
+            f.back = frames[shape.back] if shape.back >= 0 else None
+            f.generator = gens[shape.generator] if shape.generator >= 0 else None
+        for gen, g in zip(gens, self.generators, strict=True):
+            gen.state, gen.handled, gen.outer = g.state, value(g.handled), value(g.outer)
+            gen.frame = frames[g.frame] if g.frame >= 0 else None
+            gen.drive = vm.drive
+            code = gen.frame.info.code if gen.frame is not None else None
+            gen.__name__ = code.co_name if code else "generator"
+            gen.__qualname__ = code.co_qualname if code else "generator"
+        vm.frame = frames[self.top]
+        vm.depth = self.depth
+        vm.handled = value(self.handled)
+        return value(self.data), [values[i] for i in self.container_roots]
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether some frame would handle an exception raised here."""
+        return any(s.info.handler_at(s.ip - 1) is not None or s.on_stop is not None or s.generator >= 0 for s in self.frames)

@@ -1,0 +1,83 @@
+"""The callable that stands where a compiled region's function stood: tries guard programs, calls the one that hits."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.steps import Step
+
+Evaluator = Literal["native", "reference"]
+Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
+Miss = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+try:
+    _native: Any = importlib.import_module("fineline._native")
+    _missing = ""
+except ImportError as error:
+    _native = None
+    _missing = str(error)
+
+
+class ReferenceDispatcher:
+    """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits."""
+
+    def __init__(self, miss: Miss) -> None:
+        self._miss = miss
+        # The entries and the position of the last hit change together, in one assignment, so that a call in
+        # another thread sees either the old pair or the new one.
+        self._state: tuple[tuple[Entry, ...], list[int]] = ((), [0])
+
+    def set_entries(self, entries: Iterable[Entry]) -> None:
+        """Replace all entries; calls under way go on with those they started with."""
+        checked = tuple(entries)
+        for nargs, kwnames, program, _ in checked:
+            if program is not None and program.n_roots != nargs + len(kwnames):
+                raise ValueError(f"the guard program takes {program.n_roots} roots, the call has {nargs + len(kwnames)}")
+        self._state = (checked, [0])
+
+    @property
+    def entries(self) -> list[Entry]:
+        return list(self._state[0])
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        entries, last = self._state
+        shape = (len(args), tuple(kwargs))
+        roots = (*args, *kwargs.values())
+        recent = last[0]
+        order = [recent, *[i for i in range(len(entries)) if i != recent]] if entries else []
+        for index in order:
+            nargs, kwnames, program, target = entries[index]
+            if (nargs, kwnames) != shape:
+                continue
+            outputs = roots if program is None else program.check(roots)
+            if outputs is not None:
+                last[0] = index
+                return target(*outputs)
+        return self._miss(args, kwargs)
+
+
+def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
+    """A guard program for one of the two evaluators; both have ``check``, ``failing``, ``steps`` and ``outputs``."""
+    if evaluator == "native" and _native_available():
+        return _native.GuardProgram(n_roots, tuple(steps), tuple(outputs))
+    return ReferenceProgram(n_roots, steps, outputs)
+
+
+def make_dispatcher(miss: Miss, evaluator: Evaluator = "native") -> Any:
+    """A dispatcher for the guard programs of one evaluator."""
+    if evaluator == "native" and _native_available():
+        return _native.Dispatcher(miss)
+    return ReferenceDispatcher(miss)
+
+
+@functools.cache
+def _native_available() -> bool:
+    """Whether the extension is there; says so once if it is not."""
+    if _native is None:
+        logging.getLogger("fineline").warning("the native guard evaluator is not available (%s); using the slower Python one", _missing)
+    return _native is not None

@@ -1,0 +1,90 @@
+"""The outermost frame of a capture: a call of the region's callable with the arguments as they came."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from fineline.bytecode.code import CODES
+from fineline.capture.frame import NULL, Frame
+
+
+def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  (interpreted)
+    return fn(*args, **kwargs)
+
+
+ENTRY = frozenset({_call.__code__})
+
+
+def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
+    """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
+    cap = vm.cap
+    cap.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not isinstance(fn, types.MethodType) else _pin_method(cap, fn)
+    unread = unread_parameters(fn, len(args), tuple(kwargs))
+    names = parameter_names(fn, len(args))
+    for i, v in enumerate(args):
+        if i not in unread:
+            cap.load(v, cap.guards.root(i, names[i], v))
+        else:
+            _unread(cap, v, cap.guards.root(i, names[i], v))
+    for j, (name, v) in enumerate(kwargs.items()):
+        src = cap.guards.root(len(args) + j, name, v)
+        if name not in unread:
+            cap.load(v, src)
+        else:
+            _unread(cap, v, src)
+    code = _call.__code__
+    info = CODES[code]
+    kw = dict(kwargs)
+    cap.made.add(id(kw))
+    local = [fn, tuple(args), kw]
+    local += [NULL] * (info.nslots - len(local))
+    return Frame(info, vm.link(info), _call.__globals__, _call.__builtins__, local, None)  # type: ignore[attr-defined]
+
+
+def _pin_method(cap: Any, fn: types.MethodType) -> None:
+    cap.pin(fn.__func__, fn.__func__.__qualname__)
+    cap.pin(fn.__self__, "self")
+    cap.fresh(fn)
+
+
+def _unread(cap: Any, v: Any, src: Any) -> None:
+    """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
+    if id(v) not in cap.sources and not isinstance(v, (int, float, str, bytes, type(None))):
+        cap.load(v, src)
+
+
+def unread_parameters(fn: Any, nargs: int, kwnames: tuple[str, ...]) -> frozenset:
+    """Positions and names of arguments whose parameter no instruction reads."""
+    bound = 1 if isinstance(fn, types.MethodType) else 0
+    func = fn.__func__ if bound else fn
+    if not isinstance(func, types.FunctionType) or func.__dict__:
+        return frozenset()
+    code = func.__code__
+    info = CODES[code]
+    if any(i.name == "LOAD_GLOBAL" and info.names[i.arg >> 1] in ("locals", "vars", "eval", "exec") for i in info.instructions):
+        return frozenset()
+    out: set[Any] = set()
+    for i in range(nargs):
+        slot = i + bound
+        if slot < code.co_argcount and not info.reads_slot(slot):
+            out.add(i)
+    for name in kwnames:
+        if name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] and not info.reads_slot(code.co_varnames.index(name)):
+            out.add(name)
+    return frozenset(out)
+
+
+def parameter_names(fn: Any, nargs: int) -> list[str]:
+    target = getattr(fn, "forward", fn)
+    names: list[str] = []
+    try:
+        for p in inspect.signature(target).parameters.values():
+            if p.kind is p.VAR_POSITIONAL:
+                names += [f"{p.name}{i}" for i in range(nargs - len(names))]
+            elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+    except (TypeError, ValueError):
+        pass
+    return (names + [f"arg{i}" for i in range(len(names), nargs)])[:nargs]

@@ -1,0 +1,380 @@
+"""A compiled region: its function, options, programs and budget, and the capture of a call that no program fits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.capture.capture import Capture
+from fineline.capture.frame import Frame
+from fineline.capture.machine import Machine
+from fineline.capture.signals import Border, Finished, Unrebuildable
+from fineline.errors import BackendFailed, FinelineError, Unsupported
+from fineline.program.segment import Segment, SegmentWriter
+from fineline.program.template import Template
+from fineline.region.dispatch import make_dispatcher, make_guard_program
+from fineline.region.entry import ENTRY, entry_frame
+from fineline.region.options import Options
+from fineline.report.events import Event
+
+log = logging.getLogger("fineline")
+
+
+class Site:
+    """A place where programs start: the region's entry, or the continuation behind a border."""
+
+    def __init__(self, region: Region, template: Template | None, raised: bool) -> None:
+        self.region = region
+        self.template = template
+        self.raised = raised
+        self.dispatcher = make_dispatcher(self._miss, region.options.evaluator)
+        self.segments: list[Segment] = []
+
+    def _miss(self, args: tuple, kwargs: dict) -> Any:
+        return self.region.capture(self, args, kwargs)
+
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
+        program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
+        self.segments.append(segment)
+        # The newest first: it is what the calls look like now.
+        self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
+
+
+class Region:
+    """One compiled callable."""
+
+    def __init__(self, fn: Callable, backend: Callable, options: Options) -> None:
+        self.fn = fn
+        self.backend = backend
+        self.options = options
+        self.lock = threading.RLock()
+        self.capturing: int | None = None
+        self.programs = 0
+        self.failures = 0
+        self.eager_reason: str | None = None
+        self.events: list[Event] = []
+        self.graphs: list[GraphModule] = []
+        self.entry = Site(self, None, False)
+        self.sites = [self.entry]
+        self.refuse = self._refusal()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.entry.dispatcher(*args, **kwargs)
+
+    def forget(self) -> None:
+        """Drops all programs; the next call captures anew."""
+        with self.lock:
+            # The dispatcher itself stays: it is what the compiled callable holds.
+            self.entry.dispatcher.set_entries([])
+            self.entry.segments.clear()
+            self.sites = [self.entry]
+            self.programs = self.failures = 0
+            self.eager_reason = None
+            self.events.clear()
+            self.graphs.clear()
+            self.options.opaque.clear()
+
+    def segments(self) -> list[Segment]:
+        """All programs, in the order of the sites' making."""
+        return [s for site in self.sites for s in site.segments]
+
+    def _refusal(self) -> str | None:
+        """Why calls of this function are never captured, if so."""
+        fn = self.fn
+        fn = fn.__func__ if isinstance(fn, types.MethodType) else fn
+        code = getattr(fn, "__code__", None)
+        if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+            return f"{fn.__qualname__} is an async function"
+        if code is not None and code.co_flags & CO_GENERATOR:
+            return f"{fn.__qualname__} is a generator function"
+        return None
+
+    # -- capture -------------------------------------------------------------------------------------------------------
+    def capture(self, site: Site, args: tuple, kwargs: dict) -> Any:
+        """A call that no program at ``site`` fits."""
+        me = threading.get_ident()
+        if self.capturing == me and site is self.entry:
+            return self.fn(*args, **kwargs)
+        with self.lock:
+            if site.dispatcher.entries and self.capturing is None and site is self.entry:
+                # Another thread may have captured just this while we waited.
+                found = self._retry(site, args, kwargs)
+                if found is not None:
+                    return found[0]()
+            if site is self.entry:
+                reason = self.refuse or self.eager_reason or self._ambient_refusal()
+                if reason is not None:
+                    self._note(Event("eager", "FL405" if self.refuse else "FL406", reason, *_place(self.fn)))
+                    return self.fn(*args, **kwargs)
+                if self.programs >= self.options.recompile_limit:
+                    self._at_limit()
+                    return self.fn(*args, **kwargs)
+            if site.segments or (site is self.entry and self.programs):
+                self._note(Event("recompile", "FL407", self._why_missed(site, args, kwargs), *_place(self.fn)))
+            before, self.capturing = self.capturing, me
+            try:
+                return Run(self, site, args, kwargs).go()
+            finally:
+                self.capturing = before
+
+    def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
+        roots = (*args, *kwargs.values())
+        names = tuple(kwargs)
+        for nargs, kwnames, program, target in site.dispatcher.entries:
+            if nargs == len(args) and kwnames == names:
+                got = program.check(roots)
+                if got is not None:
+                    return (lambda: target(*got),)  # noqa: B023  (called at once by the caller)
+        return None
+
+    def _ambient_refusal(self) -> str | None:
+        c = torch._C
+        if c._len_torch_dispatch_stack():
+            return "a TorchDispatchMode is active"
+        if c._len_torch_function_stack():
+            return "a TorchFunctionMode is active"
+        if torch._C._get_tracing_state() is not None:
+            return "torch.jit.trace is active"
+        if c._functorch.peek_interpreter_stack() is not None:
+            return "the call is made inside a torch.func transform"
+        return None
+
+    def _why_missed(self, site: Site, args: tuple, kwargs: dict) -> str:
+        roots = (*args, *kwargs.values())
+        for (nargs, kwnames, program, _), segment in zip(site.dispatcher.entries, reversed(site.segments), strict=False):
+            if nargs != len(args) or kwnames != tuple(kwargs):
+                return "the call's arguments are given in another way"
+            at = program.failing(roots)
+            if at >= 0:
+                return describe_step(segment, at)
+        return "no program fitted"
+
+    def _at_limit(self) -> None:
+        if self.eager_reason is None:
+            reason = f"the region has {self.programs} programs, its recompile_limit; calls that fit none of them run eagerly"
+            self.eager_reason = reason
+            self._note(Event("limit", "FL104", reason, *_place(self.fn)))
+            log.warning("fineline: %s:%s: %s", *_place(self.fn), reason)
+
+    def _note(self, event: Event) -> None:
+        if len(self.events) < 10_000:
+            self.events.append(event)
+
+    def compile_graph(self, gm: GraphModule, examples: list) -> Callable:
+        """Hands a graph to the backend."""
+        self.graphs.append(gm)
+        try:
+            compiled = self.backend(gm, examples)
+        except FinelineError:
+            raise
+        except Exception as e:
+            raise BackendFailed(f"{type(e).__name__}: {e}", where=":".join(map(str, _place(self.fn)))) from e
+        if not callable(compiled):
+            raise BackendFailed(f"the backend returned {compiled!r}, which is not callable", id="FL302")
+        return compiled
+
+
+class Run:
+    """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
+
+    def __init__(self, region: Region, site: Site, args: tuple, kwargs: dict) -> None:
+        self.region = region
+        self.site = site
+        self.nargs, self.kwnames = len(args), tuple(kwargs)
+        self.vm = vm = Machine(region.options)
+        vm.on_border = self.on_border
+        self.stop: BaseException | None = None
+        if site.template is None:
+            vm.frame = entry_frame(vm, region.fn, args, kwargs)
+        else:
+            data, containers = site.template.build(vm, args[:-1])
+            names = [*site.template.names, "failure" if site.raised else "result"]
+            self._roots(args, names, containers)
+            if site.raised:
+                self.stop = args[-1]
+            else:
+                assert vm.frame is not None
+                vm.frame = vm.deliver(vm.frame, args[-1], site.template.then, data, site.template.push)
+
+    def _roots(self, values: Any, names: list[str], containers: list) -> None:
+        cap = self.vm.cap
+        for i, (v, name) in enumerate(zip(values, names, strict=True)):
+            cap.load(v, cap.guards.root(i, name, v))
+        for v in containers:
+            # An iterator over it is under way: what it gives must be known.
+            cap.expand(v)
+
+    def go(self) -> Any:
+        vm, region = self.vm, self.region
+        threw = True
+        try:
+            if self.stop is not None:
+                value = vm.run(vm.frame, self.stop)
+            else:
+                value = vm.run(vm.frame)
+            threw = False
+        except Finished as done:
+            value, threw = done.value, False
+        finally:
+            if threw:
+                region._note(Event("raised", "FL408", "the captured call raised", *_place(region.fn)))
+                self._count_failure("the captured call raises")
+        if vm.cap.active:
+            try:
+                writer = SegmentWriter(vm.cap, self._name())
+                writer.returns(value)
+                self._keep(writer)
+            except Unrebuildable as e:
+                vm.fail("FL409", e.text, False)
+            except FinelineError:
+                raise
+            except Exception as e:
+                log.debug("fineline: writing a program failed", exc_info=True)
+                vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
+        if not vm.cap.active:
+            self._given_up()
+        self._release()
+        return value
+
+    def _name(self) -> str:
+        fn = self.region.fn
+        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
+
+    def _keep(self, writer: SegmentWriter) -> None:
+        region = self.region
+        segment = writer.compile(region.compile_graph)
+        if segment.graph is not None:
+            n = writer.cap.recorder.calls
+            region._note(Event("graph", "FL001", f"{n} operators", *_place(region.fn), detail={"ops": n, "places": writer.cap.recorder.places}))
+        self.site.add(self.nargs, self.kwnames, segment)
+        if self.site is region.entry or self.site.segments[1:]:
+            region.programs += 1
+
+    def on_border(self, vm: Machine, border: Border) -> Any:
+        """Ends the segment, runs the call, begins the next segment."""
+        region = self.region
+        f = vm.frame
+        assert f is not None
+        place = user_place(f)
+        if region.options.fullgraph:
+            raise Unsupported(border.reason, id="FL102", where=f"{place[0]}:{place[1]}")
+        region._note(Event("break", border.error, border.reason, *place))
+        try:
+            template = Template(vm, border)
+            after = Site(region, template, False)
+            failed = Site(region, template, True) if template.has_handlers else None
+            writer = SegmentWriter(vm.cap, self._name())
+            writer.border(
+                border.fn, border.args_, border.kwargs, template.roots, after.dispatcher, failed.dispatcher if failed is not None else None
+            )
+            self._keep(writer)
+            region.sites += [after] if failed is None else [after, failed]
+        except Unrebuildable as e:
+            vm.fail("FL409", e.text, False)
+            self._move_out(e)
+            return vm.native(border.fn, border.args_, border.kwargs)
+        except FinelineError:
+            raise
+        except Exception as e:
+            log.debug("fineline: writing a program failed", exc_info=True)
+            vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
+            return vm.native(border.fn, border.args_, border.kwargs)
+        try:
+            value = vm.native(border.fn, border.args_, border.kwargs)
+        except BaseException as e:
+            self._begin(failed, template, e, "failure")
+            raise
+        self._begin(after, template, value, "result")
+        return value
+
+    def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
+        vm = self.vm
+        vm.cap = Capture(vm)
+        if site is None:
+            vm.cap.active = False
+            self.ended = True
+            return
+        self.site = site
+        self.nargs, self.kwnames = len(template.roots) + 1, ()
+        self._roots([*template.roots, value], [*template.names, name], template.containers)
+        # The template outlives the call: it must not hold what was alive in it.
+        template.roots, template.containers = [], []
+
+    ended = False
+
+    def _move_out(self, e: Unrebuildable) -> None:
+        """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
+        f = self.vm.frame
+        options = self.region.options
+        while f is not None and f.back is not None:
+            caller = f.back
+            key = (caller.info.code, caller.ip - 1)
+            if caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX") and key not in options.opaque and caller.info.code not in ENTRY:
+                options.opaque.add(key)
+                return
+            f = caller
+
+    def _count_failure(self, reason: str) -> None:
+        region = self.region
+        region.failures += 1
+        if region.failures > region.options.recompile_limit and region.eager_reason is None:
+            region.eager_reason = reason
+            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *_place(region.fn), reason)
+
+    def _given_up(self) -> None:
+        if self.ended:
+            return
+        vm, region = self.vm, self.region
+        error, text = vm.failure or ("FL901", "unknown")
+        region._note(Event("eager", error, text, *vm.failed_at))
+        if region.options.fullgraph:
+            raise Unsupported(text, id="FL102", where=f"{vm.failed_at[0]}:{vm.failed_at[1]}")
+        self._count_failure(text)
+
+    def _release(self) -> None:
+        vm = self.vm
+        vm.cap.recorder.forget()
+        vm.frame = None
+
+
+def describe_step(segment: Segment, at: int) -> str:
+    """A guard in the user's words."""
+    op, _, _, payload = segment.steps[at]
+    src, place = segment.texts[at]
+    what = src.text() if src is not None else "PyTorch's state"
+    where = ""
+    if place is not None:
+        info, ip = place
+        where = f" (read at {info.code.co_filename}:{info.lines[max(ip - 1, 0)]})"
+    return f"{what}: {op} {_short(payload)}{where}"
+
+
+def _short(payload: Any) -> str:
+    text = repr(payload)
+    return text if len(text) < 120 else text[:117] + "..."
+
+
+def user_place(f: Frame) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's."""
+    frame: Frame | None = f
+    while frame is not None and "fineline/capture" in frame.file and frame.back is not None:
+        frame = frame.back
+    assert frame is not None
+    return frame.file, frame.line
+
+
+def _place(fn: Any) -> tuple[str, int]:
+    fn = fn.forward if isinstance(fn, nn.Module) else fn
+    fn = getattr(fn, "__func__", fn)
+    fn = getattr(fn, "__wrapped__", fn)
+    code = getattr(fn, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else (type(fn).__qualname__, 0)
+
