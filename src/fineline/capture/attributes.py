@@ -17,6 +17,8 @@ from fineline.capture.signals import Border
 from fineline.graph.torch_table import TENSOR_ATTRS
 
 MISSING = object()
+OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
+ENUM_NAMES = ("value", "name", "_value_", "_name_")
 
 # How a name found on a type behaves. Kinds below METHOD take precedence over the instance's own dict.
 ABSENT, PROPERTY, C_DATA, PY_DATA, METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLAIN = range(10)
@@ -136,6 +138,11 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             except Border as b:
                 raise b.to(then, data) from None
             return vm.finish(f, value, then, data)
+    elif isinstance(obj, OPERATOR_SPACES):
+        # Operators are registered once; what they say of themselves does not change.
+        return vm.finish(f, getattr(obj, name), then, data)
+    elif isinstance(obj, enum.Enum) and name in ENUM_NAMES and not isinstance(getattr(t, name, None), property):
+        return vm.finish(f, getattr(obj, name), then, data)
     elif isinstance(obj, type):
         return load_class_attr(vm, f, obj, name, then, data)
     elif t is super:

@@ -282,7 +282,7 @@ def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
     init = type_info(cap, type(obj)).look(cap, "__init__")[1]
     if isinstance(init, types.FunctionType):
         return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
-    if init is object.__init__:
+    if init is object.__init__ or isinstance(obj, BaseException) and init is BaseException.__init__:
         return vm.finish(f, obj, then, data)
     return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
 
@@ -301,6 +301,8 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
     if isinstance(obj, type):
         return call_type(vm, f, obj, args, kwargs, then, data)
+    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and cap.active:
+        return vm.tensors.call(vm, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
     if natives.hashable(obj):
         special = SPECIALS.get(obj)
         if special is not None:
@@ -308,6 +310,8 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         kind = classify_torch(obj)
         if kind is not None and kind != "python":
             return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
+        if isinstance(obj, torch.jit.ScriptFunction):
+            return vm.tensors.call(vm, f, obj, "op", args, kwargs, then, data)
     mark = mark_of(vm, obj)
     if mark is not None:
         return mark(vm, f, obj, args, kwargs, then, data)
@@ -324,7 +328,7 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
     if isinstance(call, staticmethod):
         return vm.call(f, vm.class_value(call, call.__func__), args, kwargs, then, data)
     if kind == C_OTHER:
-        return natives.call(vm, f, obj, call, [obj, *args], kwargs, then, data)
+        return call_descriptor(vm, f, call, [obj, *args], kwargs, then, data)
     if kind:
         return load_attr(vm, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
     raise TypeError(f"'{type(obj).__name__}' object is not callable")

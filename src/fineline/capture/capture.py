@@ -157,6 +157,8 @@ class Capture:
         src = self.sources.get(id(d))
         if src is None:
             owner = self.sources.get(id(obj))
+            if owner is None and isinstance(obj, types.ModuleType):
+                owner = self.pin(obj, obj.__name__)
             if owner is None:
                 if id(obj) not in self.made and self.active and not (isinstance(obj, Tensor) and self.recorder.known(obj)):
                     self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
@@ -210,9 +212,11 @@ class Capture:
             for n, v in enumerate(before):
                 self.load(v, guards.access(src, "index", n, v))
         elif isinstance(obj, (set, frozenset)):
-            if not all(is_value(v) for v in before):
+            if not all(is_value(v) or type(v).__eq__ is object.__eq__ for v in before):
                 raise NotForGraph("a set of objects that existed before the call")
             guards.check(src, "set_eq", frozenset(before))
+            for v in before:
+                self._load_key(v)
         elif not isinstance(obj, tuple):
             if t in (types.MappingProxyType,):
                 raise NotForGraph("a mapping proxy that existed before the call")

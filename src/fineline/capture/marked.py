@@ -11,6 +11,9 @@ from fineline.capture.signals import Border
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
 
 
+_TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
+
+
 def mark_of(vm: Any, target: Any) -> Callable | None:
     """The handler for a call of ``target``, if a mark decides it."""
     if MARKS:
@@ -41,7 +44,9 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     if mark is not None and mark.verb == "disable_frame" and vm.run_frame is not None:
         border = Border(vm.run_frame, (mark.target, tuple(args), kwargs or {}), None, "FL400", reason)
     else:
-        border = Border(fn, tuple(args), kwargs, "FL400", reason)
+        # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
+        plain = fn.__wrapped__ if mark is None and getattr(fn, "__code__", None) is not None and fn.__code__.co_qualname == _TORCH_DISABLE else fn
+        border = Border(plain, tuple(args), kwargs, "FL400", reason)
     border.rule = rule
     raise border.to(then, data)
 

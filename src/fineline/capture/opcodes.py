@@ -570,11 +570,11 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
         return vm.finish(f, bool(v), then, data)
     if t in natives.CONTAINERS:
-        return length(vm, f, v, then or _push_truth, data)
+        return length(vm, f, v, _length_truth, (then, data))
     if isinstance(getattr(t, "__bool__", None), types.FunctionType) or isinstance(getattr(t, "__len__", None), types.FunctionType):
         return vm.call(f, protocols.truth, [v], None, then, data)
     if isinstance(v, (list, dict, tuple, set, frozenset)):
-        return length(vm, f, v, then or _push_truth, data)
+        return length(vm, f, v, _length_truth, (then, data))
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not isinstance(v, type)):
         if cap.active and id(v) not in cap.made or t not in natives.VIEWS:
             raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
@@ -592,9 +592,8 @@ def from_type(cap: Any, t: type) -> None:
         info.look(cap, "__len__")
 
 
-def _push_truth(vm: Any, f: Frame, n: int, data: Any) -> Frame | None:
-    f.stack.append(n != 0)
-    return None
+def _length_truth(vm: Any, f: Frame, n: int, state: tuple) -> Frame | None:
+    return vm.finish(f, n != 0, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 MISSING = object()
 
 
@@ -285,3 +287,21 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
             return None
         attrs.append(value)
     return tuple(attrs)
+
+
+def iterators(iterables: Any) -> list:
+    return [iter(x) for x in iterables]
+
+
+def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
+    """``autograd.Function.apply`` where nothing asks for a gradient."""
+    if setup is None:
+        return forward(ctx, *args)
+    out = forward(*args)
+    setup(ctx, args, out)
+    return out
+
+
+def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
+    with torch.no_grad():
+        return apply_plain(forward, setup, ctx, args)

@@ -12,6 +12,7 @@ import inspect
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -469,6 +470,8 @@ def _lru_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     if not cap.active:
         return answer(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
     values = [*args, *(kwargs or {}).values()]
+    if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing":
+        return answer(vm, f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)
     if all(is_value(a) for a in values):
         for a in values:
             cap.settle(a)
@@ -553,6 +556,142 @@ def _copying(name: str) -> Callable:
     return handler
 
 
+def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``list.__init__`` and kin, of an object made here: the update of an empty container."""
+    cap = vm.cap
+    obj, rest = args[0], args[1:]
+    if not cap.active or not rest and not kwargs:
+        return answer(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
+    update = next(u for t, u in UPDATES if isinstance(obj, t))
+    if len(obj) or id(obj) not in cap.made or isinstance(obj, collections.deque) and (len(rest) > 1 or kwargs):
+        raise Border(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
+    if isinstance(obj, collections.defaultdict):
+        obj.default_factory = rest[0]
+        rest = rest[1:]
+    return vm.call(f, update, [obj, *rest], kwargs, then, data)
+
+
+UPDATES = ((list, list.extend), (collections.OrderedDict, dict.update), (dict, dict.update), (set, set.update), (collections.deque, collections.deque.extend))
+
+
+def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
+    cap = vm.cap
+    first = args[:1] if fn is enumerate else args
+    if cap.active and not all(natives.plain(cap, a) for a in first):
+        return vm.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _over_iterators(vm: Any, f: Frame, iterators: list, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    full = [*iterators, *args[1:]] if fn is enumerate else iterators
+    return natives.call(vm, f, fn, fn, list(full), kwargs, then, data)
+
+
+def _autograd_apply(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
+    cap = vm.cap
+    cls, rest = args[0], args[1:]
+    if not cap.active:
+        return answer(vm, f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
+    forward, setup = cls.forward, cls.setup_context
+    separate = setup is not torch.autograd.Function.setup_context
+    wants = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in rest)
+    if not wants and not kwargs and isinstance(forward, types.FunctionType):
+        ctx = InlineContext(len(rest))
+        cap.made.add(id(ctx))
+        cap.kept.append(ctx)
+        run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
+        return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
+    seen: set[int] = set()
+    methods = [m for m in (forward, setup if separate else None, cls.backward) if isinstance(m, types.FunctionType)]
+    if not all([see_closed(vm, m, seen) for m in methods]):
+        raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+    try:
+        result = vm.tensors.operator(vm, cls.apply, rest, kwargs)
+    except Border as b:
+        raise b.to(then, data) from None
+    return answer(vm, f, result, then, data)
+
+
+class InlineContext:
+    """The ``ctx`` of an autograd.Function whose backward will never run."""
+
+    def __init__(self, n: int) -> None:
+        self.needs_input_grad = (False,) * n
+        self.saved_tensors: tuple = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
+    """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
+    cap = vm.cap
+    if id(fn) in seen:
+        return True
+    seen.add(id(fn))
+    vm.see_function(cap, fn)
+    values = []
+    globals_ = fn.__globals__
+    src = cap.pin(globals_, f"globals of {globals_.get('__name__')}")
+    for name in fn.__code__.co_names:
+        if name in globals_:
+            values.append(cap.read_key(globals_, src, name, globals_[name]))
+    for cell in fn.__closure__ or ():
+        values.append(load_cell(vm, cell))
+    for v in values:
+        if isinstance(v, types.FunctionType):
+            if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
+                return False
+        elif not is_value(v):
+            return False
+    return True
+
+
+def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
+    cap = vm.cap
+    ref = args[0]
+    obj = vm.native(ref, (), None)
+    src = cap.sources.get(id(ref))
+    if src is not None and cap.active:
+        cap.guards.check(src, "predicate", (_SameTarget(ref if obj is not None else None), "refers to the same object"), "target")
+        if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
+            raise Border(ref, (), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
+    return answer(vm, f, obj, then, data)
+
+
+class _SameTarget:
+    def __init__(self, ref: Any) -> None:
+        self.ref = ref
+
+    def __call__(self, other: Any) -> bool:
+        return other() is (None if self.ref is None else self.ref())
+
+
+def _record_enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """A profiler's label has no place in a graph; the profiler sees the program instead."""
+    return answer(vm, f, args[0], then, data)
+
+
+def _record_exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return answer(vm, f, None, then, data)
+
+
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     cap = vm.cap
@@ -583,6 +722,15 @@ def _false(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
 
 def _first(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return answer(vm, f, args[-1], then, data)
+
+
+def _bool(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) != 1 or kwargs:
+        return answer(vm, f, bool(*args, **(kwargs or {})), then, data)
+    try:
+        return vm.truth(vm, f, args[0], then, data)
+    except Border as b:
+        raise b.to(then, data) from None
 
 
 def _len(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -652,6 +800,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.iter: _iter,
         builtins.next: _next,
         builtins.len: _len,
+        builtins.bool: _bool,
         builtins.str: _text,
         builtins.repr: _text,
         builtins.format: _text,
@@ -670,6 +819,14 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         copy.copy: _copying("__copy__"),
         copy.deepcopy: _copying("__deepcopy__"),
         inspect.signature: _signature,
+        torch.autograd.Function.__dict__["apply"].__func__: _autograd_apply,
+        weakref.ref.__call__: _call_weakref,
+        torch.autograd.profiler.record_function.__enter__: _record_enter,
+        torch.autograd.profiler.record_function.__exit__: _record_exit,
+        zip: _zip,
+        enumerate: _zip,
+        **{t.__init__: _container_init for t, _ in UPDATES},
+        collections.defaultdict.__init__: _container_init,
         typing.cast: _first,
         torch.jit.is_scripting: _false,
         torch.jit.is_tracing: _false,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import Any
 
@@ -13,7 +14,8 @@ from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
 from fineline.graph.recorder import NotForGraph
-from fineline.graph.torch_mutation import is_inplace
+from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, is_inplace
+from fineline.graph.torch_table import BEYOND_GUARD, METADATA_WHEN_BARE
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -27,6 +29,33 @@ def _call_target(fn: Any) -> tuple[str, Any]:
     return "call_function", fn
 
 
+# By identity: distinct C functions of torch may compare equal.
+BEYOND = frozenset(map(id, BEYOND_GUARD))
+BARE = frozenset(map(id, METADATA_WHEN_BARE))
+HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
+INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
+SHAPED = frozenset(map(id, DATA_SHAPED))
+MASKS = (torch.bool, torch.uint8)
+
+
+def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
+    """Whether the sizes of the result depend on the numbers in a tensor."""
+    if fn is operator.getitem or fn is Tensor.__getitem__:
+        key = args[1]
+        return any(isinstance(k, Tensor) and k.dtype in MASKS for k in (key if isinstance(key, tuple) else (key,)))
+    if fn is torch.where or fn is Tensor.where:
+        return len(args) + len(kwargs or ()) == 1
+    if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
+        return False
+    given = {*(kwargs or {})}
+    if fn is torch.nn.functional.one_hot:
+        return (args[1] if len(args) > 1 else (kwargs or {}).get("num_classes", -1)) == -1
+    if fn in (torch.repeat_interleave, Tensor.repeat_interleave):
+        repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
+        return not isinstance(repeats, int) and "output_size" not in given
+    return True
+
+
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
@@ -35,12 +64,16 @@ class TensorOps:
         cap = vm.cap
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-        if kind == "op":
+        if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             try:
                 result = self.operator(vm, fn, args, kwargs)
             except Border as b:
                 raise b.to(then, data) from None
             return vm.finish(f, result, then, data)
+        if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
+            kind = "metadata"
+            if id(fn) in BEYOND and any(id(a) in cap.sources for a in args):
+                raise Border(fn, tuple(args), kwargs, "FL509", f"{fn.__name__} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
             result = fn(*args, **kwargs) if kwargs else fn(*args)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
@@ -78,11 +111,13 @@ class TensorOps:
             raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
+        if data_shaped(fn, args, kwargs):
+            raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values")
         op, target = _call_target(fn)
         if op == "call_method" and args and not isinstance(args[0], Tensor):
             op, target = "call_function", fn
-        if is_inplace(fn) or (kwargs and "out" in kwargs):
-            _note_mutation(cap.recorder.mutated, args[:1], kwargs)
+        if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
+            _note_mutation(cap.recorder.mutated, [args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], kwargs)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
         return self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
 

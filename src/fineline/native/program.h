@@ -42,7 +42,7 @@ class Program {
   std::vector<std::vector<int>> readers;
   std::unordered_map<PyTypeObject*, std::vector<int>> of_type;
   std::vector<char> loud;             // by step
-  std::vector<char> fickle;           // by register: its object changes often, so no table relies on it
+  std::vector<char> fickle;           // by step: what it reads changes often, so no table relies on it
   const Plan& plan() const { return *plan_; }
   size_t n_registers() const { return readers.size(); }
   // Whether the program itself keeps `type` alive.
@@ -50,20 +50,22 @@ class Program {
 
  private:
   bool number_registers(PyObject* outputs);
+  void count_dependents();
   void make_plan();
   void promote(int step);
   Shortcut* find_shortcut(PyObject* const* roots);
   PyObject** quiet_pass(PyObject* const* roots);
+  Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
   void learn(Shortcut* stale, PyObject* const* roots);
   bool note_changed_roots(PyObject* const* roots);
-  bool note_changed_registers(const Shortcut& stale);
-  Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
+  bool note_changed_steps(const Shortcut& stale);
+  size_t most_shortcuts() const;
 
   Py_ssize_t n_roots_ = 0;
   std::vector<int> outputs_;
   std::vector<int> ambient_;      // steps
-  std::vector<int> dependents_;   // by register: how many steps build on it
-  std::vector<int> changes_;      // by register: how often its object changed while its source did not
+  std::vector<int> dependents_;   // by step: how many steps build on its result
+  std::vector<int> changes_;      // by step: how often it made a table useless
   std::vector<PyObject*> scratch_;
   std::shared_ptr<const Plan> plan_;
   std::vector<std::unique_ptr<Shortcut>> shortcuts_;

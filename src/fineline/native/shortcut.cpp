@@ -13,6 +13,7 @@ bool Shortcut::fits(PyObject* const* arguments) const {
 }
 
 Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
+  blamed = -1;
   Verdict verdict = run_steps(program, early_, arguments);
   if (verdict != Verdict::Pass) return verdict;
   for (TypeVersion& entry : versions_) {
@@ -25,9 +26,9 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
   const Word* end = begin + words_.size();
   for (const Word* word = begin; word != end; word++) {
     if (load_word(word->at) == word->expected) continue;
-    int dict = dict_of_word_[word - begin];
-    if (dict < 0) return Verdict::Python;
-    verdict = refresh_dict(program, dict);
+    const Origin& origin = origins_[word - begin];
+    blamed = origin.step;
+    verdict = origin.dict < 0 ? Verdict::Python : refresh_dict(program, origin.dict);
     if (verdict != Verdict::Pass) return verdict;
   }
   if (!tensors_match(tensors_.data(), tensors_.size())) return Verdict::Fail;

@@ -33,11 +33,12 @@ class Shortcut {
 
   struct Root {
     int position;
-    int reg;
+    int step;
     PyObject* object;
   };
   std::vector<Root> roots;
   std::vector<PyObject*> registers;
+  int blamed = -1;  // the step whose word made the last `run` give up
   bool known(int reg) const { return states_[reg] != State::Dynamic; }
 
  private:
@@ -45,6 +46,10 @@ class Shortcut {
   struct Word {
     const void* at;
     uint64_t expected;
+  };
+  struct Origin {
+    int step;  // that made the word necessary
+    int dict;  // the register of the dict whose version the word is, or -1
   };
   struct TypeVersion {
     PyTypeObject* type;
@@ -60,7 +65,7 @@ class Shortcut {
 
   std::vector<TypeVersion> versions_;
   std::vector<Word> words_;
-  std::vector<int> dict_of_word_;      // the register of the dict whose version the word is, or -1
+  std::vector<Origin> origins_;        // by word
   std::vector<int> word_of_dict_;      // by register
   std::vector<TensorCheck> tensors_;
   std::vector<int> early_;             // steps to evaluate that need no register of the table

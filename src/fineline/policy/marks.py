@@ -96,6 +96,8 @@ def torch_mark(fn: Any) -> str | None:
     d = getattr(fn, "__dict__", None)
     if not d:
         return None
+    if fn.__module__ != "torch._compile" and getattr(getattr(fn, "__code__", None), "co_qualname", "") == "_disable_dynamo.<locals>.inner":
+        return "disable"
     if d.get("_torchdynamo_disable"):
         return "disable"
     if "_torchdynamo_orig_callable" in d:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import keyword
 import math
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.natives import ITERATORS
@@ -21,6 +23,8 @@ from fineline.guards.source import Source
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 ATOMS = (*LITERALS, float)
+# Names that the programs' own statements use.
+RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
 SCALAR_BASES = (int, float, str, bytes, complex)
 
 
@@ -39,7 +43,7 @@ class Rebuilder:
         self._kept: list[Any] = []
         self._busy: set[int] = set()
         self._output_names: dict[Any, str] = {}
-        self._used: set[str] = set()
+        self._used: set[str] = set(RESERVED)
         self._n = 0
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -154,7 +158,7 @@ class Rebuilder:
         if t is frozenset:
             return self.statement(self.fresh("group"), f"{self.constant(frozenset, 'frozenset')}(({self.items(v)}{',' if v else ''}))", v)
         if t is types.FunctionType:
-            return self._function(v)
+            return self._function(v) if id(v) in self.cap.made else self.constant(v, v.__name__)
         if t is types.CellType:
             return self._cell(v)
         if t is types.MethodType:
@@ -175,7 +179,7 @@ class Rebuilder:
             self._fill_dict(f"{name}.__dict__", v.__dict__, "")
             return name
         if isinstance(v, InterpretedGenerator):
-            raise Unrebuildable("a generator that is not finished")
+            return self._generator(v)
         if isinstance(v, BaseException):
             return self._exception(v, t)
         return self._instance(v, t)
@@ -226,6 +230,24 @@ class Rebuilder:
         if v.__dict__:
             self._fill_dict(f"{name}.__dict__", v.__dict__, "")
         return name
+
+    def _generator(self, v: InterpretedGenerator) -> str:
+        """A generator that has not begun is a call of its function."""
+        f = v.frame
+        if v.state != "new" or f is None or f.function is None:
+            raise Unrebuildable("a generator that has begun and is not finished")
+        fn, code = f.function, f.info.code
+        n, k = code.co_argcount, code.co_kwonlyargcount
+        values = [x.cell_contents if type(x) is types.CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)]
+        parts = [self.expr(x) for x in values[:n]]
+        at = n + k
+        if code.co_flags & CO_VARARGS:
+            parts.append(f"*{self.expr(values[at])}")
+            at += 1
+        parts += [f"{code.co_varnames[i]}={self.expr(values[i])}" for i in range(n, n + k)]
+        if code.co_flags & CO_VARKEYWORDS:
+            parts.append(f"**{self.expr(values[at])}")
+        return self.statement(self.fresh(code.co_name), f"{self.expr(fn)}({', '.join(parts)})", v)
 
     def _reduced(self, v: Any) -> str:
         reduced = v.__reduce__()

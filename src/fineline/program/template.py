@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from types import CellType
+from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from fineline.bytecode.code import CodeInfo
-from fineline.capture.capture import Capture, is_value
+from fineline.capture.capture import HEAP_TYPE, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
@@ -40,6 +42,18 @@ class Reduced(NamedTuple):
     index: int
 
 
+class Object(NamedTuple):
+    """An object made in the capture that holds a suspended generator: made again part by part."""
+
+    index: int
+
+
+class ObjectShape(NamedTuple):
+    kind: str
+    type: type
+    parts: Any
+
+
 class FrameShape(NamedTuple):
     info: CodeInfo
     globals: dict
@@ -71,6 +85,8 @@ class Template:
         self.generators: list[GeneratorShape] = []
         self.iterators: list[tuple[Any, tuple, Any]] = []
         self.containers: list[Any] = []
+        self.objects: list[ObjectShape] = []
+        self.decomposed: list[Any] = []
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: Capture = vm.cap
@@ -78,6 +94,8 @@ class Template:
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
         self._iterator_at: dict[int, int] = {}
+        self._object_at: dict[int, int] = {}
+        self._holds: dict[int, bool] = {}
         self._kept: list[Any] = []
         self._hint = "value"
         f = vm.frame
@@ -95,6 +113,7 @@ class Template:
         self.then, self.data, self.push = border.then, self._spec(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
+        del self._object_at, self._holds
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -143,18 +162,70 @@ class Template:
                 return Made(list, tuple([self._spec(x) for x in v]))
             if t is dict:
                 return Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
-            if callable(v) and getattr(v, "__module__", "").startswith("fineline.capture"):
+            if t is FunctionType or (callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
+                # A getter or a continuation: as fixed as the class, guarded, that it was found in.
                 return Const(v)
             if t in ITERATORS:
                 return self._iterator(v)
         elif t in ITERATORS and id(v) not in cap.sources:
             return self._iterator(v)
+        if id(v) not in cap.sources and self._holds_suspended(v):
+            return self._object(v)
         at = self._root_at.get(id(v))
         if at is None:
             at = self._root_at[id(v)] = len(self.roots)
             self.roots.append(v)
             self.names.append(self._hint)
         return Root(at)
+
+    def _parts(self, v: Any) -> tuple[str, Any] | None:
+        """-> (kind, parts) of an object that can be taken apart."""
+        t = type(v)
+        if t is MethodType:
+            return "method", (v.__func__, v.__self__)
+        if t in (list, tuple):
+            return "sequence", list(v)
+        if t is dict:
+            return "dict", v
+        if t is CellType:
+            try:
+                return "cell", (v.cell_contents,)
+            except ValueError:
+                return None
+        if t.__flags__ & HEAP_TYPE and t.__dictoffset__ and t.__new__ is object.__new__:
+            return "instance", v.__dict__
+        return None
+
+    def _holds_suspended(self, v: Any) -> bool:
+        known = self._holds.get(id(v))
+        if known is not None:
+            return known
+        self._holds[id(v)] = False
+        if id(v) in self._cap.sources or isinstance(v, Tensor):
+            return False
+        if isinstance(v, InterpretedGenerator):
+            return True
+        found = self._parts(v)
+        if found is None:
+            return False
+        parts = found[1].values() if isinstance(found[1], dict) else found[1]
+        held = self._holds[id(v)] = any([self._holds_suspended(x) for x in parts])
+        return held
+
+    def _object(self, v: Any) -> Object:
+        at = self._object_at.get(id(v))
+        if at is None:
+            at = self._object_at[id(v)] = len(self.objects)
+            self.objects.append(None)  # type: ignore[arg-type]
+            self.decomposed.append(v)
+            found = self._parts(v)
+            assert found is not None
+            kind, parts = found
+            if kind == "instance":
+                self.decomposed.append(parts)
+            specs = {k: self._spec(x) for k, x in parts.items()} if isinstance(parts, dict) else tuple([self._spec(x) for x in parts])
+            self.objects[at] = ObjectShape(kind, type(v), specs)
+        return Object(at)
 
     def _iterator(self, it: Any) -> Reduced:
         """Iterators go by what they iterate over and how far they are; what they give next is then guarded like any value."""
@@ -169,8 +240,8 @@ class Template:
             self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
         return Reduced(at)
 
-    def build(self, vm: Machine, values: tuple) -> tuple[Any, list]:
-        """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over."""
+    def build(self, vm: Machine, values: tuple) -> tuple[Any, list, list]:
+        """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
         gens = []
         for _ in self.generators:
             gen = InterpretedGenerator.__new__(InterpretedGenerator)
@@ -182,6 +253,29 @@ class Template:
             frames.append(f)
 
         iterators: dict[int, Any] = {}
+        objects: dict[int, Any] = {}
+
+        def held(at: int) -> Any:
+            if at in objects:
+                return objects[at]
+            kind, t, parts = self.objects[at]
+            if kind == "instance":
+                obj = objects[at] = object.__new__(t)
+                obj.__dict__.update({k: value(x) for k, x in parts.items()})
+            elif kind == "dict":
+                obj = objects[at] = {}
+                obj.update({k: value(x) for k, x in parts.items()})
+            elif kind == "cell":
+                obj = objects[at] = CellType()
+                obj.cell_contents = value(parts[0])
+            elif kind == "method":
+                obj = objects[at] = MethodType(value(parts[0]), value(parts[1]))
+            elif t is list:
+                obj = objects[at] = []
+                obj.extend([value(x) for x in parts])
+            else:
+                obj = objects[at] = tuple([value(x) for x in parts])
+            return obj
 
         def iterator(at: int) -> Any:
             if at not in iterators:
@@ -198,6 +292,8 @@ class Template:
                 return values[spec.index]
             if type(spec) is GeneratorRef:
                 return gens[spec.index]
+            if type(spec) is Object:
+                return held(spec.index)
             if type(spec) is Reduced:
                 return iterator(spec.index)
             if spec.type is dict:
@@ -221,7 +317,7 @@ class Template:
         vm.frame = frames[self.top]
         vm.depth = self.depth
         vm.handled = value(self.handled)
-        return value(self.data), [values[i] for i in self.container_roots]
+        return value(self.data), [values[i] for i in self.container_roots], [*objects.values(), *[o.__dict__ for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType]]
 
     @property
     def has_handlers(self) -> bool:

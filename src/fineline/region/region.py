@@ -195,7 +195,8 @@ class Run:
         if site.template is None:
             vm.frame = entry_frame(vm, region.fn, args, kwargs)
         else:
-            data, containers = site.template.build(vm, args[:-1])
+            data, containers, made = site.template.build(vm, args[:-1])
+            vm.cap.made.update(map(id, made))
             names = [*site.template.names, "failure" if site.raised else "result"]
             self._roots(args, names, containers)
             if site.raised:
@@ -305,8 +306,9 @@ class Run:
         self.site = site
         self.nargs, self.kwnames = len(template.roots) + 1, ()
         self._roots([*template.roots, value], [*template.names, name], template.containers)
+        vm.cap.made.update(map(id, template.decomposed))
         # The template outlives the call: it must not hold what was alive in it.
-        template.roots, template.containers = [], []
+        template.roots, template.containers, template.decomposed = [], [], []
 
     ended = False
 

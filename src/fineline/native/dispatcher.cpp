@@ -1,0 +1,249 @@
+// The Python type Dispatcher: tries guard programs and calls the target of the one that hits, with nothing in between.
+#include <memory>
+#include <vector>
+
+#include "program.h"
+#include "types.h"
+
+namespace fineline {
+
+namespace {
+
+struct Entry {
+  Py_ssize_t nargs;
+  Ref kwnames;  // tuple of interned names, empty if there are none
+  Ref program;  // GuardProgram, or None: always a hit
+  Ref target;
+};
+
+struct Entries {
+  std::vector<Entry> list;
+  size_t recent = 0;
+};
+
+struct Dispatcher {
+  PyObject_HEAD
+  PyObject* miss;
+  std::shared_ptr<Entries>* entries;  // a call keeps those it started with
+  PyObject* weakrefs;
+  vectorcallfunc vectorcall;
+};
+
+Dispatcher* as_dispatcher(PyObject* self) { return reinterpret_cast<Dispatcher*>(self); }
+
+bool same_names(PyObject* entry, PyObject* kwnames) {
+  if (entry == kwnames) return true;
+  Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (PyTuple_GET_SIZE(entry) != count) return false;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *a = PyTuple_GET_ITEM(entry, i), *b = PyTuple_GET_ITEM(kwnames, i);
+    if (a != b && PyUnicode_Compare(a, b) != 0) return false;
+  }
+  return true;
+}
+
+// Values handed to a target: small numbers of them live on the C stack. The first slot is the callee's to use.
+class Arguments {
+ public:
+  explicit Arguments(size_t count) : count_(count) {
+    if (count >= kOnStack) heap_.resize(count + 1);
+    slots_ = count >= kOnStack ? heap_.data() : stack_;
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+  ~Arguments() {
+    for (size_t i = 1; i <= filled_; i++) Py_DECREF(slots_[i]);
+  }
+  PyObject** values() { return slots_ + 1; }
+  PyObject* call(PyObject* target) {
+    filled_ = count_;
+    return PyObject_Vectorcall(target, values(), count_ | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  }
+
+ private:
+  static constexpr size_t kOnStack = 512;
+  size_t count_;
+  size_t filled_ = 0;
+  PyObject** slots_;
+  PyObject* stack_[kOnStack];
+  std::vector<PyObject*> heap_;
+};
+
+// Calls the target if the entry's program hits. Error: what the target or an interrupted guard raised.
+Outcome try_entry(const Entry& entry, PyObject* const* roots, Py_ssize_t n_roots, PyObject** result) {
+  if (entry.program.get() == Py_None) {
+    *result = PyObject_Vectorcall(entry.target.get(), roots, static_cast<size_t>(n_roots), nullptr);
+    return *result ? Outcome::Hit : Outcome::Error;
+  }
+  Program* program = reinterpret_cast<GuardProgram*>(entry.program.get())->program;
+  Arguments arguments(program->n_outputs());
+  Outcome outcome = program->check(roots, arguments.values());
+  if (outcome != Outcome::Hit) return outcome;
+  *result = arguments.call(entry.target.get());
+  return *result ? Outcome::Hit : Outcome::Error;
+}
+
+PyObject* call_miss(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Ref positional(PyTuple_New(nargs)), keywords(PyDict_New());
+  if (!positional || !keywords) return nullptr;
+  for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(positional.get(), i, Py_NewRef(args[i]));
+  for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return nullptr;
+  }
+  Ref miss = Ref::borrow(as_dispatcher(self)->miss);
+  return PyObject_CallFunctionObjArgs(miss.get(), positional.get(), keywords.get(), nullptr);
+}
+
+PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  Py_ssize_t n_roots = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  std::shared_ptr<Entries> entries = *as_dispatcher(self)->entries;
+  size_t recent = entries->recent;
+  for (size_t turn = 0; turn <= entries->list.size(); turn++) {
+    size_t index = turn == 0 ? recent : turn - 1;
+    if ((turn > 0 && index == recent) || index >= entries->list.size()) continue;
+    const Entry& entry = entries->list[index];
+    if (entry.nargs != nargs || !same_names(entry.kwnames.get(), kwnames)) continue;
+    PyObject* result = nullptr;
+    Outcome outcome = try_entry(entry, args, n_roots, &result);
+    if (outcome == Outcome::Miss) continue;
+    entries->recent = index;
+    return result;
+  }
+  return call_miss(self, args, nargs, kwnames);
+}
+
+PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"miss", nullptr};
+  PyObject* miss;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &miss)) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (!self) return nullptr;
+  as_dispatcher(self)->miss = Py_NewRef(miss);
+  as_dispatcher(self)->entries = new std::shared_ptr<Entries>(std::make_shared<Entries>());
+  as_dispatcher(self)->vectorcall = dispatcher_call;
+  return self;
+}
+
+int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(as_dispatcher(self)->miss);
+  if (!as_dispatcher(self)->entries) return 0;
+  for (const Entry& entry : (*as_dispatcher(self)->entries)->list) {
+    Py_VISIT(entry.kwnames.get());
+    Py_VISIT(entry.program.get());
+    Py_VISIT(entry.target.get());
+  }
+  return 0;
+}
+
+int dispatcher_clear(PyObject* self) {
+  Py_CLEAR(as_dispatcher(self)->miss);
+  std::shared_ptr<Entries> old = std::exchange(*as_dispatcher(self)->entries, std::make_shared<Entries>());
+  return 0;
+}
+
+void dispatcher_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  if (as_dispatcher(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  Py_XDECREF(as_dispatcher(self)->miss);
+  delete as_dispatcher(self)->entries;
+  Py_TYPE(self)->tp_free(self);
+}
+
+bool parse_entry(PyObject* tuple, Entry& entry) {
+  PyObject *kwnames, *program, *target;
+  if (!PyTuple_Check(tuple)) {
+    PyErr_SetString(PyExc_TypeError, "an entry must be a tuple (nargs, kwnames, guard_program, target)");
+    return false;
+  }
+  if (!PyArg_ParseTuple(tuple, "nO!OO", &entry.nargs, &PyTuple_Type, &kwnames, &program, &target)) return false;
+  Ref names(PyTuple_New(PyTuple_GET_SIZE(kwnames)));
+  for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(kwnames); i++) {
+    PyObject* name = Py_NewRef(PyTuple_GET_ITEM(kwnames, i));
+    if (PyUnicode_CheckExact(name)) PyUnicode_InternInPlace(&name);
+    PyTuple_SET_ITEM(names.get(), i, name);
+    if (!PyUnicode_Check(name)) {
+      PyErr_SetString(PyExc_TypeError, "keyword names must be strings");
+      return false;
+    }
+  }
+  if (!names) return false;
+  if (program != Py_None) {
+    if (Py_TYPE(program) != &GuardProgramType) {
+      PyErr_Format(PyExc_TypeError, "a native dispatcher needs native guard programs, not %R", Py_TYPE(program));
+      return false;
+    }
+    Py_ssize_t expected = reinterpret_cast<GuardProgram*>(program)->program->n_roots();
+    Py_ssize_t given = entry.nargs + PyTuple_GET_SIZE(kwnames);
+    if (expected != given) {
+      PyErr_Format(PyExc_ValueError, "the guard program takes %zd roots, the call has %zd", expected, given);
+      return false;
+    }
+  }
+  entry.kwnames = std::move(names);
+  entry.program = Ref::borrow(program);
+  entry.target = Ref::borrow(target);
+  return true;
+}
+
+PyObject* dispatcher_set_entries(PyObject* self, PyObject* tuples) {
+  Ref given(PySequence_Tuple(tuples));
+  if (!given) return nullptr;
+  auto entries = std::make_shared<Entries>();
+  entries->list.resize(PyTuple_GET_SIZE(given.get()));
+  for (size_t i = 0; i < entries->list.size(); i++) {
+    if (!parse_entry(PyTuple_GET_ITEM(given.get(), i), entries->list[i])) return nullptr;
+  }
+  // The old entries go only after the new ones are in place: what they held may run code as it goes.
+  as_dispatcher(self)->entries->swap(entries);
+  Py_RETURN_NONE;
+}
+
+PyObject* dispatcher_entries(PyObject* self, void*) {
+  std::shared_ptr<Entries> entries = *as_dispatcher(self)->entries;
+  PyObject* result = PyList_New(0);
+  for (const Entry& entry : entries->list) {
+    Ref tuple(result ? Py_BuildValue("nOOO", entry.nargs, entry.kwnames.get(), entry.program.get(), entry.target.get()) : nullptr);
+    if (!tuple || PyList_Append(result, tuple.get()) < 0) Py_CLEAR(result);
+  }
+  return result;
+}
+
+PyObject* dispatcher_repr(PyObject* self) {
+  return PyUnicode_FromFormat("<dispatcher: %zd entries>", static_cast<Py_ssize_t>((*as_dispatcher(self)->entries)->list.size()));
+}
+
+PyMethodDef methods[] = {
+    {"set_entries", dispatcher_set_entries, METH_O, "set_entries(entries): replace all (nargs, kwnames, program, target)."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef getters[] = {
+    {"entries", dispatcher_entries, nullptr, "the entries, in order", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyTypeObject make_type() {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "fineline._native.Dispatcher";
+  type.tp_doc = "Dispatcher(miss): calls the target of the first entry that fits and hits, else miss(args, kwargs).";
+  type.tp_basicsize = sizeof(Dispatcher);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE;
+  type.tp_new = dispatcher_new;
+  type.tp_dealloc = dispatcher_dealloc;
+  type.tp_traverse = dispatcher_traverse;
+  type.tp_clear = dispatcher_clear;
+  type.tp_repr = dispatcher_repr;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_methods = methods;
+  type.tp_getset = getters;
+  type.tp_weaklistoffset = offsetof(Dispatcher, weakrefs);
+  type.tp_vectorcall_offset = offsetof(Dispatcher, vectorcall);
+  return type;
+}
+
+}  // namespace
+
+PyTypeObject DispatcherType = make_type();
+
+}  // namespace fineline

@@ -1,0 +1,137 @@
+// The Python type GuardProgram: a Program, and the objects its steps hold.
+#include "program.h"
+#include "types.h"
+
+namespace fineline {
+
+namespace {
+
+GuardProgram* as_program(PyObject* self) { return reinterpret_cast<GuardProgram*>(self); }
+
+PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"n_roots", "steps", "outputs", nullptr};
+  Py_ssize_t n_roots;
+  PyObject *steps, *outputs;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOO", const_cast<char**>(names), &n_roots, &steps, &outputs)) return nullptr;
+  Ref step_tuple(PySequence_Tuple(steps)), output_tuple(PySequence_Tuple(outputs));
+  if (!step_tuple || !output_tuple) return nullptr;
+  std::unique_ptr<Program> program = Program::parse(n_roots, step_tuple.get(), output_tuple.get());
+  if (!program) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (!self) return nullptr;
+  as_program(self)->steps = step_tuple.release();
+  as_program(self)->outputs = output_tuple.release();
+  as_program(self)->program = program.release();
+  return self;
+}
+
+int program_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(as_program(self)->steps);
+  Py_VISIT(as_program(self)->outputs);
+  return 0;
+}
+
+int program_clear(PyObject* self) {
+  Py_CLEAR(as_program(self)->steps);
+  return 0;
+}
+
+void program_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  if (as_program(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  delete as_program(self)->program;
+  Py_XDECREF(as_program(self)->steps);
+  Py_XDECREF(as_program(self)->outputs);
+  Py_TYPE(self)->tp_free(self);
+}
+
+// The items of `roots`, if the program can be run on them.
+PyObject* const* checked_roots(PyObject* self, PyObject* roots) {
+  Py_ssize_t expected = as_program(self)->program->n_roots();
+  if (!PyTuple_Check(roots)) {
+    PyErr_SetString(PyExc_TypeError, "roots must be a tuple");
+  } else if (PyTuple_GET_SIZE(roots) != expected) {
+    PyErr_Format(PyExc_ValueError, "the guard program takes %zd roots, not %zd", expected, PyTuple_GET_SIZE(roots));
+  } else if (!as_program(self)->steps) {
+    PyErr_SetString(PyExc_RuntimeError, "the guard program was cleared");
+  } else {
+    return &PyTuple_GET_ITEM(roots, 0);
+  }
+  return nullptr;
+}
+
+PyObject* program_check(PyObject* self, PyObject* roots) {
+  PyObject* const* items = checked_roots(self, roots);
+  if (!items) return nullptr;
+  Program* program = as_program(self)->program;
+  std::vector<PyObject*> outputs(program->n_outputs());
+  Outcome outcome = program->check(items, outputs.data());
+  if (outcome == Outcome::Error) return nullptr;
+  if (outcome == Outcome::Miss) Py_RETURN_NONE;
+  PyObject* result = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (result) {
+      PyTuple_SET_ITEM(result, i, outputs[i]);
+    } else {
+      Py_DECREF(outputs[i]);
+    }
+  }
+  return result;
+}
+
+PyObject* program_failing(PyObject* self, PyObject* roots) {
+  PyObject* const* items = checked_roots(self, roots);
+  if (!items) return nullptr;
+  int index = as_program(self)->program->failing(items);
+  return index == -2 ? nullptr : PyLong_FromLong(index);
+}
+
+PyObject* program_statistics(PyObject* self, PyObject*) { return as_program(self)->program->statistics(); }
+
+PyObject* program_repr(PyObject* self) {
+  return PyUnicode_FromFormat("<guard program: %zd steps>", static_cast<Py_ssize_t>(as_program(self)->program->steps.size()));
+}
+
+PyObject* get_n_roots(PyObject* self, void*) { return PyLong_FromSsize_t(as_program(self)->program->n_roots()); }
+
+PyMethodDef methods[] = {
+    {"check", program_check, METH_O, "check(roots): the values of the output registers, or None on a miss."},
+    {"failing", program_failing, METH_O, "failing(roots): the index of the first failing step, -1 if all pass."},
+    {"statistics", program_statistics, METH_NOARGS, "statistics(): how calls were checked so far."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef members[] = {
+    {"steps", T_OBJECT, offsetof(GuardProgram, steps), READONLY, "the steps as they were given"},
+    {"outputs", T_OBJECT, offsetof(GuardProgram, outputs), READONLY, "the registers that a hit delivers"},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef getters[] = {
+    {"n_roots", get_n_roots, nullptr, "how many roots a call must have", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyTypeObject make_type() {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "fineline._native.GuardProgram";
+  type.tp_doc = "GuardProgram(n_roots, steps, outputs): a guard program that remembers what it proved.";
+  type.tp_basicsize = sizeof(GuardProgram);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE;
+  type.tp_new = program_new;
+  type.tp_dealloc = program_dealloc;
+  type.tp_traverse = program_traverse;
+  type.tp_clear = program_clear;
+  type.tp_repr = program_repr;
+  type.tp_methods = methods;
+  type.tp_members = members;
+  type.tp_getset = getters;
+  type.tp_weaklistoffset = offsetof(GuardProgram, weakrefs);
+  return type;
+}
+
+}  // namespace
+
+PyTypeObject GuardProgramType = make_type();
+
+}  // namespace fineline

@@ -1,0 +1,277 @@
+// A guard program: its steps, what was learnt about them, and the check of a call.
+#include "program.h"
+
+#include <algorithm>
+
+namespace fineline {
+
+namespace {
+
+// A register that changes often is read anew in each call, if no more steps than this build on it; if more do, a new
+// table is worth its price.
+constexpr int kSmall = 64;
+constexpr size_t kMostTables = 64;
+constexpr size_t kMostTableSteps = 200'000;
+
+bool reads_source(Op op) {
+  switch (op) {
+    case Op::Root:
+    case Op::Pin:
+    case Op::TypeAttr:
+    case Op::TypeLacks:
+    case Op::Storages:
+    case Op::Ambient:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// After a call into Python failed: an Exception is a miss, anything else (an interrupt) goes up.
+Outcome failed() {
+  if (!PyErr_Occurred()) return Outcome::Miss;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return Outcome::Error;
+  PyErr_Clear();
+  return Outcome::Miss;
+}
+
+}  // namespace
+
+std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, PyObject* outputs) {
+  auto program = std::make_unique<Program>();
+  program->n_roots_ = n_roots;
+  program->steps.resize(PyTuple_GET_SIZE(tuples));
+  for (size_t i = 0; i < program->steps.size(); i++) {
+    if (!parse_step(PyTuple_GET_ITEM(tuples, i), program->steps[i])) return nullptr;
+  }
+  if (!program->number_registers(outputs)) return nullptr;
+  program->loud.resize(program->steps.size());
+  program->fickle.resize(program->steps.size());
+  program->changes_.resize(program->steps.size());
+  program->count_dependents();
+  program->make_plan();
+  return program;
+}
+
+// Numbers registers in the order they are written, and refuses what guards.evaluate.validate refuses.
+bool Program::number_registers(PyObject* outputs) {
+  std::unordered_map<int, int> numbers;
+  auto renumber = [&numbers](int& number) {
+    auto found = numbers.find(number);
+    if (found == numbers.end()) return false;
+    number = found->second;
+    return true;
+  };
+  for (size_t i = 0; i < steps.size(); i++) {
+    Step& step = steps[i];
+    bool written = reads_source(step.op) ? renumber(step.src) : (step.src = -1);
+    written = written && std::all_of(step.registers.begin(), step.registers.end(), renumber);
+    if (!written) {
+      PyErr_Format(PyExc_ValueError, "guard step %R reads a register that is not written before it", step.tuple);
+      return false;
+    }
+    if (step.op == Op::Root && (step.number < 0 || step.number >= n_roots_)) {
+      PyErr_Format(PyExc_ValueError, "there is no root %zd", step.number);
+      return false;
+    }
+    if (!is_access(step.op)) {
+      step.dst = -1;
+    } else if (step.dst < 0 || !numbers.emplace(step.dst, numbers.size()).second) {
+      PyErr_Format(PyExc_ValueError, "guard step %R has a bad or used destination", step.tuple);
+      return false;
+    } else {
+      step.dst = static_cast<int>(numbers.size()) - 1;
+    }
+    readers.resize(numbers.size());
+    if (step.src >= 0) readers[step.src].push_back(static_cast<int>(i));
+    if (step.type && step.op != Op::Member) of_type[step.type].push_back(static_cast<int>(i));
+    if (step.op == Op::Ambient) ambient_.push_back(static_cast<int>(i));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
+    outputs_.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(outputs, i))));
+    if (PyErr_Occurred()) return false;
+    if (!renumber(outputs_.back())) {
+      PyErr_SetString(PyExc_ValueError, "an output register is never written");
+      return false;
+    }
+  }
+  scratch_.resize(numbers.size());
+  return true;
+}
+
+void Program::count_dependents() {
+  dependents_.resize(steps.size());
+  for (size_t i = steps.size(); i-- > 0;) {
+    if (steps[i].dst < 0) continue;
+    for (int reader : readers[steps[i].dst]) dependents_[i] += 1 + dependents_[reader];
+  }
+}
+
+void Program::make_plan() {
+  auto plan = std::make_shared<Plan>();
+  std::vector<char> loud_register(n_registers()), kept(n_registers());
+  for (size_t i = 0; i < steps.size(); i++) {
+    const Step& step = steps[i];
+    if (step.op == Op::Ambient) continue;
+    loud[i] = step.python || (step.src >= 0 && loud_register[step.src]);
+    for (int other : step.registers) loud[i] = loud[i] || loud_register[other];
+    if (step.dst >= 0) loud_register[step.dst] = loud[i];
+    (loud[i] ? plan->loud : plan->quiet).push_back(static_cast<int>(i));
+    if (!loud[i]) continue;
+    if (step.src >= 0) kept[step.src] = true;
+    for (int other : step.registers) kept[other] = true;
+  }
+  for (int output : outputs_) kept[output] = true;
+  for (size_t reg = 0; reg < kept.size(); reg++) {
+    if (kept[reg] && !loud_register[reg]) plan->kept.push_back(static_cast<int>(reg));
+  }
+  plan_ = std::move(plan);
+}
+
+// From now on this step is left to Python: a value came up that only Python can judge.
+void Program::promote(int step) {
+  steps[step].python = true;
+  make_plan();
+  shortcuts_.clear();
+}
+
+Outcome Program::check(PyObject* const* roots, PyObject** outputs) {
+  for (int number : ambient_) {
+    if (check_ambient(steps[number]) <= 0) return failed();
+  }
+  PyObject** registers = quiet_pass(roots);
+  if (!registers) return Outcome::Miss;
+  if (!plan_->loud.empty()) return loud_pass(roots, registers, outputs);
+  for (size_t i = 0; i < outputs_.size(); i++) outputs[i] = Py_NewRef(registers[outputs_[i]]);
+  return Outcome::Hit;
+}
+
+Shortcut* Program::find_shortcut(PyObject* const* roots) {
+  if (recent_ < shortcuts_.size() && shortcuts_[recent_]->fits(roots)) return shortcuts_[recent_].get();
+  for (size_t i = 0; i < shortcuts_.size(); i++) {
+    if (shortcuts_[i]->fits(roots)) {
+      recent_ = i;
+      return shortcuts_[i].get();
+    }
+  }
+  return nullptr;
+}
+
+// The registers, borrowed, valid until anything else runs; null if a step fails.
+PyObject** Program::quiet_pass(PyObject* const* roots) {
+  Shortcut* shortcut = find_shortcut(roots);
+  if (shortcut) {
+    Verdict verdict = shortcut->run(*this, roots);
+    if (verdict == Verdict::Fail) return nullptr;
+    if (verdict == Verdict::Pass) {
+      hits_++;
+      return shortcut->registers.data();
+    }
+  }
+  full_passes_++;
+  for (size_t next = 0; next < plan_->quiet.size();) {
+    int number = plan_->quiet[next++];
+    Verdict verdict = evaluate_step(steps[number], scratch_.data(), roots);
+    if (verdict == Verdict::Fail) return nullptr;
+    if (verdict == Verdict::Python) {
+      promote(number);
+      shortcut = nullptr;
+      next = 0;
+    }
+  }
+  learn(shortcut, roots);
+  return scratch_.data();
+}
+
+// Python code runs here: other threads and re-entrant calls may use this program meanwhile, so all that is needed
+// afterwards is owned.
+Outcome Program::loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs) {
+  std::shared_ptr<const Plan> plan = plan_;
+  std::vector<PyObject*> registers(n_registers());
+  std::vector<Ref> owned;
+  for (int reg : plan->kept) {
+    registers[reg] = quiet[reg];
+    owned.push_back(Ref::borrow(quiet[reg]));
+  }
+  for (int number : plan->loud) {
+    PyObject* result = nullptr;
+    if (evaluate_step_anyhow(steps[number], registers.data(), roots, &result) <= 0) return failed();
+    if (!result) continue;
+    registers[steps[number].dst] = result;
+    owned.emplace_back(result);
+  }
+  for (size_t i = 0; i < outputs_.size(); i++) outputs[i] = Py_NewRef(registers[outputs_[i]]);
+  return Outcome::Hit;
+}
+
+int Program::failing(PyObject* const* roots) {
+  std::vector<PyObject*> registers(n_registers());
+  std::vector<Ref> owned;
+  for (size_t i = 0; i < steps.size(); i++) {
+    PyObject* result = nullptr;
+    if (evaluate_step_anyhow(steps[i], registers.data(), roots, &result) <= 0) {
+      return failed() == Outcome::Error ? -2 : static_cast<int>(i);
+    }
+    if (!result) continue;
+    registers[steps[i].dst] = result;
+    owned.emplace_back(result);
+  }
+  return -1;
+}
+
+size_t Program::most_shortcuts() const { return std::clamp<size_t>(kMostTableSteps / (steps.size() + 1), 2, kMostTables); }
+
+// After a full pass that succeeded although the table for its roots (null: there was none) could not tell.
+void Program::learn(Shortcut* stale, PyObject* const* roots) {
+  if (stale ? note_changed_steps(*stale) : note_changed_roots(roots)) {
+    shortcuts_.clear();
+    stale = nullptr;
+  }
+  auto fresh = std::make_unique<Shortcut>(*this, scratch_.data());
+  if (!stale && shortcuts_.size() < most_shortcuts()) {
+    recent_ = shortcuts_.size();
+    shortcuts_.push_back(std::move(fresh));
+    return;
+  }
+  if (!stale) recent_ = (recent_ + 1) % shortcuts_.size();
+  shortcuts_[recent_] = std::move(fresh);
+}
+
+// Whether a root that differs from the last call's had better be read anew each time. Roots with much behind them
+// (modules) get a table each, as long as there are few.
+bool Program::note_changed_roots(PyObject* const* roots) {
+  bool noted = false;
+  if (shortcuts_.empty()) return noted;
+  bool many = shortcuts_.size() >= most_shortcuts();
+  for (const Shortcut::Root& root : shortcuts_[std::min(recent_, shortcuts_.size() - 1)]->roots) {
+    if (roots[root.position] != root.object && (many || dependents_[root.step] <= kSmall)) {
+      fickle[root.step] = noted = true;
+    }
+  }
+  return noted;
+}
+
+// The same for what was reached from the roots, the second time it changes.
+bool Program::note_changed_steps(const Shortcut& stale) {
+  bool noted = false, any = false;
+  auto blame = [&](int step) {
+    any = true;
+    if (++changes_[step] >= 2 && dependents_[step] <= kSmall) fickle[step] = noted = true;
+  };
+  for (int number : plan_->quiet) {
+    const Step& step = steps[number];
+    if (step.dst < 0 || !stale.known(step.dst) || scratch_[step.dst] == stale.registers[step.dst]) continue;
+    if (step.src < 0 || scratch_[step.src] == stale.registers[step.src]) blame(number);
+  }
+  if (!any && stale.blamed >= 0) blame(stale.blamed);
+  return noted;
+}
+
+PyObject* Program::statistics() const {
+  return Py_BuildValue(
+      "{sn sK sK sn sn}", "tables", static_cast<Py_ssize_t>(shortcuts_.size()), "hits", static_cast<unsigned long long>(hits_),
+      "full_passes", static_cast<unsigned long long>(full_passes_), "fickle",
+      static_cast<Py_ssize_t>(std::count(fickle.begin(), fickle.end(), 1)), "loud", static_cast<Py_ssize_t>(plan_->loud.size()));
+}
+
+}  // namespace fineline

@@ -1,0 +1,192 @@
+// Making a shortcut table: what has to be compared, step by step, so that the step need not be evaluated.
+#include <unordered_map>
+#include <unordered_set>
+
+#include "constants.h"
+#include "program.h"
+#include "shortcut.h"
+
+namespace fineline {
+
+class ShortcutBuilder {
+ public:
+  ShortcutBuilder(Program& program, Shortcut& table) : program_(program), table_(table), early_(program.n_registers(), false) {}
+
+  void add(int number) {
+    Step& step = program_.steps[number];
+    step_ = number;
+    State state = program_.fickle[number] ? State::Dynamic : cover(step);
+    if (step.dst >= 0) table_.states_[step.dst] = state;
+    if (state != State::Dynamic) return;
+    bool early = step.op == Op::Root || (step.src >= 0 && early_[step.src]);
+    for (int other : step.registers) early = early && early_[other];
+    if (step.dst >= 0) early_[step.dst] = early;
+    (early ? table_.early_ : table_.late_).push_back(number);
+  }
+
+ private:
+  using State = Shortcut::State;
+  static constexpr State kCovered = State::Stable;  // for checks: nothing left to evaluate
+
+  PyObject* value(int reg) const { return table_.registers[reg]; }
+  State state(int reg) const { return table_.states_[reg]; }
+  bool stable(int reg) const { return state(reg) == State::Stable; }
+
+  // Covers a step by words. Dynamic: it has to be evaluated in each pass. For an access step, otherwise, what its
+  // result is.
+  State cover(Step& step) {
+    if (step.src >= 0 && !table_.known(step.src)) return State::Dynamic;
+    for (int other : step.registers) {
+      if (!table_.known(other)) return State::Dynamic;
+    }
+    switch (step.op) {
+      case Op::Root:
+        table_.roots.push_back({static_cast<int>(step.number), step_, value(step.dst)});
+        return State::Pointed;
+      case Op::Pin:
+        return State::Stable;
+      case Op::TypeAttr:
+      case Op::TypeLacks:
+        return type_version(step.type) ? State::Stable : State::Dynamic;
+      case Op::Dict:
+        return instance_dict(step);
+      case Op::Key:
+        return dict_version(step.src) ? State::Stable : State::Dynamic;
+      case Op::Absent:
+        return covered(dict_version(step.src));
+      case Op::Keys:
+        // Moving keys of an OrderedDict does not change its version.
+        if (PyODict_Check(value(step.src)) && PyTuple_GET_SIZE(step.payload) > 1) return State::Dynamic;
+        return covered(dict_version(step.src));
+      case Op::Index:
+        return item(step);
+      case Op::Cell:
+        return typed(step.src) ? field(&reinterpret_cast<PyCellObject*>(value(step.src))->ob_ref) : State::Dynamic;
+      case Op::Member:
+        return typed(step.src) ? field(reinterpret_cast<char*>(value(step.src)) + step.number) : State::Dynamic;
+      case Op::Type:
+        return covered(typed(step.src));
+      case Op::Eq:
+        // An address says nothing about the value of a pointed object, unless it is the program's own constant.
+        return covered(stable(step.src) || value(step.src) == step.payload);
+      case Op::Len:
+        return covered(length(step.src));
+      case Op::Function:
+        return covered(function(step.src));
+      case Op::Weak:
+        return covered(stable(step.src) || add_word(&reinterpret_cast<PyWeakReference*>(step.payload)->wr_object, as_word(value(step.src))));
+      case Op::Is:
+      case Op::Same:
+      case Op::Distinct:
+        return kCovered;  // a matter of addresses alone
+      case Op::Tensor:
+        table_.tensors_.push_back({value(step.src), step.tensor.get()});
+        return kCovered;
+      default:
+        return State::Dynamic;
+    }
+  }
+
+  static State covered(bool yes) { return yes ? kCovered : State::Dynamic; }
+
+  bool add_word(const void* at, uint64_t expected) {
+    auto [entry, added] = place_.emplace(at, table_.words_.size());
+    if (added) push_word(at, expected, -1);
+    return table_.words_[entry->second].expected == expected;
+  }
+
+  void push_word(const void* at, uint64_t expected, int dict) {
+    table_.words_.push_back({at, expected});
+    table_.origins_.push_back({step_, dict});
+  }
+
+  // Makes sure that the object in `reg` has, in each pass, the type it has now. The type must not be one that can die
+  // and leave its address to another: the program holds it, or it is static.
+  bool typed(int reg) {
+    PyTypeObject* type = Py_TYPE(value(reg));
+    if (stable(reg) && is_permanent(type)) return true;
+    if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !program_.holds_type(type)) return false;
+    return add_word(&value(reg)->ob_type, as_word(type));
+  }
+
+  // The object at a fixed place in a proved one.
+  State field(const void* at) { return add_word(at, load_word(at)) ? State::Pointed : State::Dynamic; }
+
+  bool type_version(PyTypeObject* type) {
+    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return false;
+    if (versioned_.insert(type).second) table_.versions_.push_back({type, type->tp_version_tag});
+    return true;
+  }
+
+  State instance_dict(const Step& step) {
+    PyObject** slot = typed(step.src) ? fixed_dict_slot(value(step.src)) : nullptr;
+    if (!slot) return State::Dynamic;
+    is_dict_.insert(step.dst);  // nothing else fits in the slot
+    return field(slot);
+  }
+
+  // A version is given to one state of one dict only, so an equal one proves the dict and all it holds.
+  bool dict_version(int reg) {
+    PyObject* dict = value(reg);
+    if (!PyDict_Check(dict) || !(stable(reg) || is_dict_.count(reg) || typed(reg))) return false;
+    if (table_.word_of_dict_[reg] >= 0) return true;
+    // Not shared with another register of the same dict: each has steps of its own to ask when the version changes.
+    auto version = &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+    table_.word_of_dict_[reg] = static_cast<int>(table_.words_.size());
+    push_word(version, *version, reg);
+    return true;
+  }
+
+  State item(const Step& step) {
+    PyObject* sequence = value(step.src);
+    if (PyTuple_Check(sequence) && stable(step.src)) return State::Stable;
+    if (!typed(step.src)) return State::Dynamic;
+    if (PyTuple_Check(sequence)) {
+      add_word(&reinterpret_cast<PyVarObject*>(sequence)->ob_size, PyTuple_GET_SIZE(sequence));
+      return field(&reinterpret_cast<PyTupleObject*>(sequence)->ob_item[step.number]);
+    }
+    auto list = reinterpret_cast<PyListObject*>(sequence);
+    add_word(&list->ob_base.ob_size, PyList_GET_SIZE(sequence));
+    add_word(&list->ob_item, as_word(list->ob_item));
+    return field(&list->ob_item[step.number]);
+  }
+
+  bool length(int reg) {
+    PyObject* object = value(reg);
+    if (PyDict_Check(object)) return dict_version(reg);
+    if (PyTuple_Check(object) && stable(reg)) return true;
+    if (!typed(reg)) return false;
+    if (PyAnySet_Check(object)) return add_word(&reinterpret_cast<PySetObject*>(object)->used, PySet_GET_SIZE(object));
+    return add_word(&reinterpret_cast<PyVarObject*>(object)->ob_size, Py_SIZE(object));
+  }
+
+  bool function(int reg) {
+    auto function = reinterpret_cast<PyFunctionObject*>(value(reg));
+    return typed(reg) && add_word(&function->func_code, as_word(function->func_code)) &&
+        add_word(&function->func_defaults, as_word(function->func_defaults)) &&
+        add_word(&function->func_kwdefaults, as_word(function->func_kwdefaults));
+  }
+
+  Program& program_;
+  Shortcut& table_;
+  int step_ = 0;                                    // the step that is being covered
+  std::vector<char> early_;                         // by register: dynamic, and reached from dynamic roots alone
+  std::unordered_map<const void*, size_t> place_;   // the word at an address
+  std::unordered_set<PyTypeObject*> versioned_;     // types whose version is compared
+  std::unordered_set<int> is_dict_;                 // registers that hold the dict of an instance
+};
+
+Shortcut::Shortcut(Program& program, PyObject* const* current)
+    : registers(current, current + program.n_registers()),
+      word_of_dict_(program.n_registers(), -1),
+      states_(program.n_registers(), State::Dynamic),
+      types_(program.n_registers(), nullptr) {
+  for (int number : program.plan().quiet) {
+    int reg = program.steps[number].dst;
+    if (reg >= 0) types_[reg] = Py_TYPE(registers[reg]);
+  }
+  ShortcutBuilder builder(program, *this);
+  for (int number : program.plan().quiet) builder.add(number);
+}
+
+}  // namespace fineline
