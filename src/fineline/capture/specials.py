@@ -609,10 +609,20 @@ def _autograd_apply(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     if not all([see_closed(vm, m, seen) for m in methods]):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
     try:
-        result = vm.tensors.operator(vm, cls.apply, rest, kwargs)
+        result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)
     except Border as b:
         raise b.to(then, data) from None
     return answer(vm, f, result, then, data)
+
+
+def _node_target(cls: Any) -> Callable:
+    """A function for FX to name: it can't print a bound classmethod."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)
+
+    apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+    return apply
 
 
 class InlineContext:

@@ -41,8 +41,17 @@ std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, Py
   auto program = std::make_unique<Program>();
   program->n_roots_ = n_roots;
   program->steps.resize(PyTuple_GET_SIZE(tuples));
+  std::vector<TensorSpecPtr> specs;
   for (size_t i = 0; i < program->steps.size(); i++) {
-    if (!parse_step(PyTuple_GET_ITEM(tuples, i), program->steps[i])) return nullptr;
+    Step& step = program->steps[i];
+    if (!parse_step(PyTuple_GET_ITEM(tuples, i), step)) return nullptr;
+    if (!step.tensor) continue;
+    auto known = std::find_if(specs.begin(), specs.end(), [&step](const TensorSpecPtr& spec) { return same_spec(*spec, *step.tensor); });
+    if (known == specs.end()) {
+      specs.push_back(step.tensor);
+    } else {
+      step.tensor = *known;
+    }
   }
   if (!program->number_registers(outputs)) return nullptr;
   program->loud.resize(program->steps.size());
@@ -64,7 +73,8 @@ bool Program::number_registers(PyObject* outputs) {
   };
   for (size_t i = 0; i < steps.size(); i++) {
     Step& step = steps[i];
-    bool written = reads_source(step.op) ? renumber(step.src) : (step.src = -1);
+    if (!reads_source(step.op)) step.src = -1;
+    bool written = !reads_source(step.op) || renumber(step.src);
     written = written && std::all_of(step.registers.begin(), step.registers.end(), renumber);
     if (!written) {
       PyErr_Format(PyExc_ValueError, "guard step %R reads a register that is not written before it", step.tuple);

@@ -24,8 +24,6 @@ class TensorSpec {
   std::vector<int64_t> strides;
 };
 
-void TensorSpecDeleter::operator()(TensorSpec* spec) const { delete spec; }
-
 namespace {
 
 // Positions of facts.TensorFacts.
@@ -52,12 +50,19 @@ std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
   return values;
 }
 
-bool requires_grad(const c10::TensorImpl* impl) {
+inline bool requires_grad(const c10::TensorImpl* impl) {
   auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
   return meta && (meta->requires_grad_ || meta->grad_fn_);
 }
 
-bool equal(c10::IntArrayRef a, const std::vector<int64_t>& b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
+// A loop of its own: a call of memcmp costs more than the few numbers it would compare.
+inline bool equal(c10::IntArrayRef a, const std::vector<int64_t>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < b.size(); i++) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
 
 inline bool matches(PyObject* object, const TensorSpec& spec) {
   if (Py_TYPE(object) != spec.cls) return false;
@@ -83,7 +88,7 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts) {
     return nullptr;
   }
   if (!sizes || !strides || is_opaque(c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys))) return nullptr;
-  TensorSpecPtr spec(new TensorSpec{});
+  auto spec = std::make_shared<TensorSpec>();
   spec->cls = cls;
   spec->keys = keys;
   spec->dtype = c10::scalarTypeToTypeMeta(reinterpret_cast<THPDtype*>(fact(kDtype))->scalar_type);
@@ -92,6 +97,11 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts) {
   spec->sizes = std::move(*sizes);
   spec->strides = std::move(*strides);
   return spec;
+}
+
+bool same_spec(const TensorSpec& a, const TensorSpec& b) {
+  return a.cls == b.cls && a.keys == b.keys && a.dtype == b.dtype && a.device == b.device && a.requires_grad == b.requires_grad &&
+      a.sizes == b.sizes && a.strides == b.strides;
 }
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec) {

@@ -10,10 +10,7 @@ namespace fineline {
 
 class TensorSpec;
 
-struct TensorSpecDeleter {
-  void operator()(TensorSpec* spec) const;
-};
-using TensorSpecPtr = std::unique_ptr<TensorSpec, TensorSpecDeleter>;
+using TensorSpecPtr = std::shared_ptr<const TensorSpec>;
 
 // One tensor to check, and what it must be like.
 struct TensorCheck {
@@ -24,6 +21,9 @@ struct TensorCheck {
 // Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own,
 // layouts other than strided), which leaves the check to Python.
 TensorSpecPtr parse_tensor_spec(PyObject* facts);
+
+// Whether two specs ask the same, so that one can stand for both: fewer of them stay closer at hand.
+bool same_spec(const TensorSpec& a, const TensorSpec& b);
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec);
 bool tensors_match(const TensorCheck* checks, size_t count);

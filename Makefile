@@ -1,0 +1,58 @@
+# Each target sets up what it needs: on a fresh machine with Python 3.11 and g++, `make demo` or `make test` is the first command.
+
+PYTHON ?= python3.11
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.set-up
+PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m pip -qq
+NATIVE := $(wildcard src/fineline/native/*.cpp src/fineline/native/*.h)
+ARGS   ?=
+
+.PHONY: help setup demo test bench table fuzz lint clean
+
+help:
+	@echo "make demo    four Hugging Face models through fineline and torch.compile"
+	@echo "make test    all tests                      (ARGS=... goes to pytest)"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   all benchmarks, then the table (ARGS=... goes to the zoo's: --models a,b --modes infer)"
+	@echo "make fuzz    random programs, for hours     (ARGS=... goes to the fuzzer)"
+	@echo "make clean   removes everything that was built"
+
+setup: $(STAMP)
+
+# torch comes first and by itself: what follows finds it installed and pulls in no other build of it.
+$(STAMP): pyproject.toml setup.py $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "fineline needs Python 3.11: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(PY) || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing torch 2.13.0"
+	@$(PIP) install torch==2.13.0
+	@echo "Installing the models' libraries and the tools, and building fineline's native core"
+	@$(PIP) install 'setuptools>=77' wheel ninja
+	@$(PIP) install --no-build-isolation -e '.[test,zoo]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(PY) -m examples.demo $(ARGS)
+
+test: $(STAMP)
+	@$(PY) -m pytest $(ARGS)
+
+lint: $(STAMP)
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+bench: $(STAMP)
+	@$(PY) -m benchmarks.trivial
+	@$(PY) -m benchmarks.memory
+	@$(PY) -m benchmarks.steady_inductor
+	@$(PY) -m benchmarks.bench $(ARGS)
+	@$(PY) -m benchmarks.table
+
+table: $(STAMP)
+	@$(PY) -m benchmarks.table
+
+fuzz: $(STAMP)
+	@$(PY) -m tests.soundness.fuzz $(ARGS)
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info src/fineline/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

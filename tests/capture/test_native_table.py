@@ -1,0 +1,271 @@
+"""The table of native callables: nothing is missing, nothing is looked up through user code, and samples do what their class says."""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import collections
+import functools
+import itertools
+import math
+import operator
+import os
+import random
+import time
+import types
+import weakref
+from typing import Any
+
+import pytest
+
+from fineline.capture.native_table import INDEX_ARGS, KINDS, MISSING_AWARE, PROTOCOL, READS, SPECIAL, TABLED_TYPES, Native, classify
+from fineline.capture.native_types import C_DESCRIPTORS, TYPES
+
+LEFT_OUT = {"__loader__", "copyright", "credits", "license", "memoryview"}
+PRIVATE = {
+    "_grouper", "_tee", "_tee_dataobject", "RLock", "__loader__", "_CacheInfo", "_HashedSeq", "cached_property", "get_cache_token",
+    "partialmethod", "singledispatchmethod",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [builtins, math, cmath, operator, itertools, functools])
+def test_every_callable_of_a_module(module: types.ModuleType) -> None:
+    unknown = {
+        name
+        for name in dir(module)
+        if callable(value := getattr(module, name)) and not isinstance(value, types.FunctionType) and classify(value) is None
+    }
+    assert unknown - {"GenericAlias"} <= LEFT_OUT | PRIVATE
+
+
+def test_every_method_of_each_type() -> None:
+    left_out = {
+        (facts.type.__name__, name)
+        for facts in TYPES
+        for name, value in vars(facts.type).items()
+        if isinstance(value, C_DESCRIPTORS) and classify(value) is None
+    }
+    assert {t for t, _ in left_out} <= {
+        "bytearray", "code", "Pattern", "generator",
+        "map", "filter", "accumulate", "dropwhile", "filterfalse", "groupby", "starmap", "takewhile",
+    }  # fmt: skip
+
+
+def test_names_in_the_facts_exist() -> None:
+    for facts in TYPES:
+        names = {name for listed in facts.differ.values() for name in listed.split()}
+        if facts.type in (str, bytes, bytearray) or facts.default == "special":
+            continue  # rows that share a list of names
+        shared = {"__hash__", "__new__", "__class_getitem__", "__reversed__", "__repr__"}
+        assert {n for n in names - shared if not hasattr(facts.type, n)} == set(), facts.type
+
+
+def test_words() -> None:
+    for facts in TYPES:
+        for value in vars(facts.type).values():
+            native = classify(value)
+            assert native is None or (native.kind in KINDS and native.reads in READS)
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (len, ("pure", "shallow")),
+        (sorted, ("pure", "deep")),
+        (any, ("pure", "deep")),
+        (list, ("pure", "shallow")),
+        (dict, ("pure", "key")),
+        (set, ("pure", "key")),
+        (isinstance, ("special", "deep")),
+        (map, ("callback", "deep")),
+        (functools.reduce, ("callback", "deep")),
+        (list.append, ("mutator", "shallow")),
+        (list.pop, ("mutator", "shallow")),
+        (list.copy, ("pure", "shallow")),
+        (list.index, ("pure", "deep")),
+        (list.__eq__, ("pure", "deep")),
+        (list.__contains__, ("pure", "deep")),
+        (dict.get, ("pure", "key")),
+        (dict.items, ("pure", "none")),
+        (dict.__setitem__, ("mutator", "key")),
+        (dict.fromkeys, ("pure", "key")),
+        (dict.__dict__["fromkeys"], ("pure", "key")),
+        (dict.__init__, ("special", "deep")),
+        (collections.OrderedDict.move_to_end, ("mutator", "key")),
+        (collections.defaultdict.__missing__, ("callback", "key")),
+        (collections.deque.appendleft, ("mutator", "shallow")),
+        (set.add, ("mutator", "key")),
+        (set.__or__, ("pure", "key")),
+        (str.join, ("pure", "deep")),
+        (str.upper, ("pure", "none")),
+        (str.maketrans, ("pure", "deep")),
+        (int.from_bytes, ("pure", "deep")),
+        (int.bit_length, ("pure", "none")),
+        (float.is_integer, ("pure", "none")),
+        (object.__new__, ("special", "deep")),
+        (object.__setattr__, ("special", "deep")),
+        (object.__eq__, ("pure", "none")),
+        (object.__ne__, ("pure", "deep")),
+        (tuple.__new__, ("pure", "shallow")),
+        (ValueError, ("pure", "none")),
+        (type(iter([])).__next__, ("advance", "shallow")),
+        (enumerate.__next__, ("advance", "deep")),
+        (itertools.chain.from_iterable, ("pure", "shallow")),
+        (operator.iadd, ("mutator", "deep")),
+        (weakref.ref, ("special", "deep")),
+        (next, ("special", "deep")),
+    ],
+)
+def test_samples(fn: Any, expected: tuple[str, str]) -> None:
+    assert classify(fn) == Native(*expected)
+
+
+@pytest.mark.parametrize("fn", [time.time, random.random, os.getcwd, random.Random.random, map.__next__, [].append, 5, None, "x", [], {}])
+def test_unknown(fn: Any) -> None:
+    assert classify(fn) is None
+
+
+def test_lookup_runs_no_user_code() -> None:
+    class Meta(type):
+        def __hash__(cls) -> int:
+            raise AssertionError
+
+        def __eq__(cls, other: object) -> bool:
+            raise AssertionError
+
+    class Callable(metaclass=Meta):
+        def __hash__(self) -> int:
+            raise AssertionError
+
+        def __call__(self) -> None: ...
+
+    assert classify(Callable) is None
+    assert classify(Callable()) is None
+
+
+def test_special() -> None:
+    assert {getattr, setattr, isinstance, type, super, next, iter, id, hash, print, object.__init__, property} <= SPECIAL
+    assert all(classify(fn) is not None for fn in SPECIAL | MISSING_AWARE | set(PROTOCOL) | set(INDEX_ARGS))
+    assert list in TABLED_TYPES
+
+
+class Trap:
+    """A value that notices each special method that C calls on it."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+
+ANSWERS = {"__hash__": 1, "__index__": 0, "__int__": 0, "__len__": 0, "__float__": 0.0, "__str__": "", "__repr__": ""}
+
+
+def _trap(name: str) -> Any:
+    def method(self: Trap, *args: Any) -> Any:
+        self.called.append(name)
+        return ANSWERS.get(name, True)
+
+    return method
+
+
+for _name in "__hash__ __eq__ __lt__ __gt__ __le__ __ge__ __ne__ __index__ __int__ __float__ __len__ __bool__ __str__ __repr__".split():
+    setattr(Trap, _name, _trap(_name))
+
+ALLOWED = {"none": set[str](), "shallow": set[str](), "key": {"__hash__", "__eq__"}}
+MAKE: dict[type, Any] = {
+    list: lambda x: [x, 1],
+    tuple: lambda x: (x, 1),
+    dict: lambda x: {0: x, 1: 1},
+    collections.OrderedDict: lambda x: collections.OrderedDict({0: x, 1: 1}),
+    collections.defaultdict: lambda x: collections.defaultdict(int, {0: x, 1: 1}),
+    set: lambda x: {x, 1},
+    frozenset: lambda x: frozenset((x, 1)),
+    collections.deque: lambda x: collections.deque((x, 1)),
+    types.MappingProxyType: lambda x: types.MappingProxyType({0: x}),
+    type({}.keys()): lambda x: {x: 0}.keys(),
+    type({}.values()): lambda x: {0: x}.values(),
+    type({}.items()): lambda x: {0: x}.items(),
+    int: lambda x: 5,
+    float: lambda x: 5.0,
+    str: lambda x: "ab",
+    bytes: lambda x: b"ab",
+}
+
+
+@pytest.mark.parametrize("owner", MAKE, ids=lambda t: t.__name__)
+def test_reads_no_more_than_it_says(owner: type) -> None:
+    """Each method, with hostile elements and arguments: only the special methods that its class of reads allows are called."""
+    for name, fn in vars(owner).items():
+        native = classify(fn)
+        if native is None or native.kind not in ("pure", "mutator") or native.reads == "deep" or name in ("__new__", "fromkeys"):
+            continue
+        for extra in range(3):
+            element, argument = Trap(), Trap()
+            container = MAKE[owner](element)
+            arguments: list[Any] = [argument, Trap()][:extra]
+            for i in INDEX_ARGS.get(fn, ()):
+                arguments[i - 1 : i] = [0] if i <= len(arguments) else []
+            if name == "move_to_end":
+                container[element] = 0
+                arguments[:1] = [element]
+            element.called.clear()
+            try:
+                fn(container, *arguments)
+            except (TypeError, ValueError, KeyError, IndexError):
+                pass
+            called = {c for trap in (element, *arguments) if isinstance(trap, Trap) for c in trap.called}
+            assert called <= ALLOWED[native.reads], (owner, name, extra)
+
+
+FUNCTIONS = [
+    fn
+    for module in (builtins, itertools, collections)
+    for fn in vars(module).values()
+    if (native := classify(fn)) is not None and native.kind == "pure" and native.reads != "deep" and fn is not object
+]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_functions_read_no_more_than_they_say(fn: Any) -> None:
+    native = classify(fn)
+    assert native is not None
+    for make in (list, tuple, lambda x: dict(zip(range(9), x, strict=False)), lambda x: [(y, 0) for y in x]):
+        for extra in ((), (2,), ([1, 2],)):
+            traps = [Trap(), Trap()]
+            try:
+                result = fn(make(traps), *extra)
+                if hasattr(result, "__next__"):
+                    next(result)
+            except (TypeError, ValueError, StopIteration):
+                pass
+            assert {c for trap in traps for c in trap.called} <= ALLOWED[native.reads]
+
+
+@pytest.mark.parametrize("owner", [t for t in MAKE if t not in (int, float, str, bytes)], ids=lambda t: t.__name__)
+def test_pure_methods_change_nothing(owner: type) -> None:
+    for name, fn in vars(owner).items():
+        native = classify(fn)
+        if native is None or native.kind != "pure" or name == "fromkeys":
+            continue
+        for arguments in ((), (1,), (0, 1), (MAKE[owner](7),)):
+            container = MAKE[owner](7)
+            before = (list(container), list(getattr(container, "items", list)()))
+            try:
+                fn(container, *arguments)
+            except (TypeError, ValueError, KeyError, IndexError):
+                pass
+            assert (list(container), list(getattr(container, "items", list)())) == before, name
+
+
+@pytest.mark.parametrize("owner", [list, dict, set, collections.deque, collections.OrderedDict], ids=lambda t: t.__name__)
+def test_methods_that_change_are_mutators(owner: type) -> None:
+    for name, fn in vars(owner).items():
+        for arguments in ((), (1,), (0, 1), ([(5, 6)],), ({9},)):
+            container = MAKE[owner](7)
+            before = (list(container), list(getattr(container, "items", list)()))
+            try:
+                fn(container, *arguments)
+            except Exception:
+                continue
+            if name != "__init__" and (list(container), list(getattr(container, "items", list)())) != before:
+                native = classify(fn)
+                assert native is not None and native.kind == "mutator", name

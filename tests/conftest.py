@@ -1,0 +1,62 @@
+"""Options of the suite: which twins run, and ``--self-check``, in which no compiler takes part (the programs themselves are tested)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from hypothesis import settings  # noqa: E402
+
+from tests import oracle  # noqa: E402
+
+settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
+settings.load_profile("suite")
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fineline")
+    group.addoption("--twins", default="fast", help="fast, all, or a list with commas: " + ", ".join(oracle.TWINS))
+    group.addoption("--self-check", action="store_true", help="compile nothing: shows that each program is valid and deterministic")
+    group.addoption("--engine", default="fineline", choices=["fineline", "identity", "dynamo"], help="what compiles the programs")
+    group.addoption("--strict-graphs", action="store_true", help="programs without the mark `breaks` must give one graph per capture")
+
+
+def engine(config: pytest.Config) -> str:
+    return "identity" if config.getoption("--self-check") else str(config.getoption("--engine"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "oracle: tests the oracle itself; needs no compiler")
+    oracle.STRICT = bool(config.getoption("--strict-graphs"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "twin" in metafunc.fixturenames:
+        chosen = str(metafunc.config.getoption("--twins"))
+        twins = oracle.CHOICES.get(chosen) or chosen.split(",")
+        other = engine(metafunc.config)
+        metafunc.parametrize("twin", twins if other == "fineline" else [other])
+    if "evaluator" in metafunc.fixturenames:
+        other = engine(metafunc.config)
+        metafunc.parametrize("evaluator", ["captured", "reference"] if other == "fineline" else [other])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if engine(config) == "fineline":
+        return
+    for item in items:
+        if not {"twin", "evaluator"} & set(getattr(item, "fixturenames", ())) and "oracle" not in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs fineline"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if oracle.REPORT and (oracle.STRICT or config.getoption("verbose") > 0):
+        terminalreporter.section("programs with more than one graph per capture")
+        for line in oracle.REPORT:
+            terminalreporter.line(line)

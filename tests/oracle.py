@@ -1,0 +1,358 @@
+"""The one oracle of the test suite: a program must leave the same world behind, run eagerly or compiled.
+
+``check(program, twin)`` runs a program over several calls, eagerly (once, kept) and under a twin: one way of compiling it. After every
+call it compares the outcome (result, or exception with its chain), arguments, state (closures, globals, modules, classes: whatever is
+reachable), gradients, random state, output, warnings and ambient state, with types, values, tensor metadata and identity relations. It
+counts graphs too, so that nothing passes only because it ran eagerly.
+
+A program is made afresh for each run: ``make()`` returns ``fn`` or ``(fn, state)``; each ``Step`` is one call of ``fn``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from tests.soundness.freeze import Freezer, differences
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TWINS: dict[str, dict[str, Any]] = {
+    "captured": {},
+    "reference": {"evaluator": "reference"},
+    "borders": {"force_borders": True},
+    "limit1": {"recompile_limit": 1},
+}
+CHOICES = {"fast": ["captured", "reference", "borders"], "all": list(TWINS)}
+STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
+REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
+
+
+def t(seed: int = 0, *shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    """A tensor that depends on nothing but the arguments; shape (3, 4) unless told."""
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.randn(shape or (3, 4), generator=generator, dtype=torch.float32)
+    if not dtype.is_floating_point:
+        value = value * 4
+    return value.to(dtype).requires_grad_(grad)
+
+
+@dataclasses.dataclass
+class Step:
+    """One call: first ``change`` the state, then call with what ``args`` and ``kwargs`` give for this place in the run."""
+
+    place: int
+    args: Callable[[int], tuple[Any, ...]] | None = None  # None: a tensor for each parameter without a default
+    kwargs: Callable[[int], dict[str, Any]] | None = None
+    change: Callable[[Any], object] | None = None
+    grad: bool = False  # whether those tensors require a gradient
+
+    def arguments(self, fn: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        kwargs = self.kwargs(self.place) if self.kwargs else {}
+        if self.args:
+            return self.args(self.place), kwargs
+        return tuple(t(10 * self.place + k, grad=self.grad) for k in range(parameters_needed(fn))), kwargs
+
+
+@dataclasses.dataclass(eq=False)
+class Program:
+    name: str
+    make: Callable[[], Any]
+    steps: list[Step]
+    recompiles: frozenset[int] = frozenset()  # calls (from 0) that may capture again; no other may
+    must_recompile: bool = False  # ... and those have to
+    min_graphs: int = 1  # graphs with at least one operator, over all calls; 0: may run eagerly
+    max_graphs: int | None = None  # over all calls, in the twins without forced borders
+    breaks: bool = False  # more than one graph per capture is to be expected
+    backward: bool = True  # differentiate what the call returns, where possible
+    tolerance: float = 0.0
+    twins: tuple[str, ...] | None = None  # only these
+    raw: bool = False  # ``fn`` calls fineline.compile itself: make(compile)
+    expected: list[Observation] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass
+class Observation:
+    """All that one call left behind."""
+
+    parts: dict[str, Any]
+    raised: bool
+    compiled: int = 0  # graphs given to the backend during this call
+    ran: int = 0  # compiled graphs called during this call
+    result: Any = None
+
+
+class Probe:
+    """A backend that checks the contract, counts, and runs the graph as it is."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+        self.compiled = self.ran = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        assert isinstance(graph, torch.fx.GraphModule)
+        graph.graph.lint()
+        holes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        assert len(holes) == len(inputs), f"{len(holes)} placeholders, {len(inputs)} example inputs"
+        self.graphs.append(graph)
+        self.compiled += 1
+
+        def run(*args: Any) -> Any:
+            assert len(args) == len(holes)
+            self.ran += 1
+            return graph(*args)
+
+        return run
+
+    def operators(self) -> list[int]:
+        return [sum(node.op.startswith("call_") for node in graph.graph.nodes) for graph in self.graphs]
+
+
+def compiler_for(twin: str, probe: Probe) -> Callable[[Any], Any]:
+    if twin == "identity":
+        return lambda fn: fn
+    if twin == "dynamo":
+        torch._dynamo.reset()
+        return lambda fn: torch.compile(fn, backend=probe)
+    import fineline
+
+    fineline.reset()
+    return lambda fn: fineline.compile(fn, backend=probe, options=dict(TWINS[twin]))
+
+
+def ambient() -> dict[str, Any]:
+    return {
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "default dtype": str(torch.get_default_dtype()),
+        "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu")), torch.is_autocast_cache_enabled()),
+        "device": str(torch.get_default_device()),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "threads": torch.get_num_threads(),
+        "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
+        "hooks": sum(len(hooks) for hooks in global_hooks()),
+        "recursion": sys.getrecursionlimit(),
+        "trace": (sys.gettrace() is None, sys.getprofile() is None),
+        "handling": repr(sys.exc_info()[1]),
+    }
+
+
+def global_hooks() -> list[dict[Any, Any]]:
+    from torch.nn.modules import module
+
+    tables = [value for name, value in vars(module).items() if name.startswith("_global_") and name.endswith("_hooks")]
+    return [table for table in tables if isinstance(table, dict)]
+
+
+@contextlib.contextmanager
+def ambient_kept() -> Iterator[None]:
+    """Gives ambient state back, whatever the program did, and starts from fixed seeds."""
+    saved = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_warn_always_enabled())
+    hooks = [(table, dict(table)) for table in global_hooks()]
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    torch.set_warn_always(True)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(saved[0])
+        torch.set_num_threads(saved[1])
+        torch.set_warn_always(saved[2])
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+        for table, content in hooks:
+            table.clear()
+            table.update(content)
+
+
+def random_state() -> tuple[int, int, int]:
+    numpy_state = np.random.get_state(legacy=True)
+    return (hash(torch.get_rng_state().numpy().tobytes()), hash(random.getstate()), hash((numpy_state[1].tobytes(), numpy_state[2])))  # type: ignore[index]
+
+
+def differentiate(tensors: list[torch.Tensor]) -> str:
+    unique = list({id(x): x for x in tensors if x.requires_grad}.values())
+    try:
+        if unique:
+            seeds = [torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.dtype) for x in unique]
+            torch.autograd.backward(unique, seeds)
+        return f"{len(unique)} differentiated"
+    except Exception as error:  # the same one must come from the compiled program
+        return f"{type(error).__name__}: {error}"
+
+
+def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = None) -> list[Observation]:
+    """Runs the program; what is compiled, and how, is the caller's business."""
+    freezer, seen = Freezer(), []
+    probe = probe or Probe()
+    with ambient_kept(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        out, err = io.StringIO(), io.StringIO()
+        made = program.make(compiler) if program.raw else program.make()  # type: ignore[call-arg]
+        fn, state = made if isinstance(made, tuple) else (made, made)
+        target = fn if program.raw else compiler(fn)
+        for step in program.steps:
+            if step.change is not None:
+                step.change(state)
+            args, kwargs = step.arguments(fn)
+            given = {"args": [*args], "kwargs": dict(kwargs), "state": state, "fn": fn}
+            before = (probe.compiled, probe.ran, len(told), len(out.getvalue()), len(err.getvalue()))
+            freezer.world(given)  # so that what was there before has its number before
+            result, error = None, None
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                try:
+                    result = target(*args, **kwargs)
+                except Exception as caught:
+                    error = caught
+            parts: dict[str, Any] = {"raised": freezer.world([error]), "random": random_state(), "ambient": ambient()}
+            differentiable = []
+            parts["result"] = freezer.world([result])
+            differentiable = list(freezer.differentiable)
+            parts["world"] = freezer.world([given, result])
+            parts["output"] = (out.getvalue()[before[3]:], err.getvalue()[before[4]:])
+            parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2]:] if not about_compiling(w)]
+            counts = (probe.compiled - before[0], probe.ran - before[1])
+            if program.backward and error is None:
+                parts["backward"] = differentiate(differentiable)
+                parts["after backward"] = freezer.world([given, result])
+            seen.append(Observation(parts, error is not None, *counts, result=parts["result"]))
+            if error is not None:
+                error.__traceback__ = None
+    return seen
+
+
+def about_compiling(warning: warnings.WarningMessage) -> bool:
+    return warning.category.__module__.startswith("fineline") or "/fineline/" in warning.filename or "/torch/_dynamo/" in warning.filename
+
+
+def compare(expected: list[Observation], actual: list[Observation], tolerance: float = 0.0) -> list[str]:
+    """Each difference, with the call and the part of the world where it shows; at most a few per part."""
+    found: list[str] = []
+    for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        for part in dict.fromkeys([*a.parts, *b.parts]):
+            lines = list(differences(a.parts.get(part), b.parts.get(part), tolerance))
+            found += [f"call {place}, {part}{line}" for line in lines[:3]]
+            if lines[3:]:
+                found.append(f"call {place}, {part}: and {len(lines) - 3} more")
+    return found
+
+
+def eager(program: Program) -> list[Observation]:
+    if program.expected is None:
+        program.expected = run(program, lambda fn: fn)
+    return program.expected
+
+
+def check(program: Program, twin: str) -> list[Observation]:
+    """The program under a twin equals the program run eagerly, and was captured as its marks say."""
+    probe = Probe()
+    expected = eager(program)
+    actual = run(program, compiler_for(twin, probe), probe)
+    found = compare(expected, actual, program.tolerance)
+    if not found and twin != "identity":
+        found = count(program, twin, actual, probe)
+    if found:
+        raise AssertionError("\n  ".join([f"{program.name} [{twin}] is not what eager is (eager != compiled):", *found[:12]]))
+    return actual
+
+
+def count(program: Program, twin: str, calls: list[Observation], probe: Probe) -> list[str]:
+    """What is wrong with the number of graphs, captures and hits."""
+    found: list[str] = []
+    operators = probe.operators()
+    real = sum(number > 0 for number in operators)
+    quiet = [place for place, call in enumerate(calls) if not call.raised]
+    if not program.min_graphs or not quiet:
+        return found
+    if real < program.min_graphs:
+        found.append(f"{real} graphs with an operator, at least {program.min_graphs} expected: nothing was captured?")
+    if twin == "limit1":
+        return found
+    if twin != "borders":
+        captures = sum(call.compiled > 0 for call in calls)
+        if program.max_graphs is not None and len(operators) > program.max_graphs:
+            found.append(f"{len(operators)} graphs, at most {program.max_graphs} expected")
+        if len(operators) > captures and not program.breaks:
+            REPORT.append(f"{program.name} [{twin}]: {len(operators)} graphs in {captures} captures, operators {operators}")
+            if STRICT:
+                found.append(f"{len(operators)} graphs in {captures} captures")
+    for place in quiet:
+        call = calls[place]
+        if place > quiet[0] and place not in program.recompiles:
+            if call.compiled:
+                found.append(f"call {place} captured again ({call.compiled} graphs); only {sorted(program.recompiles)} may")
+            elif not call.ran and twin != "borders":
+                found.append(f"call {place} ran no compiled graph")
+        elif program.must_recompile and place in program.recompiles and not call.compiled:
+            found.append(f"call {place} had to capture again and did not")
+    return found
+
+
+def same_result(a: Observation, b: Observation) -> bool:
+    """Whether two calls of one run returned (or raised) the same, identity apart."""
+    return not list(differences(unnumbered(a.parts["result"]), unnumbered(b.parts["result"]))) and a.raised == b.raised
+
+
+def unnumbered(tree: Any) -> Any:
+    """A tree without the numbers that stand for identity."""
+    if isinstance(tree, tuple) and tree and tree[0] in ("tensor", "object", "exception", "opaque", "class", "function", "module object"):
+        body = tuple(part for place, part in enumerate(tree) if place != 2 and not (isinstance(part, tuple) and part[:1] == ("where",)))
+        return tuple(unnumbered(part) for part in body)
+    return tuple(unnumbered(part) for part in tree) if isinstance(tree, tuple) else tree
+
+
+def parameters_needed(fn: Callable[..., Any]) -> int:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    target = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    return sum(p.kind in kinds and p.default is p.empty for p in inspect.signature(target).parameters.values())
+
+
+class Table:
+    """The programs of one test file.
+
+    ``@table.snippet()`` registers a function to be compiled as it is; ``@table.program()`` one that makes ``fn`` or ``(fn, state)``.
+    Unless told, there are three calls, each with other values of the same shape: a tensor for each parameter without a default.
+    ``args`` and ``kwargs`` are given the call's place; ``change`` maps a place to what is done to the state before that call.
+    """
+
+    def __init__(self) -> None:
+        self.programs: list[Program] = []
+
+    def program(
+        self, *, calls: int = 3, args: Callable[[int], tuple[Any, ...]] | None = None,
+        kwargs: Callable[[int], dict[str, Any]] | None = None, change: dict[int, Callable[[Any], object]] | None = None,
+        recompiles: Iterable[int] = (), grad: bool = False, **marks: Any,
+    ) -> Callable[[F], F]:  # fmt: skip
+        steps = [Step(place, args, kwargs, (change or {}).get(place), grad) for place in range(calls)]
+
+        def register(make: F) -> F:
+            self.programs.append(Program(make.__name__, make, steps, frozenset(recompiles), **marks))
+            return make
+
+        return register
+
+    def snippet(self, **marks: Any) -> Callable[[F], F]:
+        def register(fn: F) -> F:
+            def make() -> Any:
+                return fn
+
+            make.__name__ = fn.__name__
+            self.program(**marks)(make)
+            return fn
+
+        return register

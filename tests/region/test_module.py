@@ -1,0 +1,275 @@
+"""OptimizedModule stands in for the original in everything but what a call runs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import inspect
+import io
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fineline.region.module import OptimizedModule
+
+
+class Region:
+    """A region that counts its calls."""
+
+    def __init__(self, mod: nn.Module, note: str) -> None:
+        self.mod, self.note, self.calls = mod, note, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.mod(*args, **kwargs)
+
+
+class Net(nn.Module):
+    """Parameters, a buffer, a submodule, a plain attribute, a property and a method that returns self."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("count", torch.zeros(()))
+        self.width = 3
+
+    @property
+    def doubled(self) -> int:
+        return self.width * 2
+
+    def forward(self, x: torch.Tensor, *, shift: float = 0.0) -> torch.Tensor:
+        self.count += 1
+        return self.lin(x) * self.scale + shift
+
+
+def make_region(mod: nn.Module, note: str) -> Region:
+    return Region(mod, note)
+
+
+def optimized(mod: nn.Module) -> OptimizedModule:
+    rebuild = functools.partial(make_region, note="options")
+    return OptimizedModule(mod, rebuild(mod), rebuild)
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+def test_a_call_goes_to_the_region(net: Net) -> None:
+    opt = optimized(net)
+    x = torch.randn(2, 3)
+    assert torch.equal(opt(x, shift=1.0), net.lin(x) * 2 + 1)
+    assert opt._fineline_region.calls == 1
+    assert net.count == 1
+
+
+def test_no_python_frame_lies_between_call_and_region(net: Net) -> None:
+    def caller(*args: Any) -> str:
+        return inspect.currentframe().f_back.f_code.co_name  # type: ignore[union-attr]
+
+    assert OptimizedModule(net, caller)() == "test_no_python_frame_lies_between_call_and_region"
+
+
+def test_it_is_a_module_and_the_original_is_untouched(net: Net) -> None:
+    before = dict(vars(net))
+    opt = optimized(net)
+    assert isinstance(opt, nn.Module)
+    assert opt._orig_mod is net
+    assert vars(net) == before
+    assert type(net) is Net
+
+
+def test_parameters_are_the_same_objects(net: Net) -> None:
+    opt = optimized(net)
+    assert [n for n, _ in opt.named_parameters()] == [n for n, _ in net.named_parameters()]
+    assert all(a is b for a, b in zip(opt.parameters(), net.parameters(), strict=True))
+    assert opt.count is net.count
+    assert next(opt.children()) is net.lin
+
+
+def test_state_dict_has_the_originals_keys_and_loads(net: Net) -> None:
+    opt = optimized(net)
+    assert list(opt.state_dict()) == list(net.state_dict()) == ["scale", "count", "lin.weight", "lin.bias"]
+    opt.load_state_dict({k: torch.ones_like(v) for k, v in Net().state_dict().items()})
+    assert net.scale == 1
+    parent = nn.Sequential(opt)
+    assert list(parent.state_dict()) == ["0.scale", "0.count", "0.lin.weight", "0.lin.bias"]
+    parent.load_state_dict({k: torch.zeros_like(v) for k, v in parent.state_dict().items()})
+    assert net.scale == 0
+
+
+def test_train_and_eval_both_ways(net: Net) -> None:
+    opt = optimized(net)
+    assert opt.eval() is opt
+    assert (net.training, net.lin.training, opt.training) == (False, False, False)
+    net.train()
+    assert opt.training
+    opt.training = False
+    assert not net.training
+    nn.Sequential(opt).train()
+    assert net.lin.training
+
+
+@pytest.mark.parametrize("method", ["double", "float", "cpu", "eval", "train", "requires_grad_", "share_memory"])
+def test_methods_that_return_the_module_return_the_stand_in(net: Net, method: str) -> None:
+    opt = optimized(net)
+    assert getattr(opt, method)() is opt
+
+
+def test_conversion_reaches_the_original(net: Net) -> None:
+    opt = optimized(net)
+    assert opt.to(torch.float64) is opt
+    assert net.lin.weight.dtype == torch.float64
+    seen: list[nn.Module] = []
+    assert opt.apply(seen.append) is opt
+    assert seen == [net.lin, net]
+
+
+def test_attributes_read_write_delete(net: Net) -> None:
+    opt = optimized(net)
+    assert (opt.width, opt.doubled) == (3, 6)
+    opt.width = 5
+    assert (net.width, opt.doubled) == (5, 10)
+    opt.extra = nn.Linear(1, 1)
+    assert net.extra is opt.extra and "extra" in dict(net.named_children())
+    del opt.extra
+    assert not hasattr(net, "extra") and not hasattr(opt, "extra")
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'nothing'"):
+        _ = opt.nothing
+    assert {"width", "lin", "doubled", "_orig_mod"} <= set(dir(opt))
+    assert vars(opt) is vars(net)
+
+
+def test_hooks_registered_on_it_are_the_originals(net: Net) -> None:
+    opt = optimized(net)
+    log: list[str] = []
+    handle = opt.register_forward_hook(lambda m, a, out: log.append(type(m).__name__))
+    opt(torch.randn(1, 3))
+    handle.remove()
+    opt(torch.randn(1, 3))
+    assert log == ["Net"]
+
+
+def test_containers() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    opt = optimized(inner)
+    assert len(opt) == 3
+    assert opt[1] is inner[1]
+    assert list(opt) == list(inner)
+    assert inner[0] in opt
+    opt[1] = nn.Tanh()
+    assert isinstance(inner[1], nn.Tanh)
+    del opt[2]
+    assert len(inner) == 2
+    opt.append(nn.ReLU())
+    assert len(inner) == 3
+    named = optimized(nn.ModuleDict({"a": nn.ReLU()}))
+    assert "a" in named and list(named.keys()) == ["a"]
+
+
+def test_a_module_without_length_is_true_and_says_what_it_lacks(net: Net) -> None:
+    opt = optimized(net)
+    assert opt
+    assert not optimized(nn.Sequential())
+    with pytest.raises(TypeError, match="'Net' has no len"):
+        len(opt)
+    with pytest.raises(TypeError, match="'Net' object is not subscriptable"):
+        opt[0]
+    with pytest.raises(TypeError, match="'Net' object is not iterable"):
+        iter(opt)
+
+
+def test_deepcopy_is_apart_and_has_a_region_of_its_own(net: Net) -> None:
+    opt = optimized(net)
+    twin = copy.deepcopy(opt)
+    assert twin._orig_mod is not net
+    with torch.no_grad():
+        twin.scale.zero_()
+    assert net.scale == 2
+    twin(torch.randn(1, 3))
+    assert twin._fineline_region is not opt._fineline_region
+    assert twin._fineline_region.mod is twin._orig_mod
+    assert twin._fineline_region.note == "options"
+    assert (twin.count, net.count) == (1, 0)
+
+
+def test_deepcopy_keeps_sharing(net: Net) -> None:
+    pair = copy.deepcopy([net, optimized(net)])
+    assert pair[1]._orig_mod is pair[0]
+
+
+def test_copy_shares_parameters(net: Net) -> None:
+    twin = copy.copy(optimized(net))
+    assert twin._orig_mod is not net
+    assert twin.lin is net.lin
+    assert twin._fineline_region.mod is twin._orig_mod
+
+
+def test_pickle_and_torch_save(net: Net) -> None:
+    opt = optimized(net)
+    x = torch.randn(2, 3)
+    want = opt(x)
+    again = pickle.loads(pickle.dumps(opt))
+    buffer = io.BytesIO()
+    torch.save(opt, buffer)
+    buffer.seek(0)
+    for other in (again, torch.load(buffer, weights_only=False)):
+        assert type(other) is OptimizedModule
+        assert torch.equal(other(x), want)
+        assert other._fineline_region.calls == 1
+
+
+def test_without_a_rebuilding_function_copies_are_refused(net: Net) -> None:
+    with pytest.raises(TypeError, match="rebuilds"):
+        copy.deepcopy(OptimizedModule(net, net))
+
+
+def test_forward_can_be_wrapped_in_place_and_given_back(net: Net) -> None:
+    opt = optimized(net)
+    inner = opt.forward
+    opt.forward = lambda *args: inner(*args) + 100
+    assert opt(torch.zeros(1, 3)).min() > 50
+    assert "forward" not in vars(net)
+    del opt.forward
+    assert opt.forward is inner is opt._fineline_region
+
+
+def test_replacing_the_original_makes_a_new_region(net: Net) -> None:
+    opt = optimized(net)
+    other = Net()
+    opt._orig_mod = other
+    assert opt._fineline_region.mod is other
+    assert opt.scale is other.scale
+
+
+def test_signature_and_repr(net: Net) -> None:
+    opt = optimized(net)
+    assert list(inspect.signature(opt).parameters) == ["x", "shift"]
+    assert repr(opt).startswith("OptimizedModule(\n  (_orig_mod): Net(\n    (lin): Linear(")
+
+
+def test_functional_call_swaps_parameters(net: Net) -> None:
+    opt = optimized(net)
+    x = torch.randn(1, 3)
+    out = torch.func.functional_call(opt, {"scale": torch.tensor(0.0)}, (x,))
+    assert torch.equal(out, torch.zeros(1, 3))
+    assert net.scale == 2
+
+
+def test_it_is_freed_without_a_collection(net: Net) -> None:
+    opt = optimized(Net())
+    gone = weakref.ref(opt._orig_mod)
+    gc.disable()
+    try:
+        del opt
+        assert gone() is None
+    finally:
+        gc.enable()
