@@ -20,8 +20,22 @@ extension = CppExtension(
 # A failed build leaves the package on its Python evaluator; FINELINE_NATIVE=1 makes the failure an error instead.
 extension.optional = os.environ.get("FINELINE_NATIVE") != "1"
 
+
+
+class OptionalBuild(BuildExtension):
+    """ninja reports a missing compiler as a RuntimeError, which setuptools does not take for a failed optional extension."""
+
+    def build_extensions(self) -> None:
+        try:
+            super().build_extensions()
+        except Exception as error:
+            if not extension.optional:
+                raise
+            print(f"fineline: the native core was not built, guards will be evaluated in Python: {error}")
+
+
 setup(
     package_dir={"": "src"},
     ext_modules=[extension],
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": OptionalBuild},
 )

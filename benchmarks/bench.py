@@ -72,8 +72,8 @@ def main() -> int:
         save("zoo", [[pair.fineline, pair.torch] for pair in pairs])
     met = True
     print()
-    for text, good in summary(pairs):
-        print(f"{text}{'' if good is None else '   met' if good else '   MISSED'}")
+    for what, found, good in summary(pairs):
+        print(f"{what}: {found}{'' if good is None else '   met' if good else '   MISSED'}")
         met = met and good is not False
     return 0 if met or not options.check else 1
 
@@ -83,8 +83,8 @@ def stored() -> list[Pair]:
     return [Pair(*both) for both in load("zoo") or []]
 
 
-def summary(pairs: list[Pair]) -> list[tuple[str, bool | None]]:
-    """The targets, each with whether it is met (None: nothing to judge by)."""
+def summary(pairs: list[Pair]) -> list[tuple[str, str, bool | None]]:
+    """The targets: what, what was found, and whether that meets it (None: nothing to judge by)."""
     cold = [pair.cold for pair in pairs if pair.cold]
     warm = [pair.warm for pair in pairs if pair.warm]
     counted = [pair for pair in pairs if pair.fineline.get("graphs") is not None and pair.torch.get("graphs") is not None]
@@ -94,17 +94,18 @@ def summary(pairs: list[Pair]) -> list[tuple[str, bool | None]]:
     apart = {pair.fineline["model"]: pair.fineline["ops"] / pair.torch["ops"] - 1 for pair in one if pair.torch["ops"]}
     far = [f"{model} {difference:+.1%}" for model, difference in apart.items() if abs(difference) > 0.02]
     unequal = [f"{pair.fineline['model']} ({pair.fineline['mode']})" for pair in pairs if not pair.equal]
-    lines: list[tuple[str, bool | None]] = []
-    lines.append((f"equal to eager: {len(pairs) - len(unequal)} of {len(pairs)}{_named(unequal)}", not unequal if pairs else None))
-    lines.append((f"never more graphs than torch.compile{_named(more)}", not more if counted else None))
-    lines.append((f"operator counts within 2 % (one-graph models){_named(far)}", not far if one else None))
+    lines = [
+        ("equal to eager", *_all_but(unequal, len(pairs))),
+        ("never more graphs than torch.compile", *_all_but(more, len(counted))),
+        ("operators within 2 % where both make one graph", *_all_but(far, len(one))),
+    ]
     if cold:
         median, least = statistics.median(cold), min(cold)
-        lines.append((f"cold first call: {median:.1f}x faster at the median (target 20x)", median >= 20))
-        lines.append((f"cold first call: {least:.1f}x at the least (target 8x)", least >= 8))
+        lines.append(("cold first call, median", f"{median:.1f}x faster (target 20x)", median >= 20))
+        lines.append(("cold first call, least", f"{least:.1f}x faster (target 8x)", least >= 8))
     if warm:
-        median = statistics.median(warm)
-        lines.append((f"warm call overhead: {median:.1f}x smaller at the median (target 10x), {min(warm):.1f}x at the least", median >= 10))
+        median, least = statistics.median(warm), min(warm)
+        lines.append(("warm call overhead, median", f"{median:.1f}x smaller (target 10x); {least:.1f}x at the least", median >= 10))
     return lines
 
 
@@ -113,8 +114,9 @@ def reason(record: dict[str, Any]) -> str:
     return (record.get("error") or "; ".join(record.get("problems", record.get("new_values_problems", [])))).replace("\n", " ")
 
 
-def _named(names: list[str]) -> str:
-    return f"; not: {', '.join(names)}" if names else ""
+def _all_but(bad: list[str], total: int) -> tuple[str, bool | None]:
+    text = f"{total - len(bad)} of {total}"
+    return (f"{text}; not {', '.join(bad)}" if bad else text), not bad if total else None
 
 
 def _two(f: dict[str, Any], t: dict[str, Any], field: str) -> str:

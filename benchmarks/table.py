@@ -21,9 +21,8 @@ def totals() -> Iterator[str]:
     yield "| what | fineline |"
     yield "|---|---|"
     pairs = stored()
-    for text, _ in summary(pairs) if pairs else [("zoo: not measured", None)]:
-        what, _, value = text.partition(": ")
-        yield f"| {what} | {value or 'yes'} |"
+    for what, found, _ in summary(pairs):
+        yield f"| {what} | {found} |"
     trivial = load("trivial")
     if trivial:
         mine, other = trivial["x + 1: fineline"], trivial["x + 1: torch.compile"]

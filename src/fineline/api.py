@@ -48,7 +48,7 @@ def compile(  # noqa: A001  (PyTorch's own name for it)
     if disable:
         return fn
     if isinstance(fn, nn.Module):
-        return OptimizedModule(fn, region.entry.dispatcher, lambda mod: make(mod).entry.dispatcher)
+        return OptimizedModule(fn, region.entry.dispatcher, functools.partial(_dispatcher, make))
     return Compiled(fn, region)
 
 
@@ -57,6 +57,10 @@ def _region(fn: Callable, *, backend: str | Callable, fullgraph: bool, mode: str
     region = Region(fn, lookup_backend(backend, mode, rest or None), Options(fullgraph=fullgraph, **own))
     _REGIONS.add(region)
     return region
+
+
+def _dispatcher(make: Callable[[Callable], Region], mod: nn.Module) -> Callable:
+    return make(mod).entry.dispatcher
 
 
 def original(fn: Any) -> Any:

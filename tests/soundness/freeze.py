@@ -289,7 +289,7 @@ def differences(a: Any, b: Any, tolerance: float = 0.0, path: str = "") -> Itera
     elif isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         if len(a) != len(b):
             yield f"{path}: {len(a)} parts != {len(b)} parts: {brief(a)} != {brief(b)}"
-        heads = [x for x in a[:2] if isinstance(x, str)]
+        heads = [x[:20] for x in a[:2] if isinstance(x, str)]
         label = f"{path}/{'.'.join(heads)}" if heads else path
         for place, (x, y) in enumerate(zip(a, b, strict=False)):
             yield from differences(x, y, tolerance, f"{label}[{place}]")
@@ -302,4 +302,4 @@ def differences(a: Any, b: Any, tolerance: float = 0.0, path: str = "") -> Itera
 
 def brief(tree: Any) -> str:
     text = repr(tree)
-    return text if len(text) < 200 else text[:200] + "..."
+    return text if len(text) < 100 else text[:100] + "..."

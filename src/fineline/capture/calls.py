@@ -27,8 +27,6 @@ MODULE_GLOBALS = nn.Module.__init__.__globals__
 C_NEW = frozenset(
     id(t.__new__) for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes)
 )
-# type of a compiled callable -> what gives its original; filled by the region layer.
-COMPILED: dict[type, Any] = {}
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
 
@@ -111,7 +109,7 @@ def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: 
     return local
 
 
-def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
     handler = CALLERS.get(type(fn))
     if handler is not None:
@@ -315,10 +313,10 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
     mark = mark_of(vm, obj)
     if mark is not None:
         return mark(vm, f, obj, args, kwargs, then, data)
-    inner = COMPILED.get(type(obj))
-    if inner is not None:
+    inner = getattr(type(obj), "fineline_original", None)
+    if type(inner) is str:
         # A region met inside a capture is run through: the outer region's backend gets its operators.
-        return vm.call(f, inner(obj), args, kwargs, then, data)
+        return load_attr(vm, f, obj, inner, _call_loaded, (args, kwargs, then, data))
     info = type_info(cap, type(obj))
     kind, call = info.look(cap, "__call__")
     if isinstance(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
@@ -343,31 +341,33 @@ def no_hooks(cap: Capture, m: nn.Module) -> bool:
     """Whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
     d = m.__dict__
     src = cap.dict_source(m, d)
+    if d.get("_compiled_call_impl") is not None or not _no_global_hooks(cap):
+        return False
+    guards, written = cap.guards, cap.journal.written
     for name in NO_HOOKS:
         hooks = d.get(name)
         if hooks is None or len(hooks):
             return False
-        if src is not None:
-            cap.read_key(d, src, name, hooks)
-            hook_src = cap.sources.get(id(hooks))
-            if hook_src is not None and id(hooks) not in cap.journal.written:
-                cap.guards.check(hook_src, "len", 0)
-    if d.get("_compiled_call_impl") is not None:
-        return False
+        if src is not None and id(d) not in cap.expanded and not (id(d) in written and cap.journal.is_dirty(d, name)) and id(hooks) not in written:
+            guards.check(guards.access(src, "key", name, hooks), "len", 0)
     if src is not None:
         if "_compiled_call_impl" in d:
             cap.read_key(d, src, "_compiled_call_impl", None)
         else:
             cap.read_absent(d, src, "_compiled_call_impl")
-    g = cap.pin(MODULE_GLOBALS, "torch.nn.modules.module")
-    for name in GLOBAL_HOOKS:
-        hooks = MODULE_GLOBALS[name]
-        if hooks:
-            return False
-        if id(hooks) not in cap.sources:
-            cap.read_key(MODULE_GLOBALS, g, name, hooks)
-        cap.guards.check(cap.sources[id(hooks)], "len", 0)
     return torch._C._get_tracing_state() is None
+
+
+def _no_global_hooks(cap: Capture) -> bool:
+    if any(MODULE_GLOBALS[name] for name in GLOBAL_HOOKS):
+        return False
+    if not cap.hooks_seen:
+        cap.hooks_seen = True
+        g = cap.pin(MODULE_GLOBALS, "torch.nn.modules.module")
+        for name in GLOBAL_HOOKS:
+            hooks = MODULE_GLOBALS[name]
+            cap.guards.check(cap.guards.access(g, "key", name, hooks), "len", 0)
+    return True
 
 
 CALLERS = {

@@ -55,12 +55,13 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "journal", "kept", "lazy", "made", "recorder",
+        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "recorder",
         "sources", "start_ambient", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
         self.active = True
+        self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()
         self.journal = Journal()
@@ -280,7 +281,7 @@ class Capture:
             return tuple([self.to_fx(x) for x in a])
         if isinstance(a, range):
             return list(a)
-        if isinstance(a, enum.Enum) or isinstance(a, type):
+        if isinstance(a, enum.Enum):
             return a
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
 

@@ -91,8 +91,7 @@ class Machine:
             return None
         return then(self, f, value, data)
 
-    def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
-        return call_value(self, f, fn, args, kwargs, then, data)
+    call = call_value
 
     @staticmethod
     def discard(vm: Machine, f: Frame, value: Any, data: Any) -> Frame | None:

@@ -82,6 +82,12 @@ def _opaque(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
     raise Border(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
 
 
+def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``nn.Module.__init__`` once torch.compile has run in the process: the original; the rest is that compiler's bookkeeping."""
+    init = fn.__closure__[fn.__code__.co_freevars.index("init")].cell_contents
+    return vm.call(f, init, args, kwargs, then, data)
+
+
 _DYNAMO: dict[str, Callable] = {
-    "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque,
+    "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
 }  # fmt: skip

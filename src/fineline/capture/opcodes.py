@@ -365,10 +365,20 @@ def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
+def _growing(vm: Any, container: Any) -> Any:
+    """What a comprehension adds to: behind a border it is a live value of before."""
+    cap = vm.cap
+    src = cap.sources.get(id(container))
+    if src is not None and cap.active:
+        cap.expand(container)
+        cap.journal.note(container, src)
+    return container
+
+
 @handler
 def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
-    list.append(f.stack[-arg], v)
+    list.append(_growing(vm, f.stack[-arg]), v)
     return None
 
 
@@ -376,7 +386,7 @@ def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
 def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
     keyed(vm, v)
-    set.add(f.stack[-arg], v)
+    set.add(_growing(vm, f.stack[-arg]), v)
     return None
 
 
@@ -385,7 +395,7 @@ def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
     k = f.stack.pop()
     keyed(vm, k)
-    dict.__setitem__(f.stack[-arg], k, v)
+    dict.__setitem__(_growing(vm, f.stack[-arg]), k, v)
     return None
 
 
@@ -431,7 +441,7 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
                 raise TypeError("keywords must be strings")
             if key in target:
                 raise TypeError(f"{natives.describe(fn)}() got multiple values for keyword argument '{key}'")
-        dict.update(target, source)
+        dict.update(_growing(vm, target), source)
         return None
     return vm.call(f, protocols.merged, [target, source], None, vm.discard)
 

@@ -437,7 +437,10 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     if cap.lazy:
         cap.settle(key)
     if isinstance(obj, Tensor):
-        vm.tensors.operator(vm, operator.setitem, [obj, key, value], None)
+        try:
+            vm.tensors.operator(vm, operator.setitem, [obj, key, value], None)
+        except Border as b:
+            raise b.discard() from None
         return None
     method = type_info(cap, t).look(cap, "__setitem__")[1]
     if isinstance(method, types.FunctionType):

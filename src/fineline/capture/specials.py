@@ -282,7 +282,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if isinstance(obj, Tensor):
         if obj.dim() == 0:
             iter(obj)
-        parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None)
+        parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
         it = iter(parts)
         cap.made.add(id(it))
         return answer(vm, f, it, then, data)

@@ -14,7 +14,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
 from fineline.graph.recorder import NotForGraph
-from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, is_inplace
+from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, METADATA_WHEN_BARE
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -30,6 +30,7 @@ def _call_target(fn: Any) -> tuple[str, Any]:
 
 
 # By identity: distinct C functions of torch may compare equal.
+RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 BEYOND = frozenset(map(id, BEYOND_GUARD))
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
@@ -38,13 +39,31 @@ SHAPED = frozenset(map(id, DATA_SHAPED))
 MASKS = (torch.bool, torch.uint8)
 
 
+# Operators that take sizes or positions: a tensor given for one of these is read.
+SIZE_NAMES = (
+    "view reshape expand new_zeros new_ones new_empty new_full zeros ones empty full arange range linspace logspace repeat narrow split "
+    "split_with_sizes chunk tensor_split roll unflatten tile broadcast_to rand randn randint randperm eye select unfold as_strided "
+    "resize_ triu tril diagonal permute transpose movedim flatten squeeze unsqueeze topk"
+).split()
+SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None)
+
+
+def _tensor_size(args: Any) -> bool:
+    return any(isinstance(a, Tensor) or isinstance(a, (tuple, list)) and _tensor_size(a) for a in args)
+
+
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
     """Whether the sizes of the result depend on the numbers in a tensor."""
     if fn is operator.getitem or fn is Tensor.__getitem__:
         key = args[1]
-        return any(isinstance(k, Tensor) and k.dtype in MASKS for k in (key if isinstance(key, tuple) else (key,)))
+        return any(
+            isinstance(k, Tensor) and k.dtype in MASKS or type(k) is slice and any(isinstance(x, Tensor) for x in (k.start, k.stop, k.step))
+            for k in (key if isinstance(key, tuple) else (key,))
+        )
     if fn is torch.where or fn is Tensor.where:
         return len(args) + len(kwargs or ()) == 1
+    if id(fn) in SIZED and _tensor_size(args[1:] if isinstance(args[0], Tensor) else args):
+        return True
     if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
         return False
     given = {*(kwargs or {})}
@@ -54,6 +73,11 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
         return not isinstance(repeats, int) and "output_size" not in given
     return True
+
+
+def passed(value: Any) -> Any:
+    """What runs at a forced border."""
+    return value
 
 
 class TensorOps:
@@ -101,8 +125,8 @@ class TensorOps:
             cap.made.add(id(result))
         return result
 
-    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
-        """One tensor operator: -> its result."""
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
         cap = vm.cap
         try:
             fx_args = tuple([cap.to_fx(a) for a in args])
@@ -111,6 +135,9 @@ class TensorOps:
             raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
+        if id(fn) in RESHAPERS and args and id(args[0]) in cap.sources and (fn is not Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True)):
+            # The graph's example inputs must look as they did when the graph began.
+            raise Border(fn, tuple(args), kwargs, "FL513", f"{fn.__name__} changes the metadata of a tensor that existed before")
         if data_shaped(fn, args, kwargs):
             raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values")
         op, target = _call_target(fn)
@@ -119,10 +146,14 @@ class TensorOps:
         if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
             _note_mutation(cap.recorder.mutated, [args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], kwargs)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
-        return self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+        self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+        if vm.options.force_borders and not used and cap.active:
+            raise Border(passed, (result,), None, "FL403", "the region has force_borders")
+        return result
 
     def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
         cap = vm.cap
+        cap.recorder.only_state = False
         t = type(result)
         if t in PLAIN_TENSORS or result is None or isinstance(result, Tensor):
             cap.recorder.record(op, target, fx_args, fx_kwargs, result)
@@ -180,7 +211,7 @@ class TensorOps:
             t.grad = value
             return
         if name == "requires_grad" and isinstance(value, bool):
-            self.operator(vm, Tensor.requires_grad_, [t, value], None)
+            self.operator(vm, Tensor.requires_grad_, [t, value], None, True)
             return
         if name == "data" and isinstance(value, Tensor) and src is None:
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import operator
 import weakref
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from torch.fx import Graph, Node
 FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
+_BUILTINS = frozenset(dir(builtins))
 
 
 class NotForGraph(Exception):
@@ -27,11 +30,31 @@ class Recorder:
         self.graph = Graph()
         self.inputs: list[tuple[Node, Any]] = []
         self.calls = 0
+        # No operator yet, only changes of PyTorch's state such as the grad mode.
+        self.only_state = True
         self._nodes: dict[int, tuple[Callable[[], Any], Any]] = {}
         self._last_placeholder: Node | None = None
+        self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
         # Storages that an operator wrote into.
         self.mutated: set[int] = set()
+
+    def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
+        """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""
+        graph = self.graph
+        n = self._counts.get(base)
+        self._counts[base] = 0 if n is None else n + 1
+        name = base.lstrip("_") if n is None else f"{base.lstrip('_')}_{n}"
+        space = graph._graph_namespace
+        if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
+            return graph.create_node(op, target, args, kwargs)
+        space._used_names.add(name)
+        node = Node(graph, name, op, target, args, kwargs, None)
+        space._obj_to_name[node] = name
+        graph._insert(node)
+        graph._find_nodes_lookup_table.insert(node)
+        graph._len += 1
+        return node
 
     def find(self, t: Tensor) -> Node | None:
         """The node that made ``t``, if this graph did."""
@@ -41,7 +64,7 @@ class Recorder:
         made = entry[1]
         if type(made) is tuple:
             parent, i = made
-            made = self.graph.create_node("call_function", operator.getitem, (parent, i), {})
+            made = self._node("call_function", operator.getitem, (parent, i), {}, "getitem")
             self.calls += 1
             self._nodes[id(t)] = (entry[0], made)
         return made
@@ -54,8 +77,9 @@ class Recorder:
         """A new graph input for a tensor that existed before."""
         graph = self.graph
         name = f"{name}_{len(self.inputs)}"
-        with graph.inserting_before(next(iter(graph.nodes), None)) if self._last_placeholder is None else graph.inserting_after(self._last_placeholder):
-            node = graph.create_node("placeholder", name, (), {}, name)
+        usual, graph._insert = graph._insert, (self._last_placeholder or graph._root).append
+        node = graph.create_node("placeholder", name, (), {}, name)
+        graph._insert = usual
         self._last_placeholder = node
         self.inputs.append((node, source))
         self._nodes[id(t)] = (weakref.ref(t), node)
@@ -63,7 +87,7 @@ class Recorder:
 
     def record(self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None) -> Any:
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
-        node = self.graph.create_node(op, target, args, kwargs)
+        node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))
         self.calls += 1
         if isinstance(out, Tensor):
             entry = self._nodes.get(id(out))
@@ -80,7 +104,7 @@ class Recorder:
                 if entry is None or entry[0]() is not item:
                     self._nodes[id(item)] = (weakref.ref(item), (node, i))
             elif isinstance(item, (tuple, list)):
-                inner = self.graph.create_node("call_function", operator.getitem, (node, i), {})
+                inner = self._node("call_function", operator.getitem, (node, i), {}, "getitem")
                 self.calls += 1
                 self._bind_items(item, inner)
 

@@ -100,7 +100,9 @@ class GuardBuilder:
 
     def access(self, parent: Source, op: str, key: Any, value: Any) -> Source:
         """The source of a value reached from ``parent``; ``value`` is what is there now."""
-        if op == "key":
+        if type(key) is str:
+            ident: Any = key if op == "key" else (op, key)
+        elif op == "key":
             ident = (op, type(key), key) if type(key) in _CONSTANT_KEYS else (op, id(key))
         elif op == "member":
             ident = (op, id(key))
@@ -108,16 +110,22 @@ class GuardBuilder:
             ident = (op, key)
         src = parent.children.get(ident)
         if src is None:
-            src = parent.children[ident] = self._new(parent, op, key, key, value)
+            reg = self._n
+            self._n = reg + 1
+            src = parent.children[ident] = Source(reg, parent, op, key, value)
+            self.steps.append((op, reg, parent.reg, key))
+            frame = self.machine.frame
+            self.places.append((src, frame and (frame.info, frame.ip)))
         return src
 
     def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
         """Adds a check of ``src``'s value, once per (op, ident)."""
-        key = (op, ident)
+        key = op if ident is None else (op, ident)
         if key not in src.checked:
             src.checked.add(key)
             self.steps.append((op, -1, src.reg, payload))
-            self.places.append((src, self._place()))
+            frame = self.machine.frame
+            self.places.append((src, frame and (frame.info, frame.ip)))
 
     def ambient(self, facts: tuple) -> None:
         self.steps.append(("ambient", -1, -1, facts))

@@ -5,6 +5,16 @@
 
 namespace fineline {
 
+// The first word that is not as expected, or `end`. This loop is where an unchanged call spends its time: written so
+// that a word costs one load of each side and one branch that is not taken.
+const Shortcut::Word* Shortcut::first_changed(const Word* word, const Word* end) {
+#pragma GCC unroll 8
+  for (; word != end; word++) {
+    if (__builtin_expect(load_word(word->at) != word->expected, false)) return word;
+  }
+  return end;
+}
+
 bool Shortcut::fits(PyObject* const* arguments) const {
   for (const Root& root : roots) {
     if (arguments[root.position] != root.object) return false;
@@ -24,8 +34,7 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
   }
   const Word* begin = words_.data();
   const Word* end = begin + words_.size();
-  for (const Word* word = begin; word != end; word++) {
-    if (load_word(word->at) == word->expected) continue;
+  for (const Word* word = first_changed(begin, end); word != end; word = first_changed(word + 1, end)) {
     const Origin& origin = origins_[word - begin];
     blamed = origin.step;
     verdict = origin.dict < 0 ? Verdict::Python : refresh_dict(program, origin.dict);

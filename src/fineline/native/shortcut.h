@@ -57,6 +57,7 @@ class Shortcut {
   };
   friend class ShortcutBuilder;
 
+  static const Word* first_changed(const Word* word, const Word* end);
   Verdict run_steps(Program& program, const std::vector<int>& steps, PyObject* const* roots);
   Verdict refresh_type(Program& program, TypeVersion& entry);
   Verdict refresh_dict(Program& program, int reg);

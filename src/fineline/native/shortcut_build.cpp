@@ -80,7 +80,7 @@ class ShortcutBuilder {
       case Op::Distinct:
         return kCovered;  // a matter of addresses alone
       case Op::Tensor:
-        table_.tensors_.push_back({value(step.src), step.tensor.get()});
+        table_.tensors_.emplace_back(value(step.src), step.tensor.get());
         return kCovered;
       default:
         return State::Dynamic;

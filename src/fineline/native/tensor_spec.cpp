@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -112,9 +111,24 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
   }
 }
 
+TensorCheck::TensorCheck(PyObject* object, const TensorSpec* expected) : tensor(object), spec(expected) {
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  hints[0] = impl->sizes().data();
+  hints[1] = reinterpret_cast<const char*>(impl) + sizeof(c10::TensorImpl) - 1;  // where the key set is
+  hints[2] = meta ? &meta->requires_grad_ : nullptr;
+}
+
 bool tensors_match(const TensorCheck* checks, size_t count) {
+  constexpr size_t kAhead = 8;
   try {
-    return std::all_of(checks, checks + count, [](const TensorCheck& check) { return matches(check.tensor, *check.spec); });
+    for (size_t i = 0; i < count; i++) {
+      if (i + kAhead < count) {
+        for (const void* hint : checks[i + kAhead].hints) __builtin_prefetch(hint);
+      }
+      if (!matches(checks[i].tensor, *checks[i].spec)) return false;
+    }
+    return true;
   } catch (...) {
     return false;
   }

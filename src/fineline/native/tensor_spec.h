@@ -14,8 +14,13 @@ using TensorSpecPtr = std::shared_ptr<const TensorSpec>;
 
 // One tensor to check, and what it must be like.
 struct TensorCheck {
+  TensorCheck(PyObject* tensor, const TensorSpec* spec);
+
   PyObject* tensor;
   const TensorSpec* spec;
+  // Where the check read when the entry was made. It will most likely read there again, so that memory is asked for
+  // ahead of time; nothing else is done with these addresses.
+  const void* hints[3];
 };
 
 // Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own,

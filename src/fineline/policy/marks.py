@@ -117,6 +117,7 @@ DYNAMO_NAMES: dict[str, str] = {
     "mark_static_address": "nothing",
     "assume_constant_result": "identity",
     "_disallow_in_graph_helper": "identity",
+    "patched_init": "patched_init",
 }
 
 Handler = Callable[..., Any]

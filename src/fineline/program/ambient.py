@@ -1,21 +1,48 @@
-"""Puts PyTorch's thread state where the captured code left it, when a compiled graph has not."""
+"""PyTorch's thread state at a segment's start and end: compiled in the one, left in the other."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from fineline.guards.facts import AmbientFacts
 
-SETTERS = {"grad_mode": torch._C._set_grad_enabled}
+SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "grad_mode": torch._C._set_grad_enabled,
+        "autocast_cpu_dtype": functools.partial(torch.set_autocast_dtype, "cpu"),
+        "autocast_cpu": functools.partial(torch.set_autocast_enabled, "cpu"),
+        "autocast_cuda_dtype": functools.partial(torch.set_autocast_dtype, "cuda"),
+        "autocast_cuda": functools.partial(torch.set_autocast_enabled, "cuda"),
+        "autocast_cache": torch.set_autocast_cache_enabled,
+    }
+)
 
 
 def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> list[str]:
-    """Statements for what differs between a segment's start and its end."""
-    lines = []
-    for name, a, b in zip(before._fields, before, after, strict=True):
-        setter = SETTERS.get(name)
-        if a != b and setter is not None:
-            lines.append(f"{rebuild.constant(setter, setter.__name__)}({b!r})")
-    return lines
+    """Statements that put the state where the captured code left it; a compiled graph may not have."""
+    return [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in _differing(before, after)]
+
+
+def _differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:
+    return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
+
+
+@contextmanager
+def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
+    """A backend traces under the state in which its graph begins, which the capture has left behind."""
+    changed = _differing(start, now)
+    for name, set_ in changed:
+        set_(getattr(start, name))
+    inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
+    try:
+        with inference:
+            yield
+    finally:
+        for name, set_ in changed:
+            set_(getattr(now, name))

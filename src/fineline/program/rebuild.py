@@ -52,9 +52,10 @@ class Rebuilder:
         if name[0].isdigit() or keyword.iskeyword(name):
             name = "_" + name
         name = name[:60]
-        if name in self._used:
+        stem = name
+        while name in self._used:
             self._n += 1
-            name = f"{name}_{self._n}"
+            name = f"{stem}_{self._n}"
         self._used.add(name)
         return name
 
@@ -120,6 +121,8 @@ class Rebuilder:
         if name is None:
             name = self._output_names[node] = self.fresh(str(node))
             self.outputs.append((node, name))
+            if v.__dict__:
+                self._fill_dict(f"{name}.__dict__", v.__dict__, "")
         return name
 
     def statement(self, name: str, text: str, v: Any) -> str:
@@ -281,7 +284,7 @@ class Rebuilder:
 
     def _instance(self, v: Any, t: type) -> str:
         """An object of a class written in Python, or of a subclass of a builtin container."""
-        if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object):
+        if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not hasattr(t, "n_sequence_fields"):
             raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
         self._known(v)
         make = self.constant(t, t.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -10,20 +11,51 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
-from fineline.program.ambient import restore_lines
+from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
+
+
+class Program:
+    """A segment's code, compiled at its first run: the capturing call does not need it."""
+
+    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: GraphModule | None) -> None:
+        self.name, self.source, self.constants, self.gm = name, source, constants, gm
+        self.run: Callable | None = None
+        self.compiled: Callable[[Callable], None] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.run is None:
+            self.run = self._compile()
+            if self.compiled is not None:
+                self.compiled(self.run)
+        return self.run(*args)
+
+    def _compile(self) -> Callable:
+        filename = f"<fineline program {self.name}>"
+        namespace = {**self.constants}
+        graph = namespace.get("graph")
+        if isinstance(self.gm, _LazyGraphModule) and getattr(graph, "__func__", None) is _LazyGraphModule._lazy_forward:
+            # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
+            self.gm.real_recompile()
+            namespace["graph"] = self.gm.forward
+        exec(compile(self.source, filename, "exec"), namespace)  # noqa: S102
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
+        weakref.finalize(self, linecache.cache.pop, filename, None)
+        run: Callable = namespace["program"]
+        return run
 
 
 class Segment:
     """One compiled piece: what to check, what to run."""
 
-    def __init__(self, run: Callable, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, texts: list) -> None:
+    def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, texts: list) -> None:
         self.run = run
         self.source = source
         self.steps = steps
@@ -155,30 +187,29 @@ class SegmentWriter:
         gm = None
         if recorder.calls:
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
-            gm = GraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
+            # Its Python code is generated when first asked for: the capturing call itself never runs it.
+            gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
-            call = r.constant(compile_graph(gm, examples), "graph")
+            now = ambient_facts()
+            with in_state(cap.start_ambient, now):
+                call = r.constant(compile_graph(gm, examples), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
             lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text)
             self._guard_storages()
-            lines += restore_lines(cap.start_ambient, ambient_facts(), r)
+            lines += restore_lines(cap.start_ambient, now, r)
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
         lines += r.lines + self.tail
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
-        filename = f"<fineline program {self.name}>"
-        namespace = {**r.constants}
-        exec(compile(source, filename, "exec"), namespace)  # noqa: S102
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         guards = cap.guards
         texts = guards.places
         for src in [s for s, _ in texts if s is not None]:
             if src.op != "pin":
                 src.value = None
-        return Segment(namespace["program"], source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts)
+        return Segment(Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts)
 
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""

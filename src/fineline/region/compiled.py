@@ -14,6 +14,7 @@ class Compiled:
     """A compiled function. ``__wrapped__`` is the original."""
 
     # A call finds the region's dispatcher in the slot: no Python frame of fineline's runs on a warm call.
+    fineline_original = "__wrapped__"
     __slots__ = ("__call__", "__dict__", "__weakref__", "_region")
 
     def __init__(self, fn: Callable, region: Region) -> None:

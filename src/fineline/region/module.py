@@ -34,6 +34,7 @@ class OptimizedModule(nn.Module):
 
     # A call looks ``__call__`` up on the type and, as it finds a slot there, takes what the slot holds: the region is
     # called without a Python frame in between, and without nn.Module's own ``__call__``.
+    fineline_original = "_orig_mod"
     __slots__ = ("__call__", "_orig_mod", "_fineline_region", "_fineline_rebuild")
 
     def __init__(self, mod: nn.Module, region: Region, rebuild: Callable[[nn.Module], Region] | None = None) -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
+from fineline.backends.invoke import compile_graph
+from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.capture import Capture
 from fineline.capture.frame import Frame
 from fineline.capture.machine import Machine
 from fineline.capture.signals import Border, Finished, Unrebuildable
-from fineline.errors import BackendFailed, FinelineError, Unsupported
+from fineline.errors import FinelineError, Unsupported
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.template import Template
 from fineline.region.dispatch import make_dispatcher, make_guard_program
@@ -31,10 +37,12 @@ log = logging.getLogger("fineline")
 class Site:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
-    def __init__(self, region: Region, template: Template | None, raised: bool) -> None:
+    def __init__(self, region: Region, template: Template | None, raised: bool, declared: bool = True) -> None:
         self.region = region
         self.template = template
         self.raised = raised
+        # Whether the user asked for the border before it.
+        self.declared = declared
         self.dispatcher = make_dispatcher(self._miss, region.options.evaluator)
         self.segments: list[Segment] = []
 
@@ -46,12 +54,20 @@ class Site:
         self.segments.append(segment)
         # The newest first: it is what the calls look like now.
         self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
+        here = weakref.ref(self)
+
+        def compiled(run: Callable) -> None:
+            site = here()
+            if site is not None:
+                site.dispatcher.set_entries([(n, k, p, run if r is segment.run else r) for n, k, p, r in site.dispatcher.entries])
+
+        segment.run.compiled = compiled
 
 
 class Region:
     """One compiled callable."""
 
-    def __init__(self, fn: Callable, backend: Callable, options: Options) -> None:
+    def __init__(self, fn: Callable, backend: Backend, options: Options) -> None:
         self.fn = fn
         self.backend = backend
         self.options = options
@@ -120,10 +136,15 @@ class Region:
             if site.segments or (site is self.entry and self.programs):
                 self._note(Event("recompile", "FL407", self._why_missed(site, args, kwargs), *_place(self.fn)))
             before, self.capturing = self.capturing, me
+            # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
+            collecting = gc.isenabled()
+            gc.disable()
             try:
                 return Run(self, site, args, kwargs).go()
             finally:
                 self.capturing = before
+                if collecting:
+                    gc.enable()
 
     def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
@@ -139,7 +160,7 @@ class Region:
         c = torch._C
         if c._len_torch_dispatch_stack():
             return "a TorchDispatchMode is active"
-        if c._len_torch_function_stack():
+        if any(not isinstance(m, DeviceContext) for m in _get_current_function_mode_stack()):
             return "a TorchFunctionMode is active"
         if torch._C._get_tracing_state() is not None:
             return "torch.jit.trace is active"
@@ -171,15 +192,17 @@ class Region:
     def compile_graph(self, gm: GraphModule, examples: list) -> Callable:
         """Hands a graph to the backend."""
         self.graphs.append(gm)
-        try:
-            compiled = self.backend(gm, examples)
-        except FinelineError:
-            raise
-        except Exception as e:
-            raise BackendFailed(f"{type(e).__name__}: {e}", where=":".join(map(str, _place(self.fn)))) from e
-        if not callable(compiled):
-            raise BackendFailed(f"the backend returned {compiled!r}, which is not callable", id="FL302")
-        return compiled
+        return compile_graph(self.backend, gm, examples, ":".join(map(str, _place(self.fn))))
+
+
+# Borders that a user's rule or option asked for.
+DECLARED = frozenset({"FL400", "FL401", "FL403"})
+# Below this a compiled graph gains little over its operators: entering and guarding one costs as much as a few of them.
+SMALL_GRAPH = 32
+
+
+def _as_it_is(gm: GraphModule, examples: list) -> Callable:
+    return gm.forward
 
 
 class Run:
@@ -249,12 +272,20 @@ class Run:
         fn = self.region.fn
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
 
-    def _keep(self, writer: SegmentWriter) -> None:
+    def _keep(self, writer: SegmentWriter, between: bool = False) -> None:
+        """Compiles the segment. ``between``: it stands between two borders that nobody asked for; then a few operators go eagerly."""
         region = self.region
-        segment = writer.compile(region.compile_graph)
+        n = writer.cap.recorder.calls
+        recorder = writer.cap.recorder
+        small = n > 0 and (between and n < SMALL_GRAPH or recorder.only_state)
+        segment = writer.compile(_as_it_is if small else region.compile_graph)
         if segment.graph is not None:
-            n = writer.cap.recorder.calls
-            region._note(Event("graph", "FL001", f"{n} operators", *_place(region.fn), detail={"ops": n, "places": writer.cap.recorder.places}))
+            places = writer.cap.recorder.places
+            if small:
+                reason = f"{n} operators between two graph breaks: too few for a graph of their own"
+                region._note(Event("eager", "FL404", reason, *(places[0] if places else _place(region.fn)), detail={"ops": n, "places": places}))
+            else:
+                region._note(Event("graph", "FL001", f"{n} operators", *_place(region.fn), detail={"ops": n, "places": places}))
         self.site.add(self.nargs, self.kwnames, segment)
         if self.site is region.entry or self.site.segments[1:]:
             region.programs += 1
@@ -270,13 +301,14 @@ class Run:
         region._note(Event("break", border.error, border.reason, *place))
         try:
             template = Template(vm, border)
-            after = Site(region, template, False)
-            failed = Site(region, template, True) if template.has_handlers else None
+            declared = border.error in DECLARED
+            after = Site(region, template, False, declared)
+            failed = Site(region, template, True, declared) if template.has_handlers else None
             writer = SegmentWriter(vm.cap, self._name())
             writer.border(
                 border.fn, border.args_, border.kwargs, template.roots, after.dispatcher, failed.dispatcher if failed is not None else None
             )
-            self._keep(writer)
+            self._keep(writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
         except Unrebuildable as e:
             vm.fail("FL409", e.text, False)

@@ -1,0 +1,299 @@
+"""The words for every id: of errors, of graph breaks, of what runs eagerly. Ids are stable; texts may get better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What an id stands for: a title of a few words, why fineline refuses, and the next step for the user."""
+
+    title: str
+    explanation: str
+    next_step: str
+
+
+REFUSALS: Mapping[str, Refusal] = MappingProxyType(
+    {
+        "FL100": Refusal(
+            "fineline refused",
+            "",
+            "Report it with the shortest function that shows it.",
+        ),
+        # -- events that refuse nothing -----------------------------------------------------------------------------
+        "FL001": Refusal(
+            "captured",
+            "These operators are one graph, which the backend compiled.",
+            "Nothing needs doing.",
+        ),
+        # -- capture --------------------------------------------------------------------------------------------
+        "FL101": Refusal(
+            "this cannot be captured",
+            "Capture met something that it can neither run through nor split at.",
+            "Keep the function out of the region with fineline.disable(fn), or take fullgraph=True away so that it may run eagerly.",
+        ),
+        "FL102": Refusal(
+            "graph break where none is allowed",
+            "The region was compiled with fullgraph=True, and here a graph would end.",
+            "Move this line out of the region, or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once.",
+        ),
+        "FL103": Refusal(
+            "a disabled function was reached",
+            "The region was compiled with fullgraph=True, and a function marked to run eagerly would split its graph.",
+            "Take the mark away, or take fullgraph=True away.",
+        ),
+        "FL104": Refusal(
+            "too many programs in one region",
+            "Each call that no program fits is captured again; this region has reached its recompile_limit.",
+            "Hold constant what those guards name, or pass it as a tensor; otherwise raise recompile_limit.",
+        ),
+        # -- arguments ------------------------------------------------------------------------------------------
+        "FL201": Refusal(
+            "not something that can be compiled",
+            "fineline.compile takes a function, a method, another callable or an nn.Module.",
+            "Pass the callable itself, not its result.",
+        ),
+        "FL202": Refusal(
+            "unknown backend",
+            "A backend is a registered name, or a callable (GraphModule, example_inputs) -> callable.",
+            "Correct the name, install the plugin that brings it, or register it with fineline.register_backend.",
+        ),
+        "FL203": Refusal(
+            "not a backend",
+            "A backend is a registered name, or a callable (GraphModule, example_inputs) -> callable.",
+            "Pass a name from fineline.list_backends(), or a callable.",
+        ),
+        "FL204": Refusal(
+            "backend name taken",
+            "Two backends cannot share one name, or a region would not say what it runs.",
+            "Register it under another name: register_backend(fn, name=...).",
+        ),
+        "FL205": Refusal(
+            "mode and options given together",
+            "A mode is a named set of options, so the two could contradict each other.",
+            "Give options alone; torch._inductor.list_mode_options(mode) shows what a mode stands for.",
+        ),
+        "FL206": Refusal(
+            "mode or option not known to the backend",
+            "The backend has no such mode or option, or the option's value is of another type.",
+            "torch._inductor.list_mode_options() and torch._inductor.list_options() list what there is.",
+        ),
+        # -- backends -------------------------------------------------------------------------------------------
+        "FL301": Refusal(
+            "the backend failed",
+            "The graph was captured, and the backend raised while it compiled it; the cause stands above.",
+            'Compile with backend="eager" to see that the capture is sound, then with "aot_eager" to tell autograd from code generation.',
+        ),
+        "FL302": Refusal(
+            "the backend did not return a callable",
+            "A backend returns what runs the graph: a callable that takes the graph's inputs and returns its outputs.",
+            "Return gm.forward, or a function of the same signature.",
+        ),
+        "FL303": Refusal(
+            "the backend could not be loaded",
+            "Its name is registered by an installed package, but importing it raised; the cause stands above.",
+            "Repair or reinstall the package that the entry point names.",
+        ),
+        # -- what splits a graph, or runs eagerly ----------------------------------------------------------------
+        "FL400": Refusal(
+            "a disabled function",
+            "A mark says that this function is not to be captured.",
+            "Take the mark away if the function should be part of the graph.",
+        ),
+        "FL401": Refusal(
+            "an explicit graph break",
+            "The code asks for a graph break here.",
+            "Take the graph_break() away if one graph is wanted.",
+        ),
+        "FL402": Refusal(
+            "a function of another compiler",
+            "It belongs to torch._dynamo, and does something there that has no meaning in a capture of fineline's.",
+            "Move the call out of the region.",
+        ),
+        "FL403": Refusal(
+            "a forced border",
+            "The region was compiled with the option force_borders, which splits behind every operator, for tests.",
+            "Take the option away.",
+        ),
+        "FL405": Refusal(
+            "a coroutine or a generator",
+            "Its frame outlives the call, so there is no call to capture as a whole; it runs eagerly.",
+            "Compile the plain functions that it calls.",
+        ),
+        "FL406": Refusal(
+            "calls run eagerly",
+            "The region is in a state in which it captures nothing.",
+            "See the reason; fineline.reset() starts all regions anew.",
+        ),
+        "FL407": Refusal(
+            "captured again",
+            "No program of this region fits the call; the first guard that failed tells why.",
+            "If it happens often, hold that value constant, or pass it as a tensor.",
+        ),
+        "FL408": Refusal(
+            "the call raised",
+            "The user's code raised while it was captured, so that there is no program to keep of it.",
+            "Nothing needs doing if the exception was meant; the next call is captured anew.",
+        ),
+        "FL409": Refusal(
+            "a value that no program can make again",
+            "It was made in the captured code, is still needed behind it, and is more than containers, attributes and tensors.",
+            "Make the object outside of the region and pass it in, or use it up before the place named.",
+        ),
+        "FL410": Refusal(
+            "an unknown C function",
+            "Its code can't be seen, so nobody can tell what it reads or changes; it is called anew each time, between two graphs.",
+            "Compute the value outside of the region, or write the call in PyTorch's operators.",
+        ),
+        "FL411": Refusal(
+            "a C function with an effect",
+            "It does something (output, input, a change of the process) that has to happen on every call, not at capture alone.",
+            "Move the call out of the region, or behind its last operator.",
+        ),
+        "FL412": Refusal(
+            "C code that calls back into Python",
+            "Python code that C calls, in the middle of its work, is not seen by the capture; the call runs eagerly as a whole.",
+            "Write the call as a plain Python loop or a comparison of plain values.",
+        ),
+        "FL413": Refusal(
+            "a container that no guard covers",
+            "A guard for its contents would have to run the user's code, or could not tell a change.",
+            "Use a list, dict or tuple of plain values in its place.",
+        ),
+        "FL414": Refusal(
+            "a change of an object of unknown origin",
+            "The program could not find this object again on the next call, so the change is made eagerly.",
+            "Pass the object to the function, or make it inside.",
+        ),
+        "FL415": Refusal(
+            "iteration by C code",
+            "What it gives, and how long, is decided in C code that fineline can't see.",
+            "Turn it into a list outside of the region.",
+        ),
+        "FL416": Refusal(
+            "an iterator from outside",
+            "It was under way before the call, so its items differ from call to call.",
+            "Take the item outside of the region and pass it in.",
+        ),
+        "FL417": Refusal(
+            "text, hash or size of an object that differs by call",
+            "The result depends on a tensor's values or on an address, which no guard can hold constant.",
+            "Do this outside of the region, for example in logging code behind it.",
+        ),
+        "FL418": Refusal(
+            "a function with a cache",
+            "What it returns depends on the calls before, which no guard covers.",
+            "Call it outside of the region, or call the function below the cache.",
+        ),
+        "FL419": Refusal(
+            "a key with its own __hash__ or __eq__",
+            "Looking it up runs the user's code from C; this call runs eagerly from here on.",
+            "Use a plain value as the key.",
+        ),
+        "FL420": Refusal(
+            "this place runs eagerly",
+            "An earlier capture could not be kept because of it; it runs eagerly since, between two graphs.",
+            "See the event of that capture; fineline.explain(fn)(*args) names it.",
+        ),
+        "FL421": Refusal(
+            "a tensor of another class is made",
+            "The constructor of this class is C code that no graph can hold.",
+            "Make it outside of the region, or use a function such as torch.tensor.",
+        ),
+        "FL422": Refusal(
+            "an object whose memory C lays out",
+            "Its constructor is C code that fineline can't run through.",
+            "Make the object outside of the region and pass it in.",
+        ),
+        "FL423": Refusal(
+            "a class is made",
+            "A new class on each call can't be part of a program.",
+            "Define the class outside of the function.",
+        ),
+        "FL424": Refusal(
+            "an exception object is raised again",
+            "It existed before the call, and raising it changes it.",
+            "Raise a new exception.",
+        ),
+        "FL425": Refusal(
+            "an import that runs a module",
+            "The module is not loaded yet, and its code would run in the middle of the capture.",
+            "Import it at the top of the file.",
+        ),
+        "FL426": Refusal(
+            "an exception of the moment",
+            "An interrupt, a lack of memory or the recursion limit depends on when the call is made; what handled it is no program for later calls.",
+            "Nothing needs doing; the next call is captured anew.",
+        ),
+        "FL431": Refusal(
+            "an attribute that is read in its own way",
+            "The read goes through C code, or through state that no guard covers.",
+            "Read it outside of the region and pass the value in.",
+        ),
+        "FL432": Refusal(
+            "an attribute that is set in its own way",
+            "The write goes through C code, or to a class or function that others see.",
+            "Write it outside of the region.",
+        ),
+        # -- tensors ---------------------------------------------------------------------------------------------
+        "FL501": Refusal(
+            "PyTorch's state is set to something not constant",
+            "A graph holds constants for grad mode, autocast and the like.",
+            "Pass a plain bool, number or dtype.",
+        ),
+        "FL502": Refusal(
+            "a tensor's values are read",
+            "What follows depends on numbers that differ from call to call; it is decided eagerly, between two graphs.",
+            "Use torch.where, torch.cond or a mask in place of the branch, or keep the number a tensor.",
+        ),
+        "FL503": Refusal(
+            "an effect that no graph can hold",
+            "The function changes or asks for something besides its tensors (devices, processes, files, autograd's engine).",
+            "Move the call out of the region.",
+        ),
+        "FL504": Refusal(
+            "an argument that no graph can hold",
+            "Graphs carry tensors, numbers, text, dtypes, devices, and lists, tuples and dicts of these.",
+            "Pass the tensors and numbers themselves.",
+        ),
+        "FL505": Refusal(
+            "an operator that gives a number",
+            "The number may depend on the tensor's values; from the next call on this place runs eagerly, between two graphs.",
+            "Keep the result a tensor, or compute the number outside of the region.",
+        ),
+        "FL506": Refusal(
+            "an operator that gives an object",
+            "A graph gives tensors; from the next call on this place runs eagerly, between two graphs.",
+            "Use an operator that gives tensors.",
+        ),
+        "FL507": Refusal(
+            "an attribute of a tensor that C keeps",
+            "Whether a later call finds the same can't be guarded, or the change can't be part of a graph.",
+            "Read or set it outside of the region, or call detach() or an operator in its place.",
+        ),
+        "FL508": Refusal(
+            "a shape that depends on values",
+            "How large the result is can be known only by running it; it runs eagerly, between two graphs.",
+            "Use a form with a fixed size: torch.where with three arguments, a mask, or topk.",
+        ),
+        "FL509": Refusal(
+            "an answer that no guard covers",
+            "The function looks at more of the tensor than its class, sizes, strides, dtype, device and flags.",
+            "Ask outside of the region and pass the answer in.",
+        ),
+        "FL511": Refusal(
+            "an autograd.Function that reads more than its arguments",
+            "Its forward or backward uses variables from outside, which a graph would hold constant.",
+            "Pass what it reads as arguments to apply.",
+        ),
+        # -- fineline itself ------------------------------------------------------------------------------------
+        "FL901": Refusal(
+            "fineline met a state it cannot explain",
+            "A check inside fineline failed. This is a defect of fineline, not of the code it captured.",
+            "Report it with this text; until then keep the function out of the region with fineline.disable(fn).",
+        ),
+    }
+)

@@ -1,0 +1,712 @@
+"""Graph breaks, wherever they fall: what is alive there goes on being alive, and capture goes on behind."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fineline
+from fineline import graph_break
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+# -- in statements ---------------------------------------------------------------------------------------------------
+@table.snippet(breaks=True)
+def in_a_loop(x):
+    total = x
+    for k in range(3):
+        total = total * 2 + k
+        graph_break()
+    return total
+
+
+@table.snippet(breaks=True)
+def in_a_while_loop(x):
+    n = 0
+    while n < 3:
+        x = x + n
+        if n == 1:
+            graph_break()
+            n += 1
+            continue
+        n += 1
+    else:
+        x = x * 2
+    return x, n
+
+
+@table.snippet(breaks=True, grad=True)
+def in_no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        graph_break()
+        z = y + x
+    w = z * x
+    return w, z.requires_grad, w.requires_grad, torch.is_grad_enabled()
+
+
+@table.snippet(breaks=True)
+def in_with_a_user_class(x):
+    log = []
+
+    class Manager:
+        def __enter__(self):
+            log.append("enter")
+            graph_break()
+            return self
+
+        def __exit__(self, *error):
+            log.append(error[0])
+            graph_break()
+            return True
+
+    with Manager():
+        y = x * 2
+        graph_break()
+        raise KeyError(log[0])
+    return y + 1, log
+
+
+@table.snippet(breaks=True)
+def in_a_context_manager_function(x):
+    log = []
+
+    @contextlib.contextmanager
+    def scope(name):
+        log.append("in " + name)
+        graph_break()
+        try:
+            yield name * 2
+        finally:
+            log.append("out " + name)
+
+    with scope("a") as name:
+        y = x + len(name)
+        graph_break()
+        z = y * 2
+    return z, log
+
+
+@table.snippet(breaks=True)
+def in_try_and_finally(x):
+    log = []
+    try:
+        y = x * 2
+        graph_break()
+        log.append("body")
+    except ValueError:
+        log.append("never")
+    else:
+        graph_break()
+        log.append("else")
+    finally:
+        y = y + 1
+        graph_break()
+        log.append("finally")
+    return y, log
+
+
+@table.snippet(breaks=True)
+def in_an_except_block(x):
+    try:
+        y = x * 2
+        raise ValueError("first")
+    except ValueError as error:
+        graph_break()
+        z = y + len(str(error))
+        try:
+            raise KeyError("second")
+        except KeyError as inner:
+            graph_break()
+            return z * 2, repr(inner), inner.__context__ is error, error
+
+
+@table.snippet(breaks=True)
+def in_finally_while_raising(x):
+    try:
+        try:
+            y = x * 2
+            raise ValueError("on its way")
+        finally:
+            graph_break()
+            y = y + 1
+    except ValueError as error:
+        return y, str(error)
+
+
+@table.snippet(breaks=True)
+def raised_behind_a_border(x):
+    try:
+        y = x * 2
+        graph_break()
+        raise RuntimeError("boom")
+    except RuntimeError as error:
+        return y - 1, error
+
+
+@table.snippet(breaks=True)
+def in_a_list_comprehension(x):
+    return [graph_break() or x * k for k in range(3)]
+
+
+@table.snippet(breaks=True)
+def in_dict_and_set_comprehensions(x):
+    d = {k: x[k] * 2 for k in range(3) if graph_break() is None}
+    s = {k % 2 for k in range(3) if not graph_break()}
+    return d, s
+
+
+@table.snippet(breaks=True)
+def in_a_nested_comprehension(x):
+    return [[x * i + (graph_break() or j) for j in range(2)] for i in range(2)]
+
+
+@table.snippet(breaks=True)
+def in_nested_calls(x):
+    def inner(v, k):
+        w = v * k
+        graph_break()
+        return w + k
+
+    def middle(v, *rest, scale=2, **more):
+        return inner(v, scale) + inner(v, rest[0]) * more["z"]
+
+    return middle(x, 3, z=4) - x
+
+
+@table.snippet(breaks=True)
+def in_an_expression(x):
+    return x * 2 + (graph_break() or 3) * (x - 1), {"k": [x, graph_break(), x + 1]}, f"{x.shape}{graph_break()}"
+
+
+@table.snippet(breaks=True)
+def in_call_arguments(x):
+    def take(*args, **kwargs):
+        return sum(args) + kwargs["b"] - kwargs["a"]
+
+    extra = {"a": x}
+    return take(x, *[x * 2, graph_break() or x], **extra, **{"b": graph_break() or x * 5})
+
+
+@table.snippet(breaks=True)
+def in_methods_and_properties(x):
+    class Box:
+        def __init__(self, v):
+            self.v = v * 2
+            graph_break()
+            self.n = 3
+
+        @property
+        def doubled(self):
+            graph_break()
+            return self.v * 2
+
+        def __getattr__(self, name):
+            graph_break()
+            return name
+
+        def __add__(self, other):
+            graph_break()
+            return self.v + other
+
+        def __call__(self, other):
+            graph_break()
+            return self.doubled * other
+
+    box = Box(x)
+    return box.doubled, box.missing, box + 1, box(x), box.n, box
+
+
+@table.snippet(breaks=True)
+def in_a_descriptor_and_class_body(x):
+    class Field:
+        def __get__(self, obj, cls):
+            graph_break()
+            return obj.base * 2
+
+    class Holder:
+        graph_break()
+        field = Field()
+
+        def __init__(self):
+            self.base = x + 1
+
+    return Holder().field * 3
+
+
+@table.snippet(breaks=True)
+def in_recursion(x):
+    def down(n):
+        if n == 0:
+            graph_break()
+            return x
+        return down(n - 1) * n
+
+    return down(3)
+
+
+@table.snippet(breaks=True)
+def in_a_decorated_function(x):
+    def twice(fn):
+        @functools.wraps(fn)
+        def wrapper(*args):
+            graph_break()
+            return fn(*args) + fn(*args)
+
+        return wrapper
+
+    @twice
+    def f(v):
+        graph_break()
+        return v * 2
+
+    return f(x), f.__name__
+
+
+# -- generators and callbacks ----------------------------------------------------------------------------------------
+@table.snippet(breaks=True)
+def in_a_generator(x):
+    def rows():
+        for k in range(3):
+            y = x[k] * 2
+            graph_break()
+            yield y
+
+    out = []
+    for row in rows():
+        out.append(row + 1)
+    return out
+
+
+@table.snippet(breaks=True)
+def in_a_generator_driven_by_list(x):
+    def rows():
+        for k in range(2):
+            graph_break()
+            yield x[k] * 2
+
+    return list(rows()), sum(rows()), tuple(v for v in rows())
+
+
+@table.snippet(breaks=True)
+def outside_a_generator_half_way(x):
+    def rows():
+        for k in itertools.count():
+            got = yield x * k
+            if got:
+                yield got
+
+    g = rows()
+    a = next(g)
+    graph_break()
+    b = next(g)
+    c = g.send("hello")
+    graph_break()
+    return a, b + 1, c, next(g)
+
+
+@table.snippet(breaks=True)
+def in_yield_from(x):
+    def inner():
+        yield x
+        graph_break()
+        yield x * 2
+        return "end"
+
+    def outer():
+        got = yield from inner()
+        graph_break()
+        yield x + len(got)
+
+    return [v + 1 for v in outer()]
+
+
+@table.snippet(breaks=True, min_graphs=1)
+def in_a_sort_key(x):
+    def key(k):
+        graph_break()
+        return -k
+
+    y = x * 2
+    return y + 1, sorted([1, 3, 2], key=key), max([4, 5], key=key)
+
+
+@table.snippet(breaks=True)
+def in_map_and_reduce(x):
+    def f(a, b=1):
+        graph_break()
+        return a * 2 + b
+
+    return list(map(f, [x, x + 1])), functools.reduce(f, [x, x, x]), [*filter(lambda v: graph_break() is None, [1, 2])]
+
+
+# -- what makes a border ---------------------------------------------------------------------------------------------
+@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3), args=lambda i: (t(i) - (9 if i % 2 else -9), t(i)))
+def branch_on_data(x, y):
+    if x.sum() > 0:
+        return y * 2
+    return y - 1
+
+
+@table.snippet(breaks=True, calls=6, recompiles=(1, 2), args=lambda i: (torch.tensor([0.0, 1.0, 2.0][i % 3]), t(i)))
+def tree_of_outcomes(x, y):
+    k = int(x)
+    y = y + 1
+    if k == 0:
+        return y
+    if k == 1:
+        return y * 2, "one"
+    for _ in range(k):
+        y = y * 3
+    return y
+
+
+@table.snippet(breaks=True, args=lambda i: (torch.tensor([1.5, 1.5, 2.5][i]), t(i)), recompiles=(2,))
+def item_used_as_a_number(x, y):
+    k = x.item()
+    return y * k, k + 1, type(k)
+
+
+@table.snippet(breaks=True, recompiles=(1, 2), args=lambda i: (torch.tensor([i, 5]), t(i)))
+def tolist_and_friends(x, y):
+    numbers = x.tolist()
+    return y * numbers[1], numbers, int(x[0]), float(x[1]), bool(x[0]), [int(v) for v in x]
+
+
+@table.snippet(breaks=True)
+def printing(x):
+    y = x * 2
+    print("shape", tuple(y.shape))
+    z = y + 1
+    print("sum", f"{z.sum().item():.3f}", sep=": ", end="!\n")
+    return z
+
+
+@table.snippet(breaks=True)
+def numpy_inside(x):
+    y = x * 2
+    a = y.numpy()
+    b = np.maximum(a, 0) + 1
+    z = torch.from_numpy(b)
+    return z * 3, torch.as_tensor(np.arange(4, dtype=np.float32)) + x
+
+
+@table.snippet(breaks=True, min_graphs=1, args=lambda i: (t(i), np.arange(12, dtype=np.float32).reshape(3, 4) + i), backward=False)
+def numpy_argument_and_result(x, a):
+    y = x + torch.from_numpy(a)
+    return (y * 2).numpy(), a.sum() > -1, a.shape
+
+
+@table.snippet(breaks=True, calls=3)
+def data_dependent_shapes(x):
+    y = x[x[:, 0] > -9]
+    n = torch.nonzero(y > -9)
+    return y * 2, n.shape[1], torch.unique(torch.tensor([1, 1, 2])) + 1
+
+
+@table.snippet(breaks=True)
+def in_a_loop_with_data(x):
+    steps = 0
+    while x.abs().max() > 0.5 and steps < 3:
+        x = x / 2
+        steps = steps + 1
+        if x.sum() > 1e9:
+            break
+    return x * 2
+
+
+@table.snippet(breaks=True, args=lambda i: (t(i) * 0 + 2,))
+def early_return_in_one_branch(x):
+    for k in range(4):
+        x = x * 2
+        if x.max() > 10:
+            return x, k
+    return x, None
+
+
+@table.snippet(breaks=True)
+def asserts_about_data(x):
+    assert x.isfinite().all(), "not finite"
+    y = x * 2
+    assert torch.allclose(y, x + x)
+    return y
+
+
+@fineline.disable
+def plain_python(v, log=None):
+    if log is not None:
+        log.append("called")
+    return v + 1
+
+
+@table.snippet(breaks=True)
+def disabled_functions(x):
+    log = []
+    y = plain_python(x * 2, log)
+    return plain_python(y) * 2, log, [plain_python(v, log=log) for v in x]
+
+
+# -- what is alive at a border ---------------------------------------------------------------------------------------
+@table.snippet(breaks=True)
+def containers_alive(x):
+    items, pairs, seen, row = [x, 1], {"a": x * 2, 3: [x]}, {1, 2}, collections.deque([x, 5], maxlen=3)
+    table_ = collections.defaultdict(list)
+    table_["k"].append(x)
+    order = collections.OrderedDict(b=1, a=x)
+    graph_break()
+    items.append(x + 1)
+    pairs["b"] = items
+    pairs[3].append(pairs)
+    seen.add(3)
+    row.append(7)
+    row.append(8)
+    table_["new"].append(1)
+    order.move_to_end("b")
+    return items, pairs["a"] + 1, pairs, seen, row, table_, order
+
+
+@table.snippet(breaks=True)
+def identity_kept(x):
+    shared = [x]
+    a, b = {"s": shared}, (shared, shared)
+    graph_break()
+    shared.append(x * 2)
+    return a["s"] is b[0], a, b, shared
+
+
+@table.snippet(breaks=True)
+def closures_alive(x):
+    count = 0
+
+    def bump(k=2):
+        nonlocal count
+        count += k
+        return x * count
+
+    y = bump()
+    graph_break()
+    z = bump(5)
+    count *= 2
+    graph_break()
+    return y, z, bump(), count, bump
+
+
+@table.snippet(breaks=True)
+def objects_alive(x):
+    class Node:
+        __slots__ = ("next", "value")
+
+        def __init__(self, value):
+            self.value, self.next = value, None
+
+    a, b = Node(x), Node(x * 2)
+    a.next, b.next = b, a
+    method = functools.partial(torch.add, x, alpha=2)
+    graph_break()
+    a.next.value = b.value + 1
+    del b.next
+    return a, method(x), hasattr(b, "next")
+
+
+@table.snippet(breaks=True)
+def iterators_alive(x):
+    d = {"a": 1, "b": 2, "c": 3}
+    i, e, z = iter([1, 2, 3]), enumerate([x, x * 2], 5), zip(d, d.values(), range(9))
+    v, c, m = iter(d.items()), itertools.chain([1], [2]), itertools.cycle("ab")
+    first = (next(i), next(e), next(z), next(v), next(c), next(m))
+    graph_break()
+    return first, list(i), list(e), list(z), list(v), list(c), next(m), next(m)
+
+
+@table.snippet(breaks=True)
+def loops_over_views(x):
+    d, total = {"a": 1, "b": 2}, x
+    for k, (name, n) in enumerate(d.items()):
+        total = total * n + k
+        graph_break()
+    for name, n in zip(reversed(d), d.values()):
+        graph_break()
+        total = total + n
+    return total
+
+
+@table.snippet(breaks=True)
+def lazy_map_alive(x):
+    m = map(lambda v: v * 2, [x, x + 1, x + 2])
+    f = filter(None, [0, 1, 2])
+    first = next(m)
+    graph_break()
+    return first, next(m), list(m), next(f)
+
+
+@table.snippet(breaks=True)
+def exception_alive(x):
+    kept = None
+    try:
+        raise ValueError("kept", 3)
+    except ValueError as error:
+        kept = error
+        kept.note = x
+    graph_break()
+    try:
+        raise TypeError("new") from kept
+    except TypeError as error:
+        return x * 2, error, error.__cause__ is kept, kept
+
+
+@table.snippet(breaks=True)
+def unbound_and_deleted(x):
+    y = x * 2
+    del x
+    graph_break()
+    try:
+        return x
+    except UnboundLocalError as error:
+        return y + 1, type(error).__name__
+
+
+@table.snippet(breaks=True)
+def types_and_modules_alive(x):
+    layer, kind, size, device = torch.nn.ReLU(), torch.float64, x.shape, x.device
+    s, text = slice(0, 2), "text"
+    graph_break()
+    return layer(x).to(kind), size, x.to(device)[s], text
+
+
+@table.snippet(breaks=True, grad=True)
+def views_across_a_border(x):
+    y = x * 1
+    row = y[0]
+    graph_break()
+    row.mul_(2)
+    return y, row
+
+
+# -- writes and borders ----------------------------------------------------------------------------------------------
+@table.program(breaks=True)
+def writes_before_are_seen() -> Any:
+    state = {"n": 0, "log": []}
+
+    def look():
+        return state["n"], len(state["log"])
+
+    def fn(x):
+        state["n"] += 1
+        state["log"].append(state["n"])
+        x.add_(1)
+        seen = fineline.disable(look)()
+        state["log"].append(seen)
+        return x * 2
+
+    return fn, state
+
+
+@table.program(breaks=True, calls=4)
+def border_call_writes() -> Any:
+    state = {"scale": 1.0, "calls": 0}
+
+    @fineline.disable
+    def change():
+        state["scale"] = 2.0
+        state["new"] = "yes"
+        state["calls"] += 1
+
+    def fn(x):
+        state["scale"] = 1.0
+        y = x * state["scale"]
+        change()
+        return y, x * state["scale"], state["new"]
+
+    return fn, state
+
+
+@table.program(breaks=True, calls=4, recompiles=(2,))
+def border_call_raises_sometimes() -> Any:
+    calls = []
+
+    @fineline.disable
+    def risky(x):
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError(f"call {len(calls)}")
+        return x + 1
+
+    def fn(x):
+        y = x * 2
+        try:
+            z = risky(y)
+        except ValueError as error:
+            return y - 1, str(error)
+        finally:
+            calls.append(0) if False else None
+        return z * 3
+
+    return fn, calls
+
+
+@table.program(breaks=True, min_graphs=1)
+def border_call_raises_through() -> Any:
+    @fineline.disable
+    def risky(x):
+        raise LookupError("no")
+
+    def fn(x):
+        y = x * 2
+        x += 1
+        return risky(y)
+
+    return fn, None
+
+
+@table.program(breaks=True)
+def border_call_raises_into_a_generator() -> Any:
+    @fineline.disable
+    def risky(k):
+        if k == 1:
+            raise KeyError(k)
+        return k
+
+    def fn(x):
+        def values():
+            for k in range(3):
+                try:
+                    yield x * risky(k)
+                except KeyError:
+                    yield x - 1
+
+        return [v + 1 for v in values()]
+
+    return fn, None
+
+
+@table.program(breaks=True)
+def border_result_of_many_kinds() -> Any:
+    class Thing:
+        def __init__(self, v):
+            self.v = v
+
+    @fineline.disable
+    def make(x):
+        return {"t": x + 1, "l": [x, 2], "o": Thing(x), "n": None, "s": "s", "e": ...}
+
+    def fn(x):
+        got = make(x)
+        got["o"].w = got["t"] * 2
+        got["l"].append(got["o"].v + 1)
+        return got, got["s"] + "x"
+
+    return fn, None
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_borders(program: Program, twin: str) -> None:
+    check(program, twin)

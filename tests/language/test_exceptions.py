@@ -1,0 +1,419 @@
+"""try, except, else, finally, raise from, bare raise, implicit context, groups, assert. (PYTEST_DONT_REWRITE: asserts are Python's own.)"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+class Custom(Exception):
+    def __init__(self, text: str, payload: Any = None) -> None:
+        super().__init__(text)
+        self.payload = payload
+
+
+class Sub(Custom):
+    pass
+
+
+@table.snippet()
+def caught_by_type(x):
+    try:
+        raise Sub("no", x * 2)
+    except Custom as error:
+        return error.payload + 1, str(error)
+
+
+@table.snippet()
+def not_caught_here(x):
+    y = x + 1
+    try:
+        try:
+            raise KeyError("inner")
+        except (ValueError, TypeError):
+            y = y * 100
+        else:
+            y = y * 10
+        finally:
+            y = y * 2
+    except KeyError as error:
+        return y, error.args
+    return None
+
+
+@table.snippet()
+def else_and_finally(x):
+    log = []
+    for bad in (True, False):
+        try:
+            log.append("try")
+            if bad:
+                raise ValueError
+        except ValueError:
+            log.append("except")
+        else:
+            log.append("else")
+        finally:
+            log.append("finally")
+            x = x + 1
+    return x, log
+
+
+@table.snippet()
+def return_in_finally(x):
+    try:
+        raise ValueError("swallowed")
+    finally:
+        return x * 2  # noqa: B012
+
+
+@table.snippet()
+def return_in_try_with_finally(x):
+    log = []
+
+    def f():
+        try:
+            return x * 2
+        finally:
+            log.append(1)
+
+    return f(), log
+
+
+@table.snippet()
+def break_and_continue_in_finally(x):
+    total = x
+    for i in range(5):
+        try:
+            if i == 1:
+                continue
+            if i == 3:
+                break
+            total = total + i
+        finally:
+            total = total * 2
+    return total
+
+
+@table.snippet()
+def raise_from(x):
+    try:
+        try:
+            [][1]
+        except IndexError as error:
+            raise Custom("outer", x + 1) from error
+    except Custom as error:
+        return error.payload, type(error.__cause__), error.__suppress_context__, error.__context__ is error.__cause__
+
+
+@table.snippet()
+def raise_from_none(x):
+    try:
+        try:
+            {}["k"]
+        except KeyError:
+            raise ValueError("clean") from None
+    except ValueError as error:
+        return x * 2, error.__cause__, type(error.__context__), error.__suppress_context__
+
+
+@table.snippet()
+def implicit_context(x):
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise TypeError("second")  # noqa: B904
+    except TypeError as error:
+        return x - 1, type(error.__context__), error.__cause__, error.__context__.args
+
+
+@table.snippet()
+def implicit_context_through_calls(x):
+    def fail(text):
+        raise ValueError(text)
+
+    def handler():
+        try:
+            fail("one")
+        except ValueError:
+            fail("two")
+
+    try:
+        try:
+            handler()
+        finally:
+            fail("three")
+    except ValueError as error:
+        chain = []
+        while error:
+            chain.append(str(error))
+            error = error.__context__
+        return x * len(chain), chain
+
+
+@table.snippet()
+def bare_raise(x):
+    try:
+        try:
+            raise Custom("again", x)
+        except Custom as error:
+            error.payload = error.payload * 2
+            raise
+    except Custom as error:
+        return error.payload, error.__context__
+
+
+@table.snippet()
+def bare_raise_in_a_called_function(x):
+    def again():
+        raise  # noqa: PLE0704
+
+    try:
+        try:
+            raise LookupError("here")
+        except LookupError:
+            again()
+    except LookupError as error:
+        return x.relu(), str(error)
+
+
+@table.snippet()
+def bare_raise_without_exception(x):
+    try:
+        raise  # noqa: PLE0704
+    except RuntimeError as error:
+        return x + 1, str(error)
+
+
+@table.snippet()
+def exception_name_is_unbound_after(x):
+    error = 1
+    try:
+        raise ValueError
+    except ValueError as error:  # noqa: F841
+        pass
+    return x * 2, "error" in locals()
+
+
+@table.snippet()
+def sys_exc_info_inside(x):
+    before = sys.exc_info()[0]
+    try:
+        raise KeyError(1)
+    except KeyError:
+        during = sys.exc_info()[0]
+    return x * 3, before, during, sys.exc_info()[1]
+
+
+@table.snippet()
+def nested_handlers_restore_the_exception(x):
+    seen = []
+    try:
+        raise ValueError("a")
+    except ValueError:
+        try:
+            raise KeyError("b")
+        except KeyError:
+            seen.append(sys.exc_info()[0].__name__)
+        seen.append(sys.exc_info()[0].__name__)
+    return x.sum(), seen
+
+
+@table.snippet()
+def raise_class_and_instance(x):
+    kinds = []
+    for what in (ValueError, ValueError("with text"), Custom("c", 1)):
+        try:
+            raise what
+        except Exception as error:
+            kinds.append((type(error).__name__, error.args))
+    return x * len(kinds), kinds
+
+
+@table.snippet()
+def raise_something_else(x):
+    try:
+        raise 3  # type: ignore[misc]
+    except TypeError as error:
+        return x + 1, str(error)
+
+
+@table.snippet()
+def except_star(x):
+    caught = []
+    try:
+        raise ExceptionGroup("many", [ValueError("v"), KeyError("k"), ExceptionGroup("deep", [ValueError("w"), OSError("o")])])
+    except* ValueError as group:
+        caught.append([repr(e) for e in group.exceptions])
+    except* (KeyError, OSError) as group:
+        caught.append(len(group.exceptions))
+    return x * 2, caught
+
+
+@table.snippet()
+def except_star_leftover(x):
+    try:
+        try:
+            raise ExceptionGroup("g", [ValueError(1), TypeError(2)])
+        except* ValueError:
+            x = x + 1
+    except ExceptionGroup as rest:
+        return x * 2, rest.message, [repr(e) for e in rest.exceptions]
+
+
+@table.snippet()
+def except_star_naked_exception(x):
+    try:
+        raise ValueError("alone")
+    except* ValueError as group:
+        kind, inner = type(group), group.exceptions
+    return x - 2, kind, [repr(e) for e in inner]
+
+
+@table.snippet()
+def except_star_raises(x):
+    try:
+        try:
+            raise ExceptionGroup("g", [ValueError(1), TypeError(2)])
+        except* ValueError:
+            raise KeyError("new")
+    except ExceptionGroup as group:
+        return x * 5, [type(e).__name__ for e in group.exceptions]
+
+
+@table.snippet()
+def exception_group_methods(x):
+    group = ExceptionGroup("g", [ValueError(1), ExceptionGroup("h", [KeyError(2)])])
+    match, rest = group.split(KeyError)
+    return x.cos(), match.message, match.exceptions[0].message, [repr(e) for e in rest.exceptions], group.subgroup(OSError)
+
+
+@table.snippet()
+def notes(x):
+    try:
+        error = ValueError("with notes")
+        error.add_note("first")
+        raise error
+    except ValueError as caught:
+        caught.add_note("second")
+        return x + 1, caught.__notes__
+
+
+@table.snippet()
+def errors_of_torch(x):
+    try:
+        return x @ torch.ones(7, 7)
+    except RuntimeError as error:
+        return x * 2, str(error)
+
+
+@table.snippet()
+def errors_of_python(x):
+    told = []
+    for f in (lambda: [][0], lambda: {}["a"], lambda: 1 // 0, lambda: int("z"), lambda: None + 1, lambda: (1).nope, lambda: len(3)):
+        try:
+            f()
+        except (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError) as error:
+            told.append((type(error).__name__, str(error)))
+    return x * len(told), told
+
+
+@table.snippet()
+def raised_to_the_caller(x):
+    y = x * 2
+    raise Custom("out", y)
+
+
+@table.snippet()
+def raised_to_the_caller_with_cause(x):
+    try:
+        x.view(7)
+    except RuntimeError as error:
+        raise Custom("bad view", x + 1) from error
+
+
+@table.snippet(args=lambda i: (t(i), i == 1), calls=4, recompiles=(1,))
+def raised_on_one_call_only(x, bad):
+    y = x.sin()
+    if bad:
+        raise ValueError("bad")
+    return y
+
+
+@table.snippet(args=lambda i: (t(i), [0]))
+def mutation_before_the_exception_stays(x, log):
+    log.append(x + 1)
+    x.mul_(2)
+    raise KeyError(len(log))
+
+
+@table.snippet()
+def assert_statement(x):
+    assert len(x) == 3, "fine"
+    try:
+        assert x.dim() == 7, f"dim is {x.dim()}"
+    except AssertionError as error:
+        return x + 1, error.args
+
+
+@table.snippet()
+def exception_as_control_flow(x):
+    class Found(Exception):
+        pass
+
+    def search(depth):
+        if depth == 4:
+            raise Found(depth)
+        search(depth + 1)
+
+    try:
+        search(0)
+    except Found as found:
+        return x * found.args[0]
+
+
+@table.snippet()
+def finally_changes_the_exception(x):
+    try:
+        try:
+            raise ValueError("first")
+        finally:
+            raise KeyError("second")
+    except KeyError as error:
+        return x * 2, repr(error.__context__)
+
+
+@table.snippet()
+def try_in_a_loop_with_state(x):
+    good = []
+    for key in ("a", "b", "c", "d"):
+        try:
+            good.append({"a": x, "c": x * 2}[key])
+        except KeyError:
+            continue
+    return torch.stack(good).sum(0)
+
+
+@table.snippet()
+def except_clause_is_an_expression(x):
+    kinds = {"a": (ValueError,), "b": (KeyError, IndexError)}
+    out = []
+    for name, error in (("a", ValueError), ("b", IndexError)):
+        try:
+            raise error(name)
+        except kinds[name] as caught:
+            out.append(caught.args[0])
+    return x.exp(), out
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_exceptions(program: Program, twin: str) -> None:
+    check(program, twin)
