@@ -12,9 +12,10 @@ from torch import nn
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument
 from fineline.region.compiled import Compiled
+from fineline.region.describe import describe_step
 from fineline.region.module import OptimizedModule
 from fineline.region.options import Options, split_options
-from fineline.region.region import Region, describe_step
+from fineline.region.region import Region
 from fineline.report.explain import Explanation
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()

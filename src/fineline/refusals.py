@@ -225,7 +225,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL426": Refusal(
             "an exception of the moment",
-            "An interrupt, a lack of memory or the recursion limit depends on when the call is made; what handled it is no program for later calls.",
+            "An interrupt, a lack of memory or the recursion limit depends on the moment of the call; later calls are to meet their own.",
             "Nothing needs doing; the next call is captured anew.",
         ),
         "FL431": Refusal(

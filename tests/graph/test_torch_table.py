@@ -132,7 +132,7 @@ def test_each_name_exists() -> None:
         (torch._C._set_grad_enabled, "state"),
         (torch.autocast_increment_nesting, "state"),
         (torch._C._functorch._vmap_increment_nesting, "state"),
-        (torch.manual_seed, "effect"),
+        (torch.Tensor.register_hook, "effect"),
         (torch.compile, "effect"),
         (torch.vmap, "python"),
         (torch.Tensor, "op"),

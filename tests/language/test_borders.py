@@ -54,22 +54,25 @@ def in_no_grad(x):
     return w, z.requires_grad, w.requires_grad, torch.is_grad_enabled()
 
 
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("enter")
+        graph_break()
+        return self
+
+    def __exit__(self, *error):
+        self.log.append(error[0])
+        graph_break()
+        return True
+
+
 @table.snippet(breaks=True)
 def in_with_a_user_class(x):
     log = []
-
-    class Manager:
-        def __enter__(self):
-            log.append("enter")
-            graph_break()
-            return self
-
-        def __exit__(self, *error):
-            log.append(error[0])
-            graph_break()
-            return True
-
-    with Manager():
+    with Manager(log):
         y = x * 2
         graph_break()
         raise KeyError(log[0])
@@ -197,50 +200,59 @@ def in_call_arguments(x):
     return take(x, *[x * 2, graph_break() or x], **extra, **{"b": graph_break() or x * 5})
 
 
+class Field:
+    def __get__(self, obj, cls):
+        graph_break()
+        return obj.v * 2
+
+
+class Box:
+    field = Field()
+
+    def __init__(self, v):
+        self.v = v * 2
+        graph_break()
+        self.n = 3
+
+    @property
+    def doubled(self):
+        graph_break()
+        return self.v * 2
+
+    def __getattr__(self, name):
+        graph_break()
+        return name
+
+    def __add__(self, other):
+        graph_break()
+        return self.v + other
+
+    def __call__(self, other):
+        graph_break()
+        return self.doubled * other
+
+
 @table.snippet(breaks=True)
 def in_methods_and_properties(x):
-    class Box:
-        def __init__(self, v):
-            self.v = v * 2
-            graph_break()
-            self.n = 3
-
-        @property
-        def doubled(self):
-            graph_break()
-            return self.v * 2
-
-        def __getattr__(self, name):
-            graph_break()
-            return name
-
-        def __add__(self, other):
-            graph_break()
-            return self.v + other
-
-        def __call__(self, other):
-            graph_break()
-            return self.doubled * other
-
     box = Box(x)
     return box.doubled, box.missing, box + 1, box(x), box.n, box
 
 
 @table.snippet(breaks=True)
-def in_a_descriptor_and_class_body(x):
-    class Field:
-        def __get__(self, obj, cls):
-            graph_break()
-            return obj.base * 2
+def in_a_descriptor(x):
+    return Box(x).field * 3
+
+
+@table.snippet(breaks=True, recompiles=(1, 2))
+def in_a_class_body(x):
+    y = x * 2 + 1
 
     class Holder:
+        size = y.shape
         graph_break()
-        field = Field()
+        base = y * 2
 
-        def __init__(self):
-            self.base = x + 1
-
-    return Holder().field * 3
+    return Holder.base * 3 + 1, Holder.size
 
 
 @table.snippet(breaks=True)
@@ -379,6 +391,8 @@ def item_used_as_a_number(x, y):
 @table.snippet(breaks=True, recompiles=(1, 2), args=lambda i: (torch.tensor([i, 5]), t(i)))
 def tolist_and_friends(x, y):
     numbers = x.tolist()
+    y = y * 2 + 1
+    y = (y - 3) * 2 + y.relu() - y.sin() + y.cos()
     return y * numbers[1], numbers, int(x[0]), float(x[1]), bool(x[0]), [int(v) for v in x]
 
 
@@ -403,6 +417,7 @@ def numpy_inside(x):
 @table.snippet(breaks=True, min_graphs=1, args=lambda i: (t(i), np.arange(12, dtype=np.float32).reshape(3, 4) + i), backward=False)
 def numpy_argument_and_result(x, a):
     y = x + torch.from_numpy(a)
+    y = (y * 2 - 1) / 3 + y.relu() - y.sin() * y.cos()
     return (y * 2).numpy(), a.sum() > -1, a.shape
 
 
@@ -413,7 +428,7 @@ def data_dependent_shapes(x):
     return y * 2, n.shape[1], torch.unique(torch.tensor([1, 1, 2])) + 1
 
 
-@table.snippet(breaks=True)
+@table.snippet(breaks=True, recompiles=(1, 2))
 def in_a_loop_with_data(x):
     steps = 0
     while x.abs().max() > 0.5 and steps < 3:
@@ -500,14 +515,15 @@ def closures_alive(x):
     return y, z, bump(), count, bump
 
 
+class Node:
+    __slots__ = ("next", "value")
+
+    def __init__(self, value):
+        self.value, self.next = value, None
+
+
 @table.snippet(breaks=True)
 def objects_alive(x):
-    class Node:
-        __slots__ = ("next", "value")
-
-        def __init__(self, value):
-            self.value, self.next = value, None
-
     a, b = Node(x), Node(x * 2)
     a.next, b.next = b, a
     method = functools.partial(torch.add, x, alpha=2)
@@ -592,7 +608,7 @@ def views_across_a_border(x):
 
 
 # -- writes and borders ----------------------------------------------------------------------------------------------
-@table.program(breaks=True)
+@table.program(breaks=True, recompiles=(1, 2))
 def writes_before_are_seen() -> Any:
     state = {"n": 0, "log": []}
 

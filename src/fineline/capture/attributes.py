@@ -101,6 +101,10 @@ def kind_of(descr: Any) -> int:
 
 def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
+    if heap and id(cls) in cap.made:
+        # A class made here is as it is; what it inherits may change.
+        cls = next((k for k in TYPE_MRO.__get__(cls) if id(k) not in cap.made and (descr is MISSING or name in TYPE_DICT.__get__(k))), object)
+        heap = bool(cls.__flags__ & HEAP_TYPE) and raw_lookup(cls, name) is descr
     if descr is MISSING:
         if heap:
             cap.guards.type_lacks(cls, name)
@@ -175,8 +179,10 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
         if name == "__dict__":
             d = object.__getattribute__(obj, "__dict__")
-            if type(d) is dict:
-                cap.dict_source(obj, d)
+            if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:
+                cap.made.add(id(d))
+                cap.owners[id(d)] = obj
+                cap.kept.append(obj)
             return vm.finish(f, d, then, data)
         if name == "__class__":
             return vm.finish(f, vm.type_of(obj), then, data)
@@ -245,7 +251,9 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
     src = cap.sources.get(id(obj))
     if src is None or cap.journal.slot_written(obj, descr):
         return value
-    if type(descr) is types.GetSetDescriptorType and isinstance(obj, (BaseException, types.FrameType, types.CoroutineType, types.GeneratorType)):
+    if type(descr) is types.GetSetDescriptorType and (
+        name == "__traceback__" or isinstance(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
+    ):
         raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
     return cap.load(value, cap.guards.access(src, "member", descr, value))
 

@@ -12,6 +12,7 @@ from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_inf
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import handler
 from fineline.capture.signals import Border
+from fineline.capture.specials import mark_made
 
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
 
@@ -107,9 +108,8 @@ def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     if match is None:
         f.stack.append(None)
         return None
-    vm.cap.made.add(id(match))
-    if rest is not None:
-        vm.cap.made.add(id(rest))
+    mark_made(vm.cap, match)
+    mark_made(vm.cap, rest)
     f.stack[-1] = rest
     f.stack.append(match)
     vm.handled = match
@@ -125,8 +125,7 @@ def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> Frame | None:
     excs = f.stack.pop()
     orig = f.stack.pop()
     result = _reraised(orig, [e for e in excs if e is not None])
-    if result is not None:
-        vm.cap.made.add(id(result))
+    mark_made(vm.cap, result)
     f.stack.append(result)
     return None
 

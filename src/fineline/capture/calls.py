@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
-from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
+from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
 from fineline.capture.marked import dynamo_function, explicit_break, mark_of
@@ -42,7 +42,22 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
             return
         src = cap.pin(fn, fn.__qualname__)
     guards = cap.guards
-    guards.check(src, "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+    top = src
+    while top.parent is not None:
+        top = top.parent
+    if top.op == "root" and (fn.__defaults__ or fn.__kwdefaults__):
+        # Each run may make the function anew, and its defaults with it: they are compared one by one.
+        guards.check(guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
+        for descr, value in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
+            held = guards.access(src, "member", descr, value)
+            if is_value(value):
+                guards.check(held, "eq", value)
+            else:
+                cap.load(value, held)
+        if fn.__kwdefaults__:
+            cap.expand(fn.__kwdefaults__)
+    else:
+        guards.check(src, "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
     if src.op not in ("type_attr", "pin"):
         g = fn.__globals__
         inner = guards.access(src, "member", F_GLOBALS, g)
@@ -253,7 +268,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     if isinstance(new, types.FunctionType):
         vm.class_value(cls, new)
         return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
-    if id(new) not in C_NEW:
+    if id(new) not in C_NEW and not issubclass(cls, BaseException):
         raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
     if new is object.__new__:
         init = info.look(cap, "__init__")[1]
@@ -280,7 +295,10 @@ def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
     init = type_info(cap, type(obj)).look(cap, "__init__")[1]
     if isinstance(init, types.FunctionType):
         return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
-    if init is object.__init__ or isinstance(obj, BaseException) and init is BaseException.__init__:
+    if isinstance(obj, BaseException):
+        init(obj, *args, **(kwargs or {}))
+        return vm.finish(f, obj, then, data)
+    if init is object.__init__:
         return vm.finish(f, obj, then, data)
     return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
 

@@ -46,6 +46,7 @@ LAZY = (float, int)
 INSTANCE_DICT = types.FunctionType.__dict__["__dict__"]
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
+F_CODE = types.FunctionType.__dict__["__code__"]
 F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
 F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 HEAP_TYPE = 1 << 9
@@ -55,7 +56,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "recorder",
+        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
         "sources", "start_ambient", "types",
     )  # fmt: skip
 
@@ -69,6 +70,8 @@ class Capture:
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
         self.made: set[int] = set()
+        # id of an instance dict -> the object, made here, that it belongs to
+        self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
@@ -209,9 +212,9 @@ class Capture:
             for n, v in enumerate(list.__iter__(before)):
                 self.load(v, guards.access(src, "index", n, v))
         elif isinstance(obj, deque):
-            guards.check(src, "len", len(before))
+            guards.check(src, "predicate", (_DequeLength(len(before)), f"has {len(before)} items"), "deque length")
             for n, v in enumerate(before):
-                self.load(v, guards.access(src, "index", n, v))
+                self.load(v, guards.access(src, "member", DequeItem(n), v))
         elif isinstance(obj, (set, frozenset)):
             if not all(is_value(v) or type(v).__eq__ is object.__eq__ for v in before):
                 raise NotForGraph("a set of objects that existed before the call")
@@ -284,6 +287,25 @@ class Capture:
         if isinstance(a, enum.Enum):
             return a
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
+
+
+class DequeItem:
+    """A deque's item as a member: guard steps index lists and tuples only."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.__name__ = f"item_{at}"
+
+    def __get__(self, obj: deque, cls: type) -> Any:
+        return deque.__getitem__(obj, self.at)
+
+
+class _DequeLength:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, v: Any) -> bool:
+        return isinstance(v, deque) and deque.__len__(v) == self.n
 
 
 class _BaseEquals:

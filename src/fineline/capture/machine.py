@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import os
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from fineline.bytecode.code import CODES, CO_ASYNC_GENERATOR, CO_COROUTINE, CodeInfo
 from fineline.capture import protocols
 from fineline.capture.calls import bind_arguments, call_value, see_function
 from fineline.capture.capture import Capture
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.opcodes import link, truth
-from fineline.capture.signals import Border, Finished
+from fineline.capture.opcodes import link, sent, truth
+from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.tensors import TensorOps
+from fineline.capture.traces import Traces, raised_inside
+from fineline.errors import InternalError, Unsupported
+from fineline.graph.recorder import NotForGraph
 
 # A loop of this many backward jumps in one frame without a tensor operator is left to CPython from the next call on.
 LONG_LOOP = 5000
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
+# Whether these are raised depends on the moment of the call, and not on what a guard could check.
+FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError)
+# The interpreter's own, if its code raises them: the user's code can't.
+INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
+# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
+_SHALLOW = 50
+
+
+def delegate(f: Frame) -> Any:
+    """The iterator that a suspended generator's ``yield from`` waits for."""
+    name, arg = f.info.instructions[f.ip]
+    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
 
 
 class Machine:
@@ -43,6 +61,14 @@ class Machine:
         self.reraising = False
         # Runs the frame of a function under disable(recursive=False).
         self.run_frame: Callable | None = None
+        # Takes the calls that such a frame, ``eager_frame``, makes itself.
+        self.call_out: Callable | None = None
+        self.eager_frame: Frame | None = None
+        # Why the whole capture is given up: raised when the user's code has been left.
+        self.abandoned: BaseException | None = None
+        self.refuse: Callable[[str, str, Frame | None], BaseException] = lambda error, text, f: Unsupported(text)
+        self.traces = Traces()
+        self.max_depth = _SHALLOW
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -55,6 +81,10 @@ class Machine:
 
     def push_function(self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
+        if f is not None and f is self.eager_frame and self.call_out is not None:
+            call = self.call_out(fn, args, kwargs)
+            if call is not None:
+                return self.finish(f, self.native(call, (), None), then, data)
         code = fn.__code__
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
@@ -79,9 +109,10 @@ class Machine:
         frame.data = data
         self.frame = frame
         depth = self.depth = self.depth + 1
-        if depth > self.options.recursion_limit:
-            self.depth = 0
-            raise RecursionError("maximum recursion depth exceeded")
+        if depth > self.max_depth:
+            self.max_depth = max(sys.getrecursionlimit() - _frames_below(), _SHALLOW)
+            if depth > self.max_depth:
+                raise RecursionError("maximum recursion depth exceeded")
         return frame
 
     def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None:
@@ -131,17 +162,35 @@ class Machine:
                 raise throw
             if value is not None:
                 raise TypeError("can't send non-None value to a just-started generator")
+        receiver = delegate(frame) if throw is not None else None
         gen.state = "running"
         gen.outer = self.handled
         if gen.handled is not None:
             self.handled = gen.handled
         frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
         self.frame = frame
-        if throw is not None:
+        if throw is None:
+            frame.stack.append(value)
+            return frame
+        if receiver is None:
             frame.stack.append(None)
             raise throw
-        frame.stack.append(value)
-        return frame
+        # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
+        frame.ip -= 1
+        target = frame.info.instructions[frame.ip - 1].arg
+        if isinstance(throw, GeneratorExit):
+            if isinstance(receiver, InterpretedGenerator) and receiver.state == "suspended":
+                return self.call(frame, protocols.close_then_raise, [receiver, throw])
+            raise throw
+        if isinstance(receiver, InterpretedGenerator):
+            return self.resume(frame, receiver, None, None, target, sent, throw)
+        method = getattr(receiver, "throw", None)
+        if method is None:
+            raise throw
+        inner = self.call(frame, method, [throw], None, None, target)
+        if inner is not None:
+            inner.on_stop = sent
+        return inner or frame
 
     def leave_generator(self, f: Frame, state: str) -> Frame | None:
         gen = f.generator
@@ -194,6 +243,12 @@ class Machine:
             except Border as border:
                 caught: Border = border
             except BaseException as e:
+                if isinstance(e, FLEETING):
+                    self.fleeting(e)
+                elif isinstance(e, INTERNAL) and self.cap.active and raised_inside(e):
+                    f = self.abandon(e)
+                    ops = f.ops
+                    continue
                 f = self.raised(e)
                 ops = f.ops
                 continue
@@ -209,7 +264,11 @@ class Machine:
                 value = self.on_border(self, border)
             else:
                 value = self.native(border.fn, border.args_, border.kwargs)
+        except Abandoned as e:
+            return self.raised(e)
         except BaseException as e:
+            if isinstance(e, FLEETING):
+                self.fleeting(e)
             return self.raised(e)
         f = self.frame
         assert f is not None
@@ -251,8 +310,8 @@ class Machine:
                     break
                 link_ = link_.__context__
             e.__context__ = handled
-        self.reraising = self.raising = False
-        return self.unwind(e)
+        again, self.reraising, self.raising = self.reraising, False, False
+        return self.unwind(e, again)
 
     def throw(self, e: BaseException, again: bool = False) -> Frame:
         """The ``raise`` statement: -> the frame that handles ``e``."""
@@ -263,6 +322,9 @@ class Machine:
         """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
         if not self.cap.active:
             return
+        if self.options.fullgraph and error not in ("FL426", "FL901"):
+            self.abandoned = self.refuse(error, text, self.frame)
+            raise Abandoned
         self.cap.active = False
         self.failure = (error, text)
         f = self.frame
@@ -273,11 +335,23 @@ class Machine:
             if hint:
                 self.options.opaque.add((f.info.code, f.ip - 1))
 
-    def unwind(self, e: BaseException) -> Frame:
+    def fleeting(self, e: BaseException) -> None:
+        """Nothing that the user's code makes of ``e`` may become a program."""
+        self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
+
+    def abandon(self, error: BaseException) -> Frame:
+        """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
+        self.abandoned = error
+        return self.raised(Abandoned())
+
+    def unwind(self, e: BaseException, again: bool = False) -> Frame:
         """Finds the frame that handles ``e``; raises it when none does."""
         f = self.frame
         while f is not None:
             f.kwnames = ()
+            if e.__class__ is not StopIteration and not again:
+                self.traces.note(e, f)
+            again = False
             h = f.info.handler_at(f.ip - 1)
             if h is not None:
                 del f.stack[h.depth :]
@@ -304,6 +378,7 @@ class Machine:
                     return on_stop(self, back, e.value, data) or back
             f = back
         self.frame = None
+        self.traces.write(e)
         context = e.__context__
         try:
             raise e
@@ -312,3 +387,11 @@ class Machine:
             if context is not None:
                 e.__context__ = context
 
+
+def _frames_below() -> int:
+    """How many Python frames are under way outside of the interpreter."""
+    n, f = 0, sys._getframe(1)
+    while f is not None:
+        n += 1
+        f = f.f_back  # type: ignore[assignment]
+    return n

@@ -29,7 +29,8 @@ ITERATORS = frozenset(
     )
 ) | frozenset(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.groupby,))  # fmt: skip
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
-SETDICT = frozenset({dict.fromkeys})
+# These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
+APPENDS = frozenset({list.append, list.extend})
 OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
 DEFAULT_COMPARE = ("__eq__", "__hash__")
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -157,7 +158,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     try:
         prepare(vm, key, info.kind, info.reads, values, fn, args, kwargs)
         if info.kind == "mutator":
-            _note_write(vm, fn, args, kwargs)
+            _note_write(vm, fn, args, kwargs, key)
     except Border as b:
         raise b.to(then, data) from None
     result = fn(*args, **kwargs) if kwargs else fn(*args)
@@ -207,18 +208,21 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if reads == "none" and not isinstance(key, INSTANCE_METHODS):
                 continue
+            if key in APPENDS and a is args[0] and t is list:
+                continue
             cap.expand(a, reads == "deep")
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
-def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any) -> None:
+def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     cap = vm.cap
     target = args[0]
     src = cap.sources.get(id(target))
     if src is not None:
         try:
-            cap.expand(target)
+            if not (type(target) is list and fn_key in APPENDS):
+                cap.expand(target)
             cap.journal.note(target, src)
         except (NotForGraph, TypeError) as e:
             raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None

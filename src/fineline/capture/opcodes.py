@@ -794,13 +794,13 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     receiver = f.stack[-1]
     if type(receiver) is InterpretedGenerator:
-        return vm.resume(f, receiver, value, None, arg, _sent)
+        return vm.resume(f, receiver, value, None, arg, sent)
     if value is None:
         if type(receiver) in natives.ITERATORS and id(receiver) not in vm.cap.sources:
             try:
                 f.stack.append(next(receiver))
             except StopIteration as stop:
-                return _sent(vm, f, stop.value, arg)
+                return sent(vm, f, stop.value, arg)
             return None
         method = getattr(type(receiver), "__next__", None)
         args = [receiver]
@@ -810,18 +810,18 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     if isinstance(method, types.FunctionType):
         frame = vm.call(f, method, args, None, None, arg)
         if frame is not None:
-            frame.on_stop = _sent
+            frame.on_stop = sent
         return frame
     try:
         f.stack.append(next(receiver) if value is None else receiver.send(value))
     except StopIteration as stop:
-        return _sent(vm, f, stop.value, arg)
+        return sent(vm, f, stop.value, arg)
     if vm.cap.active:
         vm.fail("FL416", f"yield from a {type(receiver).__name__}", False)
     return None
 
 
-def _sent(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+def sent(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
     f.stack.pop()
     f.stack.append(value)
     f.ip = arg

@@ -305,3 +305,8 @@ def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
 def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     with torch.no_grad():
         return apply_plain(forward, setup, ctx, args)
+
+
+def close_then_raise(generator: Any, exc: Any) -> None:
+    generator.close()
+    raise exc

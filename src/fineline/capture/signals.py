@@ -37,6 +37,10 @@ class Border(BaseException):
         return self
 
 
+class Abandoned(BaseException):
+    """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
+
+
 class Finished(BaseException):
     """The outermost frame returned ``value``."""
 

@@ -461,7 +461,7 @@ def _prints_address(obj: Any) -> bool:
         return any(_prints_address(x) for x in obj)
     if isinstance(obj, dict):
         return any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
-    return not (isinstance(obj, BaseException) and all(is_value(a) for a in obj.args))
+    return not (isinstance(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 
 def _lru_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -534,6 +534,9 @@ def mark_made(cap: Any, obj: Any) -> None:
     elif isinstance(obj, (list, tuple, set, frozenset, collections.deque)):
         for v in obj:
             mark_made(cap, v)
+    elif isinstance(obj, BaseException):
+        mark_made(cap, obj.args)
+        mark_made(cap, obj.__dict__)
     elif t.__dictoffset__:
         mark_made(cap, obj.__dict__)
 
@@ -702,6 +705,49 @@ def _record_exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return answer(vm, f, None, then, data)
 
 
+def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """The class statement: its body is run through, the class itself is made for the capture alone."""
+    body, name, *bases = args
+    if not vm.cap.active:
+        return answer(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
+    real = types.resolve_bases(bases)
+    meta, namespace, rest = types.prepare_class(name, real, kwargs)
+    if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not isinstance(body, types.FunctionType):
+        raise Border(fn, tuple(args), kwargs, "FL423", f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
+    if real is not bases and tuple(bases) != tuple(real):
+        namespace["__orig_bases__"] = tuple(bases)
+    vm.cap.made.add(id(namespace))
+    frame = vm.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
+    frame.namespace = namespace
+    return frame
+
+
+PLAIN_METACLASSES = (type, abc.ABCMeta)
+
+
+def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
+    meta, name, bases, namespace, rest, then, data = state
+    cap = vm.cap
+    hooks = [raw_lookup(b, "__init_subclass__") for b in bases] + [raw_lookup(type(v), "__set_name__") for v in namespace.values()]
+    if cap.active and any(isinstance(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
+        raise Border(meta, (name, bases, namespace), rest, "FL423", f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
+    cls = vm.native(meta, (name, bases, namespace), rest)
+    if cap.active:
+        cap.made.add(id(cls))
+        cap.kept.append(cls)
+    return answer(vm, f, cls, then, data)
+
+
+def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    cap = vm.cap
+    if cap.active and not (len(args) == 2 and not kwargs and all(isinstance(c, type) for c in (args[1] if isinstance(args[1], tuple) else (args[1],)))):
+        raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
+    result = vm.native(fn, tuple(args), kwargs)
+    for part in result if isinstance(result, tuple) else (result,):
+        mark_made(cap, part)
+    return answer(vm, f, result, then, data)
+
+
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     cap = vm.cap
@@ -771,7 +817,7 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
 def guard_length(cap: Any, obj: Any) -> None:
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded:
-        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType)):
+        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType, collections.deque)):
             cap.expand(obj)
         else:
             cap.guards.check(src, "len", len(obj))
@@ -833,6 +879,9 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         weakref.ref.__call__: _call_weakref,
         torch.autograd.profiler.record_function.__enter__: _record_enter,
         torch.autograd.profiler.record_function.__exit__: _record_exit,
+        builtins.__build_class__: _build_class,
+        BaseExceptionGroup.split: _split_group,
+        BaseExceptionGroup.subgroup: _split_group,
         zip: _zip,
         enumerate: _zip,
         **{t.__init__: _container_init for t, _ in UPDATES},

@@ -86,6 +86,8 @@ class Rebuilder:
         name = self._memo.get(id(v))
         if name is not None:
             return name
+        if isinstance(v, type) and id(v) in cap.made:
+            raise Unrebuildable(f"the class {v.__qualname__}, made anew by each call")
         if isinstance(v, Tensor):
             return self._tensor(v)
         src = cap.sources.get(id(v))
@@ -134,6 +136,7 @@ class Rebuilder:
         return ", ".join([self.expr(x) for x in items])
 
     def _made(self, v: Any, t: type) -> str:
+        cap = self.cap
         if t is tuple:
             self._busy.add(id(v))
             parts = self.items(v)
@@ -152,6 +155,8 @@ class Rebuilder:
             return name
         if t is dict:
             self._known(v)
+            if id(v) in cap.owners:
+                return f"{self.expr(cap.owners[id(v)])}.__dict__"
             name = self.statement(self.fresh("table"), "{}", v)
             self._fill_dict(name, v, "")
             return name
@@ -270,13 +275,19 @@ class Rebuilder:
 
     def _exception(self, v: BaseException, t: type) -> str:
         args = self.items(v.args)
-        make = self.constant(t, t.__name__)
+        make = self.expr(t)
         name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if v.args else f"{make}.__new__({make})", v)
         self.lines.append(f"{name}.args = ({args}{',' if v.args else ''})")
         for attr in ("__cause__", "__context__"):
             if getattr(v, attr) is not None:
                 self.lines.append(f"{name}.{attr} = {self.expr(getattr(v, attr))}")
         self.lines.append(f"{name}.__suppress_context__ = {v.__suppress_context__}")
+        for cls in t.__mro__[: t.__mro__.index(BaseException)]:
+            for attr, descr in cls.__dict__.items():
+                if type(descr) is types.MemberDescriptorType and not cls.__flags__ & HEAP_TYPE and attr not in ("message", "exceptions"):
+                    value = descr.__get__(v, t)
+                    if value is not None:
+                        self.lines.append(f"{name}.{attr} = {self.expr(value)}")
         if v.__dict__:
             self._fill_dict(f"{name}.__dict__", v.__dict__, "")
         self._fill_slots(name, v, t)
@@ -287,7 +298,7 @@ class Rebuilder:
         if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not hasattr(t, "n_sequence_fields"):
             raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
         self._known(v)
-        make = self.constant(t, t.__name__)
+        make = self.expr(t)
         base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
         if issubclass(t, tuple):
             if hasattr(t, "n_sequence_fields"):

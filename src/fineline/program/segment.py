@@ -151,6 +151,10 @@ class SegmentWriter:
         if len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
+        if id(w.obj) not in self.cap.expanded:
+            # Only appended to: whatever the list holds when the program runs stays.
+            late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
+            return
         if type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
             late.append(f"{target} += [{self.rebuild.items(now[n:])}]" if not target.isidentifier() else f"{target}.extend([{self.rebuild.items(now[n:])}])")
             return

@@ -98,6 +98,7 @@ class Template:
         self._holds: dict[int, bool] = {}
         self._kept: list[Any] = []
         self._hint = "value"
+        self.place: tuple[str, int] = ("", 0)
         f = vm.frame
         stack = []
         while f is not None:
@@ -150,6 +151,8 @@ class Template:
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
+        if isinstance(v, type) and id(v) in cap.made:
+            raise Unrebuildable(f"the class {v.__qualname__}, made anew by each call")
         if v is NULL or (not cap.lazy or id(v) not in cap.lazy) and (type(v) is not tuple and is_value(v)):
             return Const(v)
         if isinstance(v, InterpretedGenerator):

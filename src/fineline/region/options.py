@@ -8,7 +8,7 @@ from typing import Any
 
 from fineline.errors import BadArgument
 
-KNOWN = {"recompile_limit": int, "evaluator": str, "force_borders": bool, "recursion_limit": int}
+KNOWN = {"recompile_limit": int, "evaluator": str, "force_borders": bool}
 
 
 @dataclass
@@ -22,7 +22,6 @@ class Options:
     recompile_limit: int = 8
     evaluator: str = "native"
     force_borders: bool = False
-    recursion_limit: int = 900
     rules: Any = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -20,14 +21,17 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.capture import Capture
-from fineline.capture.frame import Frame
-from fineline.capture.machine import Machine
-from fineline.capture.signals import Border, Finished, Unrebuildable
-from fineline.errors import FinelineError, Unsupported
+from fineline.capture.machine import FLEETING, Machine
+from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.traces import without_own_frames
+from fineline.errors import FinelineError, InternalError, RecompileLimit, Unsupported
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.template import Template
+from fineline.refusals import REFUSALS
+from fineline.region.describe import describe_miss, place_of, subject, user_place
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.entry import ENTRY, entry_frame
+from fineline.region.frames import FrameRunner
 from fineline.region.options import Options
 from fineline.report.events import Event
 
@@ -47,7 +51,13 @@ class Site:
         self.segments: list[Segment] = []
 
     def _miss(self, args: tuple, kwargs: dict) -> Any:
-        return self.region.capture(self, args, kwargs)
+        try:
+            return self.region.capture(self, args, kwargs)
+        except BaseException as e:
+            # What is raised again as it is gets no entry for this frame either.
+            if not isinstance(e, InternalError):
+                e.__traceback__ = without_own_frames(e.__traceback__)
+            raise
 
     def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
@@ -76,11 +86,16 @@ class Region:
         self.programs = 0
         self.failures = 0
         self.eager_reason: str | None = None
+        # Which guards calls have failed, and how often.
+        self.missed: Counter[str] = Counter()
+        self.said: set[str] = set()
+        self.runners: dict[int, FrameRunner] = {}
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
         self.entry = Site(self, None, False)
         self.sites = [self.entry]
         self.refuse = self._refusal()
+        _ALL.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
@@ -94,6 +109,9 @@ class Region:
             self.sites = [self.entry]
             self.programs = self.failures = 0
             self.eager_reason = None
+            self.missed.clear()
+            self.said.clear()
+            self.runners.clear()
             self.events.clear()
             self.graphs.clear()
             self.options.opaque.clear()
@@ -119,22 +137,29 @@ class Region:
         me = threading.get_ident()
         if self.capturing == me and site is self.entry:
             return self.fn(*args, **kwargs)
-        with self.lock:
+        # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
+        if not self.lock.acquire(blocking=False):
+            self._note(Event("eager", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
+            return self.fn(*args, **kwargs) if site is self.entry else Run(self, site, args, kwargs, False).go()
+        try:
             if site.dispatcher.entries and self.capturing is None and site is self.entry:
-                # Another thread may have captured just this while we waited.
+                # Another thread may have captured just this in the meantime.
                 found = self._retry(site, args, kwargs)
                 if found is not None:
                     return found[0]()
             if site is self.entry:
                 reason = self.refuse or self.eager_reason or self._ambient_refusal()
                 if reason is not None:
-                    self._note(Event("eager", "FL405" if self.refuse else "FL406", reason, *_place(self.fn)))
+                    self._note(Event("eager", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
                     return self.fn(*args, **kwargs)
                 if self.programs >= self.options.recompile_limit:
-                    self._at_limit()
+                    self._at_limit(self.programs, self._why_missed(site, args, kwargs))
                     return self.fn(*args, **kwargs)
+            elif len(site.segments) >= self.options.recompile_limit:
+                self._at_limit(len(site.segments), self._why_missed(site, args, kwargs))
+                return Run(self, site, args, kwargs, False).go()
             if site.segments or (site is self.entry and self.programs):
-                self._note(Event("recompile", "FL407", self._why_missed(site, args, kwargs), *_place(self.fn)))
+                self._note(Event("recompile", "FL407", self._why_missed(site, args, kwargs), *self._place_of_site(site)))
             before, self.capturing = self.capturing, me
             # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
             collecting = gc.isenabled()
@@ -145,6 +170,8 @@ class Region:
                 self.capturing = before
                 if collecting:
                     gc.enable()
+        finally:
+            self.lock.release()
 
     def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
@@ -172,27 +199,49 @@ class Region:
         roots = (*args, *kwargs.values())
         for (nargs, kwnames, program, _), segment in zip(site.dispatcher.entries, reversed(site.segments), strict=False):
             if nargs != len(args) or kwnames != tuple(kwargs):
-                return "the call's arguments are given in another way"
+                continue
             at = program.failing(roots)
             if at >= 0:
-                return describe_step(segment, at)
-        return "no program fitted"
+                self.missed[subject(segment, at)] += 1
+                return describe_miss(segment, at, roots)
+        return "the call's arguments are given in another way" if site.segments else "no program fitted"
 
-    def _at_limit(self) -> None:
-        if self.eager_reason is None:
-            reason = f"the region has {self.programs} programs, its recompile_limit; calls that fit none of them run eagerly"
-            self.eager_reason = reason
-            self._note(Event("limit", "FL104", reason, *_place(self.fn)))
-            log.warning("fineline: %s:%s: %s", *_place(self.fn), reason)
+    def _place_of_site(self, site: Site) -> tuple[str, int]:
+        return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)
+
+    def _at_limit(self, programs: int, why: str) -> None:
+        """Says once, and an event each time the reason changes, that nothing more is captured."""
+        most = self.missed.most_common(1)
+        often = f"; the guard that fails most: {most[0][0]}" if most else ""
+        if self.options.fullgraph:
+            raise RecompileLimit(f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}", where="{}:{}".format(*place_of(self.fn)))
+        if "limit" not in self.said:
+            self.said.add("limit")
+            reason = f"{programs} programs, which is its recompile_limit; calls that fit none of them run eagerly{often}"
+            self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
+            where = "{}:{}".format(*place_of(self.fn))
+            log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
     def _note(self, event: Event) -> None:
         if len(self.events) < 10_000:
             self.events.append(event)
 
+    def runner(self, target: Any) -> FrameRunner:
+        """Runs ``target`` under disable(recursive=False); the same each time, so that programs can hold it."""
+        found = self.runners.get(id(target))
+        if found is None:
+            found = self.runners[id(target)] = FrameRunner(target, self.child, self.options)
+        return found
+
+    def child(self, fn: Callable) -> Region:
+        """A region for what such a function calls."""
+        own = self.options
+        return Region(fn, self.backend, Options(own.fullgraph, own.recompile_limit, own.evaluator, own.force_borders))
+
     def compile_graph(self, gm: GraphModule, examples: list) -> Callable:
         """Hands a graph to the backend."""
         self.graphs.append(gm)
-        return compile_graph(self.backend, gm, examples, ":".join(map(str, _place(self.fn))))
+        return compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
 
 
 # Borders that a user's rule or option asked for.
@@ -208,12 +257,20 @@ def _as_it_is(gm: GraphModule, examples: list) -> Callable:
 class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
-    def __init__(self, region: Region, site: Site, args: tuple, kwargs: dict) -> None:
+    def __init__(self, region: Region, site: Site, args: tuple, kwargs: dict, capture: bool = True) -> None:
         self.region = region
+        self.start = site
+        self.call = (args, kwargs)
+        self.random = _random_states() if capture and site is region.entry else []
         self.site = site
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = Machine(region.options)
         vm.on_border = self.on_border
+        vm.run_frame = region.runner
+        vm.refuse = lambda error, text, f: _refused(error, text, user_place(f, region.fn))
+        if not capture:
+            vm.cap.active = False
+            self.ended = True
         self.stop: BaseException | None = None
         if site.template is None:
             vm.frame = entry_frame(vm, region.fn, args, kwargs)
@@ -238,31 +295,36 @@ class Run:
 
     def go(self) -> Any:
         vm, region = self.vm, self.region
-        threw = True
         try:
             if self.stop is not None:
                 value = vm.run(vm.frame, self.stop)
             else:
                 value = vm.run(vm.frame)
-            threw = False
         except Finished as done:
-            value, threw = done.value, False
-        finally:
-            if threw:
-                region._note(Event("raised", "FL408", "the captured call raised", *_place(region.fn)))
-                self._count_failure("the captured call raises")
+            value = done.value
+        except BaseException as e:
+            if vm.abandoned is None:
+                region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
+                if not isinstance(e, FLEETING):
+                    self._count_failure("the captured call raises")
+                self._release()
+                raise
+        if vm.abandoned is not None:
+            return self._abandon(vm.abandoned)
         if vm.cap.active:
             try:
                 writer = SegmentWriter(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
             except Unrebuildable as e:
-                vm.fail("FL409", e.text, False)
-            except FinelineError:
-                raise
+                self._failed("FL409", e.text)
+            except FinelineError as e:
+                return self._abandon(e)
             except Exception as e:
                 log.debug("fineline: writing a program failed", exc_info=True)
-                vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
+                self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+        if vm.abandoned is not None:
+            return self._abandon(vm.abandoned)
         if not vm.cap.active:
             self._given_up()
         self._release()
@@ -283,9 +345,9 @@ class Run:
             places = writer.cap.recorder.places
             if small:
                 reason = f"{n} operators between two graph breaks: too few for a graph of their own"
-                region._note(Event("eager", "FL404", reason, *(places[0] if places else _place(region.fn)), detail={"ops": n, "places": places}))
+                region._note(Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places}))
             else:
-                region._note(Event("graph", "FL001", f"{n} operators", *_place(region.fn), detail={"ops": n, "places": places}))
+                region._note(Event("graph", "FL001", f"{n} operators", *place_of(region.fn), detail={"ops": n, "places": places}))
         self.site.add(self.nargs, self.kwnames, segment)
         if self.site is region.entry or self.site.segments[1:]:
             region.programs += 1
@@ -295,12 +357,14 @@ class Run:
         region = self.region
         f = vm.frame
         assert f is not None
-        place = user_place(f)
+        place = user_place(f, region.fn)
         if region.options.fullgraph:
-            raise Unsupported(border.reason, id="FL102", where=f"{place[0]}:{place[1]}")
-        region._note(Event("break", border.error, border.reason, *place))
+            vm.abandoned = _refused(border.error, border.reason, place, border.rule)
+            raise Abandoned
+        region._note(Event("break", border.error, border.reason, *place, border.rule))
         try:
             template = Template(vm, border)
+            template.place = place
             declared = border.error in DECLARED
             after = Site(region, template, False, declared)
             failed = Site(region, template, True, declared) if template.has_handlers else None
@@ -314,8 +378,9 @@ class Run:
             vm.fail("FL409", e.text, False)
             self._move_out(e)
             return vm.native(border.fn, border.args_, border.kwargs)
-        except FinelineError:
-            raise
+        except FinelineError as e:
+            vm.abandoned = e
+            raise Abandoned from None
         except Exception as e:
             log.debug("fineline: writing a program failed", exc_info=True)
             vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
@@ -356,12 +421,40 @@ class Run:
                 return
             f = caller
 
+    def _failed(self, error: str, text: str) -> None:
+        try:
+            self.vm.fail(error, text, False)
+        except Abandoned:
+            pass
+
+    def _abandon(self, error: BaseException) -> Any:
+        """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
+        vm, region = self.vm, self.region
+        untouched = self.start is self.site is region.entry
+        if untouched:
+            vm.cap.journal.undo()
+            for put, state in self.random:
+                put(state)
+        inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
+        rerun = untouched and not (inputs and vm.cap.recorder.mutated)
+        args, kwargs = self.call
+        self._release()
+        if isinstance(error, FinelineError) and not isinstance(error, InternalError):
+            raise error
+        text = f"{type(error).__name__}: {error}"
+        region._note(Event("eager", "FL901", text, *place_of(region.fn)))
+        if not rerun:
+            raise InternalError(text, where="{}:{}".format(*place_of(region.fn))) from error
+        log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
+        self._count_failure(text)
+        return region.fn(*args, **kwargs)
+
     def _count_failure(self, reason: str) -> None:
         region = self.region
         region.failures += 1
-        if region.failures > region.options.recompile_limit and region.eager_reason is None:
+        if region.failures > region.options.recompile_limit and region.eager_reason is None and not region.options.fullgraph:
             region.eager_reason = reason
-            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *_place(region.fn), reason)
+            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *place_of(region.fn), reason)
 
     def _given_up(self) -> None:
         if self.ended:
@@ -369,46 +462,44 @@ class Run:
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
         region._note(Event("eager", error, text, *vm.failed_at))
-        if region.options.fullgraph:
-            raise Unsupported(text, id="FL102", where=f"{vm.failed_at[0]}:{vm.failed_at[1]}")
         self._count_failure(text)
 
     def _release(self) -> None:
+        # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         vm.cap.recorder.forget()
-        vm.frame = None
+        vm.cap.guards.machine = None
+        vm.frame = vm.on_border = vm.run_frame = vm.handled = None
+        self.stop = None
+        self.call = ((), {})
 
 
-def describe_step(segment: Segment, at: int) -> str:
-    """A guard in the user's words."""
-    op, _, _, payload = segment.steps[at]
-    src, place = segment.texts[at]
-    what = src.text() if src is not None else "PyTorch's state"
-    where = ""
-    if place is not None:
-        info, ip = place
-        where = f" (read at {info.code.co_filename}:{info.lines[max(ip - 1, 0)]})"
-    return f"{what}: {op} {_short(payload)}{where}"
+def _refused(error: str, reason: str, place: tuple[str, int], rule: str = "") -> Unsupported:
+    """The error under ``fullgraph`` for what would have been a graph break."""
+    where = f"{place[0]}:{place[1]}"
+    if error == "FL400":
+        return Unsupported(reason, id="FL103", where=where, rule=rule)
+    words = REFUSALS[error]
+    step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once."
+    return Unsupported(f"{reason} ({error}: {words.title})", id="FL102", where=where, rule=rule, next_step=step)
 
 
-def _short(payload: Any) -> str:
-    text = repr(payload)
-    return text if len(text) < 120 else text[:117] + "..."
+def _random_states() -> list[tuple[Callable, Any]]:
+    """PyTorch's random states, with what puts them back."""
+    states: list[tuple[Callable, Any]] = [(torch.default_generator.set_state, torch.default_generator.get_state())]
+    if torch.cuda.is_initialized():
+        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    return states
 
 
-def user_place(f: Frame) -> tuple[str, int]:
-    """File and line of the innermost frame that is the user's."""
-    frame: Frame | None = f
-    while frame is not None and "fineline/capture" in frame.file and frame.back is not None:
-        frame = frame.back
-    assert frame is not None
-    return frame.file, frame.line
+# All regions of the process: a forked child has none of the threads that may hold their locks.
+_ALL: weakref.WeakSet[Region] = weakref.WeakSet()
 
 
-def _place(fn: Any) -> tuple[str, int]:
-    fn = fn.forward if isinstance(fn, nn.Module) else fn
-    fn = getattr(fn, "__func__", fn)
-    fn = getattr(fn, "__wrapped__", fn)
-    code = getattr(fn, "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code is not None else (type(fn).__qualname__, 0)
+def _forked() -> None:
+    for region in list(_ALL):
+        region.lock = threading.RLock()
+        region.capturing = None
 
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,116 @@
+"""Guards, misses and places in the user's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from fineline.capture.frame import Frame
+from fineline.capture.traces import is_own
+from fineline.guards.evaluate import ReferenceProgram
+from fineline.program.segment import Segment
+
+ACCESSES = {"key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes", "root": "is given", "pin": "is the same"}
+
+
+def describe_step(segment: Segment, at: int) -> str:
+    """A guard, and where the value was read."""
+    op, _, _, payload = segment.steps[at]
+    return f"{_subject(segment, at)} {_claim(segment, op, payload)}{_read_at(segment, at)}"
+
+
+def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
+    """The guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
+    reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
+    _, _, change = reference.explain(roots).partition(": ")
+    return f"{_subject(segment, at)}: {change or 'changed'}{_read_at(segment, at)}"
+
+
+def subject(segment: Segment, at: int) -> str:
+    """The user's expression that guard number ``at`` is about, and where it is read."""
+    return _subject(segment, at) + _read_at(segment, at)
+
+
+def _subject(segment: Segment, at: int) -> str:
+    src, _ = segment.texts[at]
+    if src is not None:
+        return str(src.text())
+    op, _, _, payload = segment.steps[at]
+    if op == "type_lacks":
+        return f"{payload[0].__qualname__}.{payload[1]}"
+    return "the tensors' memory" if op == "storages" else "PyTorch's state"
+
+
+def _read_at(segment: Segment, at: int) -> str:
+    _, place = segment.texts[at]
+    if place is None or is_own(place[0].code):
+        return ""
+    info, ip = place
+    return f" (read at {info.code.co_filename}:{info.lines[max(ip - 1, 0)]})"
+
+
+def _claim(segment: Segment, op: str, payload: Any) -> str:
+    match op:
+        case "tensor":
+            grad = ", requires grad" if payload.requires_grad else ""
+            return f"is a {payload.cls.__name__} of size {payload.sizes}, {payload.dtype}, {payload.device}{grad}"
+        case "type":
+            return f"is of type {payload.__qualname__}"
+        case "is" | "eq" | "weak":
+            return f"is {_short(payload() if op == 'weak' else payload)}"
+        case "set_eq":
+            return f"is the set {_short(set(payload))}"
+        case "len":
+            return f"has length {payload}"
+        case "keys":
+            return f"has the keys {_short(list(payload))}"
+        case "absent":
+            return f"has no {_short(payload)}"
+        case "type_lacks":
+            return "is not defined"
+        case "type_attr":
+            return "is the same"
+        case "function":
+            return f"has the code of {payload[0].co_qualname}"
+        case "same":
+            other = next((s.text() for s, _ in segment.texts if s is not None and s.reg == payload), "another")
+            return f"is the same object as {other}"
+        case "distinct":
+            return "is an object of its own"
+        case "storages":
+            return "is shared as it was"
+        case "ambient":
+            return "is as it was (grad mode, autocast, default dtype and device, ...)"
+        case "predicate":
+            return str(payload[1])
+    return ACCESSES.get(op, op)
+
+
+def _short(payload: Any) -> str:
+    if isinstance(payload, type):
+        return payload.__qualname__
+    try:
+        text = repr(payload)
+    except Exception:  # a user's __repr__
+        text = f"a {type(payload).__name__}"
+    return text if len(text) < 120 else text[:117] + "..."
+
+
+def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's; ``fn``'s if there is none."""
+    while f is not None and is_own(f.info.code):
+        f = f.back
+    return (f.file, f.line) if f is not None else place_of(fn)
+
+
+def place_of(fn: Any) -> tuple[str, int]:
+    """Where a callable is defined."""
+    fn = fn.forward if isinstance(fn, nn.Module) else fn
+    while True:
+        inner = getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)
+        if inner is None or inner is fn:
+            break
+        fn = inner
+    code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else (getattr(fn, "__qualname__", type(fn).__qualname__), 0)
