@@ -83,7 +83,8 @@ def explain(fn: Callable, *, fullgraph: bool = False) -> Callable[..., Explanati
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
         region = _region(target, backend="eager", fullgraph=fullgraph, mode=None, options=None)
-        region(*args, **kwargs)
+        call = region.entry.dispatcher
+        call(*args, **kwargs)
         name = getattr(target, "__qualname__", type(target).__qualname__)
         guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps))]
         programs = "\n".join(s.source for s in region.segments())

@@ -118,6 +118,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The region was compiled with the option force_borders, which splits behind every operator, for tests.",
             "Take the option away.",
         ),
+        "FL404": Refusal(
+            "too few operators for a graph",
+            "Between two graph breaks, entering a compiled graph costs more than these operators gain by it; they run one by one.",
+            "Take one of the two breaks away.",
+        ),
         "FL405": Refusal(
             "a coroutine or a generator",
             "Its frame outlives the call, so there is no call to capture as a whole; it runs eagerly.",
@@ -288,6 +293,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "an autograd.Function that reads more than its arguments",
             "Its forward or backward uses variables from outside, which a graph would hold constant.",
             "Pass what it reads as arguments to apply.",
+        ),
+        "FL513": Refusal(
+            "a change of a tensor's metadata",
+            "The tensor existed before the call, and its sizes, strides or memory would be others behind it.",
+            "Change the tensor outside of the region, or work on a new one.",
         ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(

@@ -40,7 +40,8 @@ def classes() -> list[type]:
 class World:
     """A graph of objects behind two roots, the program of some of its paths, and ways to change it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, weak: bool = True) -> None:
+        self.weak = weak
         self.random = random.Random(seed)
         self.classes = classes()
         self.steps = Steps()
@@ -121,7 +122,7 @@ class World:
             cell = s.get("index", s.get("member", reg, types.FunctionType.__closure__), 0)
             self.walk(s.get("cell", cell), value.__closure__[0].cell_contents, depth + 1)
         else:
-            if r.random() < 0.3:
+            if self.weak and r.random() < 0.3:
                 s.check("weak", reg, weakref.ref(value))
             self.walk_class(type(value))
             if hasattr(value, "slot") and r.random() < 0.5:
@@ -260,8 +261,80 @@ class World:
             return lambda: setattr(target, "slot", old)
         return self.change_dict(target.__dict__)
 
+    # Rebuilding: frees a part of the graph and builds a like one, which takes its memory
 
-@pytest.mark.parametrize("seed", range(150))
+    def plan(self, value: Any) -> Any:
+        """What ``value`` is made of, holding on to none of it."""
+        if type(value) is float:
+            return (float, value.hex())
+        if type(value) is str:
+            return (str, list(value))
+        if type(value) in (list, tuple):
+            return (type(value), [self.plan(item) for item in value])
+        if type(value) in (dict, OrderedDict):
+            return (type(value), [(key, self.plan(item)) for key, item in value.items()])
+        if type(value) in self.classes:
+            slot = self.plan(value.slot) if hasattr(value, "slot") else None
+            return (type(value), [(key, self.plan(item)) for key, item in value.__dict__.items()], slot)
+        if isinstance(value, torch.Tensor):
+            return (torch.Tensor, tuple(value.shape), value.dtype, value.requires_grad)
+        return (None, value)
+
+    def build(self, plan: tuple, alter: float) -> Any:
+        """A new object as planned; each constant is another one with the probability ``alter``."""
+        kind = plan[0]
+        altered = self.random.random() < alter
+        if kind is float:
+            return float.fromhex(plan[1]) + (1.0 if altered else 0.0)
+        if kind is str:
+            return "".join(plan[1]) + ("x" if altered else "")
+        if kind in (list, tuple):
+            return kind([self.build(item, alter) for item in plan[1]])
+        if kind in (dict, OrderedDict):
+            return kind([(key, self.build(item, alter)) for key, item in plan[1]])
+        if kind in self.classes:
+            made = self.random.choice(self.classes[:2])() if altered and kind is not self.classes[2] else kind()
+            for key, item in plan[1]:
+                setattr(made, key, self.build(item, alter))
+            if plan[2] is not None:
+                made.slot = self.build(plan[2], alter)
+            return made
+        if kind is torch.Tensor:
+            shape = (*plan[1], 1) if altered else plan[1]
+            return torch.zeros(shape, dtype=plan[2], requires_grad=plan[3])
+        return plan[1]
+
+    def places(self) -> list[tuple[Any, Any]]:
+        """Where a part of the graph can be replaced: containers and keys."""
+        found: list[tuple[Any, Any]] = [(self.roots, i) for i in range(len(self.roots))]
+        pending = list(self.roots)
+        while pending:
+            value = pending.pop()
+            if type(value) in self.classes:
+                value = value.__dict__
+            if isinstance(value, (dict, list)):
+                found += [(value, key) for key in (value if isinstance(value, dict) else range(len(value)))]
+                pending += value.values() if isinstance(value, dict) else value
+        return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rebuilt_parts(seed: int) -> None:
+    world = World(seed, weak=False)
+    twins = world.steps.twins(len(world.roots))
+    world.objects.clear()
+    hits = 0
+    for _ in range(40):
+        container, key = world.random.choice(world.places())
+        plan = world.plan(container[key])
+        for alter in (0.0, 0.0, world.random.choice([0.0, 0.1, 0.5]), 0.0):
+            container[key] = None
+            container[key] = world.build(plan, alter)
+            hits += twins.holds(*world.roots)
+    assert hits >= 80
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_evaluators_agree(seed: int) -> None:
     world = World(seed)
     twins = world.steps.twins(len(world.roots))

@@ -45,9 +45,7 @@ def case(make: Callable[[], tuple[Any, Any, Any]]) -> Callable[[], tuple[Any, An
 @contextlib.contextmanager
 def attr(obj: Any, name: str, value: Any = _GONE) -> Iterator[None]:
     """``obj.name = value`` (or ``del``); back to what was there, or was not, in the object's own dict."""
-    old = vars(obj).get(name, _GONE) if hasattr(obj, "__dict__") and (isinstance(obj, type) or name in vars(obj)) else _GONE
-    if old is _GONE and not isinstance(obj, type):
-        old = getattr(obj, name, _GONE) if not hasattr(obj, "__dict__") or hasattr(type(obj), name) and not callable(getattr(type(obj), name)) else _GONE
+    old = vars(obj).get(name, _GONE)
     delattr(obj, name) if value is _GONE else setattr(obj, name, value)
     try:
         yield
@@ -1407,7 +1405,7 @@ for _name, _read, _change in [
     ("device_context", lambda x, w: torch.ones(3), lambda: torch.device("meta")),
     ("deterministic", lambda x, w: x * (2 if torch.are_deterministic_algorithms_enabled() else 3), lambda: setting(torch.use_deterministic_algorithms, True, False)),
     ("threads", lambda x, w: x * torch.get_num_threads(), lambda: setting(torch.set_num_threads, 2, torch.get_num_threads())),
-    ("matmul_precision", lambda x, w: x * len(torch.get_float32_matmul_precision()), lambda: setting(torch.set_float32_matmul_precision, "medium", "highest")),
+    ("matmul_precision", lambda x, w: x * len(torch.get_float32_matmul_precision()), lambda: precision("medium")),
     ("function_mode", lambda x, w: torch.relu(x), lambda: FunctionMode()),
     ("dispatch_mode", lambda x, w: x * 2, lambda: Mode()),
     ("anomaly_read", lambda x, w: x * (2 if torch.is_anomaly_enabled() else 3), lambda: setting(torch.autograd.set_detect_anomaly, True, False)),
@@ -1431,6 +1429,12 @@ def setting(fn: Any, value: Any, old: Any) -> Iterator[None]:
         yield
     finally:
         fn(old)
+
+
+def precision(value: str) -> Any:
+    """Once set, even to what it was, the precision is another one than the one never set."""
+    torch.set_float32_matmul_precision("highest")
+    return setting(torch.set_float32_matmul_precision, value, "highest")
 
 
 @case

@@ -14,6 +14,7 @@ from fineline.capture.capture import HEAP_TYPE, NULL, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
+from fineline.capture.watch import MemberIsEmpty, guard_mro
 from fineline.graph.torch_table import TENSOR_ATTRS
 
 MISSING = object()
@@ -31,6 +32,7 @@ TYPE_DICT = type.__dict__["__dict__"]
 # C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
 GENERIC_MODULES = frozenset({"builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc"})
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType)
+DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
 METHOD_SELF = types.MethodType.__dict__["__self__"]
 
@@ -118,6 +120,13 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
                 cap.guards.check(src, "is", descr)
                 if id(descr) not in cap.sources:
                     cap.adopt(descr, src)
+        t = type(descr)
+        if t.__flags__ & HEAP_TYPE and not isinstance(descr, (type, Tensor, enum.Enum)):
+            # How it behaves follows from its class, which may be assigned, and may change.
+            cap.guards.check(src, "type", t)
+            info = type_info(cap, t)
+            for method in DESCRIPTOR_METHODS:
+                info.look(cap, method)
     return kind_of(descr), descr
 
 
@@ -134,6 +143,8 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
     t = type(obj)
     if not cap.active:
         return vm.finish(f, getattr(obj, name), then, data)
+    if cap.lazy:
+        cap.settle(obj)
     if isinstance(obj, Tensor):
         attr = TENSOR_ATTRS.get(name)
         if attr is not None:
@@ -220,9 +231,10 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     if isinstance(obj, types.MethodType):
         return load_attr(vm, f, obj.__func__, name, then, data)
     if isinstance(obj, types.ModuleType):
-        fallback = types.ModuleType.__getattribute__(obj, "__dict__").get("__getattr__")
-        if fallback is not None:
-            return vm.call(f, fallback, [name], None, then, data)
+        fallback = d.get("__getattr__", MISSING)
+        if fallback is not MISSING:
+            return vm.call(f, cap.read_key(d, src, "__getattr__", fallback), [name], None, then, data)
+        cap.read_absent(d, src, "__getattr__")
     return vm.finish(f, object.__getattribute__(obj, name) if not isinstance(obj, types.ModuleType) else getattr(obj, name), then, data)
 
 
@@ -247,8 +259,13 @@ def module_child(cap: Capture, d: dict, src: Any, name: str) -> Any:
 def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
     """A slot, or an attribute that C computes."""
     cap = vm.cap
-    value = descr.__get__(obj, type(obj))
     src = cap.sources.get(id(obj))
+    try:
+        value = descr.__get__(obj, type(obj))
+    except AttributeError:
+        if src is not None and not cap.journal.slot_written(obj, descr):
+            cap.guards.check(src, "predicate", (MemberIsEmpty(descr), f"has no {name}"), id(descr))
+        raise
     if src is None or cap.journal.slot_written(obj, descr):
         return value
     if type(descr) is types.GetSetDescriptorType and (
@@ -263,6 +280,8 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
     cap = vm.cap
     meta = type(cls)
     meta_info = type_info(cap, meta)
+    if isinstance(meta_info.getattribute, types.FunctionType):
+        return vm.call(f, meta_info.getattribute, [cls, name], None, then, data)
     kind, descr = meta_info.look(cap, name)
     if PROPERTY <= kind <= PY_DATA:
         if kind == PROPERTY:
@@ -271,7 +290,9 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
             return vm.call(f, type(descr).__get__, [descr, cls, meta], None, then, data)
         if name == "__dict__":
             raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
-        return vm.finish(f, descr.__get__(cls, meta), then, data)
+        if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
+            cap.pin(cls, cls.__qualname__)
+        return vm.finish(f, read_member(vm, cls, descr, name), then, data)
     if isinstance(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
@@ -306,6 +327,7 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     if name == "__class__" or obj is None:
         return vm.finish(f, getattr(sup, name), then, data)
     mro = start.__mro__
+    guard_mro(cap, start)
     skipped = []
     for cls in mro[mro.index(this) + 1 :]:
         if name in cls.__dict__:
@@ -356,6 +378,8 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     cap = vm.cap
     t = type(obj)
     if cap.active and not isinstance(obj, type) and t is not super:
+        if cap.lazy:
+            cap.settle(obj)
         info = cap.types.get(t)
         if info is None:
             info = type_info(cap, t)
@@ -370,6 +394,9 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
                         return load_attr(vm, f, obj, name)
                     if not isinstance(obj, Tensor) or d:
                         cap.read_absent(d, cap.dict_source(obj, d), name)
+                    elif id(obj) in cap.sources and id(d) not in cap.journal.written:
+                        # One guard for all methods: the tensor has no attributes of its own.
+                        cap.guards.check(cap.dict_source(obj, d), "len", 0)
                 f.stack.append(descr)
                 f.stack.append(obj)
                 return None
@@ -388,7 +415,7 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}").discard()
     info = type_info(cap, t)
     setter = info.setter(cap)
-    if isinstance(setter, types.FunctionType):
+    if isinstance(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
         return vm.call(f, setter, [obj, name, value], None, vm.discard)
     if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or isinstance(obj, types.ModuleType):
         raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {t.__name__}").discard()
@@ -452,7 +479,7 @@ def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         return None
     info = type_info(cap, type(obj))
     custom = info.look(cap, "__delattr__")[1]
-    if isinstance(custom, types.FunctionType):
+    if isinstance(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
         return vm.call(f, custom, [obj, name], None, vm.discard)
     return generic_delete(vm, f, obj, name)
 
@@ -475,7 +502,7 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         object.__delattr__(obj, name)
         return None
     if src is not None:
-        cap.guards.access(src, "key", name, d[name])
+        cap.guard_presence(d, src, name)
         cap.journal.note(d, src, name)
         written_global(cap, d)
     del d[name]

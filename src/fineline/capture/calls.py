@@ -18,9 +18,10 @@ from fineline.capture.signals import Border
 from fineline.capture.marked import dynamo_function, explicit_break, mark_of
 from fineline.capture.specials import LRU_TYPE, SPECIALS, call_cached
 from fineline.graph.torch_table import classify_torch
-from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
+from fineline.policy.marks import MARKS, graph_break, is_compiling, is_dynamo_compiling
 
 MODULE_CALL = nn.Module.__call__
+CALL_IMPL = nn.Module._call_impl
 NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
 MODULE_GLOBALS = nn.Module.__init__.__globals__
@@ -69,7 +70,7 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
     if fn.__defaults__ and not is_value(fn.__defaults__):
         defaults = guards.access(src, "member", F_DEFAULTS, fn.__defaults__)
         cap.load(fn.__defaults__, defaults)
-    if fn.__kwdefaults__ and not all(is_value(v) for v in fn.__kwdefaults__.values()):
+    if fn.__kwdefaults__:
         kwdefaults = guards.access(src, "member", F_KWDEFAULTS, fn.__kwdefaults__)
         cap.load(fn.__kwdefaults__, kwdefaults)
         cap.expand(fn.__kwdefaults__)
@@ -146,8 +147,8 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
             return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
         if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
             return dynamo_function(fn)(vm, f, fn, args, kwargs, then, data)  # type: ignore[misc]
-        if fn.__dict__ or vm.options.rules:
-            mark = mark_of(vm, fn)
+        if fn.__dict__ or MARKS.holders or vm.options.rules:
+            mark = mark_of(vm, fn, args)
             if mark is not None:
                 return mark(vm, f, fn, args, kwargs, then, data)
     return vm.push_function(f, fn, args, kwargs, then, data)
@@ -237,7 +238,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     special = SPECIALS.get(cls)
     if special is not None:
         return special(vm, f, cls, args, kwargs, then, data)
-    if cls in VALUE_TYPES and all(is_value(a) for a in args):
+    if cls in VALUE_TYPES and all([is_value(a) and natives.deep_plain(cap, a) for a in args]):
         return vm.finish(f, cls(*args, **(kwargs or {})), then, data)
     if not cap.active:
         if not (cls.__flags__ & HEAP_TYPE) or natives.polyfill_needed(args) is False and not _has_python_init(cls):
@@ -315,6 +316,8 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
     cap = vm.cap
     if not cap.active and not isinstance(obj, InterpretedGenerator) and not isinstance(getattr(type(obj), "__call__", None), types.FunctionType):
         return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
+    if vm.call_out is not None and f is vm.eager_frame and isinstance(obj, nn.Module):
+        return vm.finish(f, vm.native(vm.call_out(obj, args, kwargs), (), None), then, data)
     if isinstance(obj, type):
         return call_type(vm, f, obj, args, kwargs, then, data)
     if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and cap.active:
@@ -358,6 +361,8 @@ def _call_loaded(vm: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
 def no_hooks(cap: Capture, m: nn.Module) -> bool:
     """Whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
     d = m.__dict__
+    if "_call_impl" in d or type_info(cap, type(m)).look(cap, "_call_impl")[1] is not CALL_IMPL:
+        return False
     src = cap.dict_source(m, d)
     if d.get("_compiled_call_impl") is not None or not _no_global_hooks(cap):
         return False
@@ -373,6 +378,7 @@ def no_hooks(cap: Capture, m: nn.Module) -> bool:
             cap.read_key(d, src, "_compiled_call_impl", None)
         else:
             cap.read_absent(d, src, "_compiled_call_impl")
+        cap.read_absent(d, src, "_call_impl")
     return torch._C._get_tracing_state() is None
 
 

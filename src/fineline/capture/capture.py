@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -14,6 +15,7 @@ from torch import Tensor
 from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import Journal
+from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
@@ -43,6 +45,19 @@ PINNED = (
     torch.iinfo,
 )
 LAZY = (float, int)
+# Containers that show the contents of another one, which can't be reached through them.
+WINDOWS = frozenset(
+    type(x) for d in ({}, OrderedDict()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
+)  # fmt: skip
+# What tells one bound C method from another, by its type; and callables that are fixed once made.
+BOUND: dict[type, tuple] = {
+    t: tuple([t.__dict__[n] for n in names])
+    for t, names in (
+        (types.BuiltinFunctionType, ("__name__", "__self__")),
+        (types.MethodWrapperType, ("__name__", "__objclass__", "__self__")),
+    )
+}
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 INSTANCE_DICT = types.FunctionType.__dict__["__dict__"]
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
@@ -82,7 +97,8 @@ class Capture:
     # -- reading ---------------------------------------------------------------------------------------------------
     def load(self, v: Any, src: Source) -> Any:
         """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
-        if src.checked:
+        # A length alone may have been checked without a read: of hooks that are not there, for one.
+        if src.checked and (len(src.checked) > 1 or ("len", None) not in src.checked):
             return v
         t = type(v)
         guards = self.guards
@@ -90,11 +106,15 @@ class Capture:
             guards.check(src, "is", v)
             return v
         if t in VALUES:
-            if t in LAZY and src.op == "root" and not (t is int and -6 < v < 257):
-                guards.check(src, "type", t)
-                self.lazy[id(v)] = src
-                self.kept.append(v)
-                return v
+            if t in LAZY:
+                if id(v) in self.lazy:
+                    # A second way to the very number: a program that took one for the other would be wrong.
+                    self.settle(v)
+                elif src.op == "root" and not (t is int and -6 < v < 257):
+                    guards.check(src, "type", t)
+                    self.lazy[id(v)] = src
+                    self.kept.append(v)
+                    return v
             guards.check(src, "eq", v)
             return v
         known = self.sources.get(id(v))
@@ -106,6 +126,7 @@ class Capture:
             if t is types.BuiltinFunctionType and not isinstance(v.__self__, (type, types.ModuleType, type(None))):
                 guards.check(src, "type", t)
                 self.adopt(v, src)
+                self._load_members(v, src, BOUND[t])
                 return v
             guards.check(src, "is", v)
             if isinstance(v, (type, types.ModuleType, enum.Enum)):
@@ -116,14 +137,22 @@ class Capture:
             guards.check(src, "tensor", tensor_facts(v))
             return v
         guards.check(src, "type", t)
-        if t is tuple or (isinstance(v, tuple) and t.__len__ is tuple.__len__ and t.__getitem__ is tuple.__getitem__):
+        if isinstance(v, tuple):
             guards.check(src, "len", tuple.__len__(v))
             for i, item in enumerate(tuple.__iter__(v)):
                 self.load(item, guards.access(src, "index", i, item))
         elif isinstance(v, (int, float, str, bytes, complex)):
-            base = next(b for b in (int, float, str, bytes, complex) if isinstance(v, b))
-            guards.check(src, "predicate", (_BaseEquals(base, base.__add__(v, 0) if base is int else base(v) if base is not str else str.__str__(v)), f"== {v!r}"))
+            guards.check(src, "predicate", (BaseEquals(v), f"== {PLAIN_VALUE[_base(t)](v)!r}"))
+        elif t in BOUND:
+            self._load_members(v, src, BOUND[t])
+        elif t in GETTERS:
+            guards.check(src, "is", v)
         return v
+
+    def _load_members(self, v: Any, src: Source, members: tuple) -> None:
+        for descr in members:
+            value = descr.__get__(v)
+            self.load(value, self.guards.access(src, "member", descr, value))
 
     def fault(self, text: str) -> None:
         """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
@@ -148,6 +177,9 @@ class Capture:
         if src is None:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
+            if type(v).__flags__ & HEAP_TYPE and not isinstance(v, type):
+                # The object is held, but its ``__class__`` can be assigned.
+                self.guards.check(src, "type", type(v))
         return src
 
     def fresh(self, v: Any) -> Any:
@@ -185,11 +217,27 @@ class Capture:
             return
         self.guards.check(src, "absent", key, (type(key), key) if isinstance(key, (str, int, float)) else id(key))
 
+    def guard_presence(self, d: dict, src: Source, key: str) -> None:
+        """``key`` is about to be deleted: where a later write puts it depends on whether it was there before."""
+        before = self.journal.before(d)
+        if id(d) in self.expanded:
+            return
+        if key in before:
+            self.guards.access(src, "key", key, before[key])
+        else:
+            self.guards.check(src, "absent", key, (type(key), key))
+
     # -- containers ----------------------------------------------------------------------------------------------------
-    def expand(self, obj: Any, deep: bool = False) -> None:
-        """Guards a whole container, as it was before this segment wrote to it, and registers what it holds."""
+    def expand(self, obj: Any, deep: bool = False, ordered: bool = True) -> None:
+        """Guards a whole container, as it was before this segment wrote to it, and registers what it holds.
+
+        ``ordered``: the order of a set's elements counts too.
+        """
         i = id(obj)
         src = self.sources.get(i)
+        if src is not None and ordered and isinstance(obj, (set, frozenset)) and len(obj) > 1:
+            elements = tuple(self.journal.before(obj))
+            self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
         if src is None:
             if deep:
                 self._expand_items(obj)
@@ -201,7 +249,8 @@ class Capture:
         guards, t = self.guards, type(obj)
         before = self.journal.before(obj)
         if isinstance(obj, dict):
-            guards.check(src, "keys", tuple(dict.keys(before)))
+            keys = OrderedDict.keys(before) if isinstance(before, OrderedDict) else dict.keys(before)
+            guards.check(src, "keys", tuple(keys))
             for k in list(dict.keys(before)):
                 v = dict.__getitem__(before, k)
                 if not isinstance(k, (str, int, float, bool, type(None), bytes)):
@@ -221,9 +270,11 @@ class Capture:
             guards.check(src, "set_eq", frozenset(before))
             for v in before:
                 self._load_key(v)
+        elif isinstance(obj, bytearray):
+            guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
         elif not isinstance(obj, tuple):
-            if t in (types.MappingProxyType,):
-                raise NotForGraph("a mapping proxy that existed before the call")
+            if t in WINDOWS:
+                raise NotForGraph(f"a {t.__name__} that existed before the call")
             return
         self.expanded.add(i)
         if deep:
@@ -308,14 +359,8 @@ class _DequeLength:
         return isinstance(v, deque) and deque.__len__(v) == self.n
 
 
-class _BaseEquals:
-    """Whether a value of a subclass of int, str, ... has the base value seen at capture."""
-
-    def __init__(self, base: type, value: Any) -> None:
-        self.base, self.value = base, value
-
-    def __call__(self, v: Any) -> bool:
-        return bool(self.base.__eq__(v, self.value))
+def _base(t: type) -> type:
+    return next(b for b in PLAIN_VALUE if issubclass(t, b))
 
 
 def is_value(v: Any) -> bool:
@@ -325,6 +370,9 @@ def is_value(v: Any) -> bool:
         return True
     if t is tuple or t is frozenset:
         return all(is_value(x) for x in v)
+    if t is types.BuiltinFunctionType:
+        # Bound to an object, it is that object's.
+        return v.__self__ is None or isinstance(v.__self__, (type, types.ModuleType))
     return isinstance(v, PINNED)
 
 

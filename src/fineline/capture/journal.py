@@ -62,8 +62,7 @@ class Journal:
         """Puts back what was there before the segment, newest kinds last."""
         for w in self.written.values():
             if w.kind == "dict":
-                dict.clear(w.obj)
-                dict.update(w.obj, w.before)
+                _put_back(w.obj, w.before)
             elif w.kind == "list":
                 list.__setitem__(w.obj, slice(None), w.before)
             elif w.kind == "set":
@@ -84,6 +83,19 @@ class Journal:
                 descriptor.__delete__(obj)
             else:
                 descriptor.__set__(obj, old)
+
+
+def _put_back(d: dict, before: dict) -> None:
+    """Makes ``d`` what it was, in place; it may be a module's globals, which must not be empty for a moment."""
+    cls: Any = OrderedDict if isinstance(d, OrderedDict) else dict
+    for key in [k for k in cls.keys(d) if k not in before]:
+        cls.__delitem__(d, key)
+    if list(cls.keys(d)) != [k for k in before if k in d] or len(d) != len(before):
+        for key in list(cls.keys(d)):
+            cls.__delitem__(d, key)
+    for key, value in before.items():
+        if dict.get(d, key, EMPTY) is not value:
+            cls.__setitem__(d, key, value)
 
 
 def _ident(key: Any) -> Any:

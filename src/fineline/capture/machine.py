@@ -245,7 +245,7 @@ class Machine:
             except BaseException as e:
                 if isinstance(e, FLEETING):
                     self.fleeting(e)
-                elif isinstance(e, INTERNAL) and self.cap.active and raised_inside(e):
+                elif isinstance(e, INTERNAL) and self.cap.active and (isinstance(e, InternalError) or raised_inside(e)):
                     f = self.abandon(e)
                     ops = f.ops
                     continue

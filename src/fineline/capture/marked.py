@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
-from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
+from fineline.policy.marks import DYNAMO_NAMES, MARKS, Mark, torch_mark
 
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
 
 
-def mark_of(vm: Any, target: Any) -> Callable | None:
+def mark_of(vm: Any, target: Any, args: Any = ()) -> Callable | None:
     """The handler for a call of ``target``, if a mark decides it."""
     if MARKS:
         mark = MARKS.get(target)
-        if mark is None and not isinstance(target, (type, types.FunctionType)):
-            mark = MARKS.get(type(target))
+        if mark is None and MARKS.holders:
+            if isinstance(target, types.FunctionType):
+                mark = MARKS.of_holder(target, args[0]) if args else None
+            elif not isinstance(target, type):
+                mark = next((m for m in map(MARKS.get, type(target).__mro__) if m is not None), None)
         if mark is not None:
-            return _disabled
+            return functools.partial(_disabled, mark=mark)
     if isinstance(target, types.FunctionType):
         found = torch_mark(target)
         if found == "disable":
@@ -36,17 +40,23 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
     return _DYNAMO.get(DYNAMO_NAMES.get(fn.__name__, "opaque"))
 
 
-def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    mark = MARKS.get(fn) or MARKS.get(type(fn))
+def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, mark: Mark | None = None) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
     reason = f"{name} is disabled" + (f": {mark.reason}" if mark is not None and mark.reason else "")
     rule = f"disable({name}) at {mark.place}" if mark is not None else "torch.compiler.disable"
-    if mark is not None and mark.verb == "disable_frame" and vm.run_frame is not None:
-        border = Border(vm.run_frame, (mark.target, tuple(args), kwargs or {}), None, "FL400", reason)
-    else:
+    plain = fn
+    if mark is not None and mark.target is not None:
+        plain = mark.target
+    elif mark is None and getattr(fn, "__code__", None) is not None and fn.__code__.co_qualname == _TORCH_DISABLE:
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
-        plain = fn.__wrapped__ if mark is None and getattr(fn, "__code__", None) is not None and fn.__code__.co_qualname == _TORCH_DISABLE else fn
-        border = Border(plain, tuple(args), kwargs, "FL400", reason)
+        plain = fn.__wrapped__
+    if mark is not None and mark.verb == "disable_frame" and vm.run_frame is not None:
+        plain = vm.run_frame(plain)
+    if plain is not fn:
+        vm.cap.pin(plain, name)
+    border = Border(plain, tuple(args), kwargs, "FL400", reason)
     border.rule = rule
     raise border.to(then, data)
 

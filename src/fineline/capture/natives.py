@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
@@ -13,9 +14,10 @@ from torch import Tensor
 from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.native_table import PROTOCOL, classify
+from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
+from fineline.capture.watch import identify, tell_apart
 from fineline.graph.recorder import NotForGraph
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -28,6 +30,20 @@ ITERATORS = frozenset(
         iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
     )
 ) | frozenset(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.groupby,))  # fmt: skip
+SET_TESTS = ("__contains__", "__len__", "__eq__", "__ne__", "isdisjoint", "issubset", "issuperset")
+LIST_TESTS = ("__contains__", "__eq__", "__ne__", "count", "index")
+# By id: what does not depend on the order of a set's elements, and what compares elements, so that their identity counts.
+ORDERLESS = frozenset(map(id, (*[getattr(t, n) for t in (set, frozenset) for n in SET_TESTS], set.add, set.discard, set.remove, len, bool)))
+IDENTITY_COMPARED = frozenset(
+    map(
+        id,
+        (
+            *[getattr(t, n) for t in (list, tuple, deque) for n in LIST_TESTS], list.remove, deque.remove, dict.__eq__, dict.__ne__,
+            operator.eq, operator.ne, operator.contains, operator.countOf, operator.indexOf,
+        ),
+    )
+)  # fmt: skip
+INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
@@ -121,9 +137,17 @@ def key_plain(cap: Capture, a: Any) -> bool:
         return True
     if t is tuple or t is frozenset:
         return all([key_plain(cap, x) for x in a])
-    if isinstance(a, Tensor):
-        return True
-    return not overridden(cap, t, DEFAULT_COMPARE)
+    if not isinstance(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
+        return False
+    identify(cap, a)
+    return True
+
+
+def index_plain(a: Any) -> bool:
+    """Whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
+    if type(a) is slice:
+        return index_plain(a.start) and index_plain(a.stop) and index_plain(a.step)
+    return a is None or isinstance(a, int)
 
 
 def polyfill_needed(args: Any) -> bool:
@@ -173,6 +197,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
 
 
 def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any) -> bool:
+    if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
+        return False
     if reads == "none":
         return True
     method = isinstance(key, INSTANCE_METHODS)
@@ -210,7 +236,9 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if key in APPENDS and a is args[0] and t is list:
                 continue
-            cap.expand(a, reads == "deep")
+            cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
+        if id(key) in IDENTITY_COMPARED:
+            tell_apart(cap, values)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
 from fineline.capture import blocks, natives, protocols
-from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr
+from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr, type_info
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import HANDLERS, Handler, handler
@@ -55,7 +55,11 @@ def SWAP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 @handler
 def LOAD_CONST(vm: Any, f: Frame, arg: int) -> Frame | None:
-    f.stack.append(f.info.code.co_consts[arg])
+    value = f.info.code.co_consts[arg]
+    if vm.cap.lazy:
+        # It may be the very number that was passed in.
+        vm.cap.settle(value)
+    f.stack.append(value)
     return None
 
 
@@ -234,6 +238,8 @@ def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
     if name not in f.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
     global_value(vm, f, name)
+    if vm.cap.active:
+        vm.cap.guard_presence(f.globals, vm.cap.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
     _global_write(vm, f, name)
     del f.globals[name]
     return None
@@ -596,10 +602,9 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
 
 def from_type(cap: Any, t: type) -> None:
     """An object is true because its class has neither ``__bool__`` nor ``__len__``."""
-    info = cap.types.get(t)
-    if info is not None:
-        info.look(cap, "__bool__")
-        info.look(cap, "__len__")
+    info = type_info(cap, t)
+    info.look(cap, "__bool__")
+    info.look(cap, "__len__")
 
 
 def _length_truth(vm: Any, f: Frame, n: int, state: tuple) -> Frame | None:

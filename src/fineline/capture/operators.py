@@ -16,6 +16,7 @@ from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import HANDLERS, handler
 from fineline.capture.signals import Border
+from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
 
 # oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
@@ -213,6 +214,8 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
             guard_identity(cap, a, b)
         _expand(vm, op, a, b)
+        if type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS:
+            tell_apart(cap, (a, b))
         f.stack.append(op(a, b))
         return None
     raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
@@ -285,9 +288,10 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     if t in (set, frozenset) and natives.key_plain(cap, item) or natives.deep_plain(cap, container) and natives.deep_plain(cap, item):
         try:
-            cap.expand(container, True)
+            cap.expand(container, True, ordered=False)
         except NotForGraph as e:
             raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+        tell_apart(cap, (container, item))
         return vm.finish(f, item in container, then)
     if isinstance(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
@@ -313,6 +317,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if cap.lazy:
         cap.settle(key)
+    if isinstance(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
+        raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
         f.stack.append(obj[key])
         return None
@@ -340,11 +346,11 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
             obj[key]  # noqa: B018  (raises the KeyError)
         f.stack.append(_dict_item(cap, obj, key))
         return None
-    if isinstance(obj, list):
-        f.stack.append(_list_item(cap, obj, key))
-        return None
     if isinstance(key, Tensor) and isinstance(obj, (tuple, list)):
         raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
+    if isinstance(obj, list) and natives.index_plain(key):
+        f.stack.append(_list_item(cap, obj, key))
+        return None
     if method is None:
         f.stack.append(obj[key])
         return None
@@ -384,8 +390,12 @@ def _dict_item(cap: Any, d: dict, key: Any) -> Any:
 
 
 def _list_item(cap: Any, obj: list, key: Any) -> Any:
-    value = list.__getitem__(obj, key)
     src = cap.sources.get(id(obj))
+    try:
+        value = list.__getitem__(obj, key)
+    except IndexError:
+        cap.expand(obj)
+        raise
     if src is not None and id(obj) not in cap.expanded:
         if type(key) is int and key >= 0 and id(obj) not in cap.journal.written:
             return cap.load(value, cap.guards.access(src, "index", key, value))
@@ -449,7 +459,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     if isinstance(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key):
         store_dict_item(cap, obj, key, value)
         return None
-    if isinstance(obj, (list, deque)) and known and (type(key) is int or type(key) is slice and natives.plain(cap, value)):
+    if isinstance(obj, (list, deque)) and known and (type(key) is int or type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)):
         src = cap.sources.get(id(obj))
         if type(key) is slice:
             cap.expand(value)

@@ -40,6 +40,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE, NULL, PINNED, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
+from fineline.capture.watch import IsInstance, guard_mro, guard_subclass
 
 # Metaclasses whose __instancecheck__ answers from the classes alone.
 STATIC_CHECKS = (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(torch.nn.Buffer))
@@ -163,18 +164,32 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                 stack.extend(c)
             elif isinstance(c, type) and not isinstance(obj, c if type(c) is type else ()):
                 check = raw_lookup(type(c), "__instancecheck__")
-                if isinstance(check, types.FunctionType) and not isinstance(c, STATIC_CHECKS):
+                if isinstance(check, types.FunctionType) and isinstance(c, STATIC_CHECKS):
+                    _guard_abstract(cap, obj, c)
+                elif isinstance(check, types.FunctionType):
                     if c is classes:
                         return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
                     raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(then, data)
         src = cap.sources.get(id(obj))
         if src is not None and not src.checked:
             cap.guards.check(src, "type", type(obj))
+        if type(obj) is not classes:
+            guard_mro(cap, type(obj))
         if type(obj).__flags__ & HEAP_TYPE:
             kind, _ = type_info(cap, type(obj)).look(cap, "__class__")
             if kind == 1:
                 return load_attr(vm, f, obj, "__class__", _isinstance_by_class, (classes, then, data))
     return answer(vm, f, isinstance(obj, classes), then, data)
+
+
+def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
+    """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
+    src = cap.sources.get(id(obj))
+    if getattr(cls, "_is_protocol", False):
+        if src is not None:
+            cap.guards.check(src, "predicate", (IsInstance(cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
+    elif isinstance(cls, abc.ABCMeta) and not isinstance(obj, (int, float, str)):
+        guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
 
 
 def _isinstance_by_class(vm: Any, f: Frame, cls: Any, state: tuple) -> Frame | None:
@@ -199,10 +214,16 @@ def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
         check = raw_lookup(type(c), "__subclasscheck__")
         if isinstance(check, types.FunctionType) and not isinstance(c, STATIC_CHECKS):
             raise Border(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
+        if vm.cap.active and isinstance(cls, type) and cls is not c:
+            guard_mro(vm.cap, cls)
+            if isinstance(c, abc.ABCMeta):
+                guard_subclass(vm.cap, cls, c, issubclass(cls, c))
     return answer(vm, f, issubclass(cls, classes), then, data)
 
 
 def _callable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if vm.cap.active and args and type(args[0]).__flags__ & HEAP_TYPE:
+        type_info(vm.cap, type(args[0])).look(vm.cap, "__call__")
     return answer(vm, f, callable(*args), then, data)
 
 
@@ -472,9 +493,8 @@ def _lru_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     values = [*args, *(kwargs or {}).values()]
     if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing":
         return answer(vm, f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)
-    if all(is_value(a) for a in values):
-        for a in values:
-            cap.settle(a)
+    if all([is_value(a) and natives.deep_plain(cap, a) for a in values]):
+        natives.identify(cap, fn)
         wrapped = getattr(fn, "__wrapped__", None)
         if isinstance(wrapped, types.FunctionType) and closed(wrapped):
             result = fn(*args, **(kwargs or {}))
@@ -545,7 +565,7 @@ def _copying(name: str) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         cap = vm.cap
         obj = args[0]
-        method = raw_lookup(type(obj), name)
+        method = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
         if isinstance(method, types.FunctionType) and not isinstance(obj, (Tensor, nn.Module)):
             return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
         if not cap.active:
@@ -598,6 +618,8 @@ def _autograd_apply(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     cls, rest = args[0], args[1:]
     if not cap.active:
         return answer(vm, f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
+    for name in ("forward", "setup_context", "backward", "jvp", "vmap"):
+        type_info(cap, cls).look(cap, name)
     forward, setup = cls.forward, cls.setup_context
     separate = setup is not torch.autograd.Function.setup_context
     wants = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in rest)
@@ -759,7 +781,14 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     wrapped: Any = target
     while isinstance(wrapped, types.FunctionType):
         vm.see_function(cap, wrapped)
-        wrapped = wrapped.__dict__.get("__wrapped__")
+        d = wrapped.__dict__
+        src = cap.dict_source(wrapped, d)
+        for name in ("__signature__", "__wrapped__"):
+            if name in d:
+                cap.read_key(d, src, name, d[name])
+            else:
+                cap.read_absent(d, src, name)
+        wrapped = d.get("__wrapped__")
     result = fn(*args)
     cap.made.add(id(result))
     for p in result.parameters.values():
@@ -816,11 +845,26 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
 
 def guard_length(cap: Any, obj: Any) -> None:
     src = cap.sources.get(id(obj))
-    if src is not None and id(obj) not in cap.expanded:
-        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType, collections.deque)):
-            cap.expand(obj)
+    if src is not None and id(obj) not in cap.expanded and not isinstance(obj, (str, bytes)):
+        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType, bytearray)):
+            cap.expand(obj, ordered=False)
         else:
             cap.guards.check(src, "len", len(obj))
+
+
+def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
+    cap = vm.cap
+    if len(args) == 2 and not kwargs and isinstance(args[0], type) and (cap.active or natives.polyfill_needed(args)):
+        return vm.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+    fn, cls, then, data = state
+    result = fn(cls, items)
+    vm.cap.made.add(id(result))
+    return answer(vm, f, result, then, data)
 
 
 def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -844,6 +888,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         object.__delattr__: _object_delattr,
         object.__new__: _object_new,
         object.__init__: _object_init,
+        tuple.__new__: _tuple_new,
         types.ModuleType.__getattribute__: _object_getattribute,
         builtins.isinstance: _isinstance,
         builtins.issubclass: _issubclass,

@@ -12,10 +12,12 @@ from torch import Tensor
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
+from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Border
+from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
-from fineline.graph.torch_table import BEYOND_GUARD, METADATA_WHEN_BARE
+from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -32,6 +34,7 @@ def _call_target(fn: Any) -> tuple[str, Any]:
 # By identity: distinct C functions of torch may compare equal.
 RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 BEYOND = frozenset(map(id, BEYOND_GUARD))
+COVERED = frozenset(map(id, COVERED_QUERIES))
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
 INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
@@ -62,7 +65,7 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         )
     if fn is torch.where or fn is Tensor.where:
         return len(args) + len(kwargs or ()) == 1
-    if id(fn) in SIZED and _tensor_size(args[1:] if isinstance(args[0], Tensor) else args):
+    if id(fn) in SIZED and _tensor_size(args[1:] if args and isinstance(args[0], Tensor) else args):
         return True
     if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
         return False
@@ -96,14 +99,19 @@ class TensorOps:
             return vm.finish(f, result, then, data)
         if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
             kind = "metadata"
-            if id(fn) in BEYOND and any(id(a) in cap.sources for a in args):
+            if id(fn) in BEYOND:
+                # Of a tensor made here too: what it is a view of may have been passed in.
                 raise Border(fn, tuple(args), kwargs, "FL509", f"{fn.__name__} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
             result = fn(*args, **kwargs) if kwargs else fn(*args)
+            if kind == "query" and id(fn) not in COVERED:
+                if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
+                    raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} reads state that no guard covers").to(then, data)
+                guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
-            for a in args:
-                if not is_value(a):
+            for a in (*args, *(kwargs or {}).values()):
+                if not is_value(a) or not deep_plain(cap, a):
                     raise Border(fn, tuple(args), kwargs, "FL501", "a change of PyTorch's state by something that is not a constant").to(then, data)
             result = fn(*args, **(kwargs or {}))
             cap.recorder.record("call_function", fn, tuple(args), dict(kwargs or {}), result)
@@ -117,8 +125,8 @@ class TensorOps:
         """The result of a call that answers from guarded facts."""
         cap = vm.cap
         if cap.lazy:
-            for a in args:
-                cap.settle(a)
+            for a in (*args, *(kwargs or {}).values()):
+                deep_plain(cap, a)
         if isinstance(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
             cap.fault(f"{fn} was thought to answer from metadata, and made a tensor")
         if type(result) in (list, dict):
@@ -176,6 +184,9 @@ class TensorOps:
         """A tensor's attribute that C computes."""
         cap = vm.cap
         if kind == "metadata":
+            if name == "is_leaf" and id(t) in cap.sources:
+                # Whether a history hangs on a tensor is in none of the guarded facts.
+                return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
             return getattr(t, name)
         if kind == "op":
             try:
@@ -227,6 +238,8 @@ class TensorOps:
 def _note_mutation(mutated: set[int], args: Any, kwargs: dict | None) -> None:
     for t in [*args, *((kwargs or {}).get("out", None),)]:
         for x in t if isinstance(t, (list, tuple)) else (t,):
+            while isinstance(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
+                x = torch._C._functorch.get_unwrapped(x)
             if isinstance(x, Tensor) and x.layout is torch.strided:
                 mutated.add(x.untyped_storage()._cdata)
 

@@ -30,6 +30,9 @@ class Traces:
         if not is_own(frame.info.code):
             known[2].append((frame.info.code, frame.line, frame.globals))
 
+    def clear(self) -> None:
+        self._passed.clear()
+
     def write(self, e: BaseException) -> None:
         """Gives ``e``, and the exceptions that it names, tracebacks of the user's frames."""
         todo: list[BaseException | None] = [e]

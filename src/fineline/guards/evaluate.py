@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
@@ -107,7 +107,8 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
         case "index":
             if payload < 0:
                 raise IndexError(payload)
-            return tuple.__getitem__(value, payload) if isinstance(value, tuple) else list.__getitem__(value, payload)
+            base: Any = next(t for t in (tuple, list, deque) if isinstance(value, t))
+            return base.__getitem__(value, payload)
         case "cell":
             if type(value) is not CellType:
                 raise TypeError("not a cell")
@@ -194,7 +195,7 @@ def raw_type_attr(klass: type, name: str) -> Any:
 
 def raw_len(value: Any) -> int:
     """Length as C sees it, whatever ``__len__`` a subclass defines."""
-    builtins: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
+    builtins: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
     for builtin in builtins:
         if isinstance(value, builtin):
             return int(builtin.__len__(value))

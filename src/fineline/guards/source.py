@@ -49,6 +49,18 @@ class Source:
         return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
 
 
+class _Nowhere:
+    """The machine of a capture that has ended."""
+
+    frame = None
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()
+
+
 class GuardBuilder:
     """Collects guard steps in the order of the reads that need them, each once."""
 
@@ -61,6 +73,13 @@ class GuardBuilder:
         self._roots: dict[int, Source] = {}
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()
+
+    def close(self) -> None:
+        """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles."""
+        self.machine = _NOWHERE
+        for src, _ in self.places:
+            if src is not None:
+                src.children = {}
 
     def _place(self) -> Any:
         frame = self.machine.frame

@@ -46,7 +46,8 @@ Verdict read_item(PyObject* object, Py_ssize_t index, PyObject** result) {
     *result = PyList_GET_ITEM(object, index);
     return Verdict::Pass;
   }
-  return Verdict::Fail;
+  // C has no way into a deque.
+  return PyTuple_Check(object) || PyList_Check(object) ? Verdict::Fail : Verdict::Python;
 }
 
 Verdict read_member(const Step& step, PyObject* object, PyObject** result) {
@@ -61,7 +62,7 @@ Verdict check_length(PyObject* object, Py_ssize_t expected) {
   if (PyList_Check(object) || PyTuple_Check(object)) return verdict(Py_SIZE(object) == expected);
   if (PyDict_Check(object)) return verdict(PyDict_GET_SIZE(object) == expected);
   if (PyAnySet_Check(object)) return verdict(PySet_GET_SIZE(object) == expected);
-  return Verdict::Fail;
+  return Verdict::Python;
 }
 
 Verdict check_keys(PyObject* dict, PyObject* expected) {

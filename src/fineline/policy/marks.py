@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from torch import nn
 
 
 class Mark(NamedTuple):
-    """``verb``: "disable" or "disable_frame"; ``place``: where it was declared."""
+    """``verb``: "disable" or "disable_frame"; ``place``: where it was declared; ``target``: what a marked wrapper runs."""
 
     verb: str
     reason: str
@@ -26,6 +27,8 @@ class MarkTable:
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[weakref.ref, Mark]] = {}
+        # Whether a class or an object is marked: then a call's first argument matters.
+        self.holders = False
 
     def __bool__(self) -> bool:
         return bool(self._marks)
@@ -36,7 +39,18 @@ class MarkTable:
 
     def set(self, obj: Any, mark: Mark) -> None:
         key = id(obj)
-        self._marks[key] = (weakref.ref(obj, lambda _: self._marks.pop(key, None)), mark)
+        marks = self._marks
+        marks[key] = (weakref.ref(obj, lambda _: marks.pop(key, None)), mark)
+
+    def of_holder(self, fn: Any, holder: Any) -> Mark | None:
+        """The mark of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        classes = (holder if isinstance(holder, type) else type(holder)).__mro__
+        for k in classes:
+            mark = self.get(k)
+            if mark is not None and _defines(k.__mro__, fn):
+                return mark
+        mark = self.get(holder)
+        return mark if mark is not None and _defines(classes, fn) else None
 
 
 MARKS = MarkTable()
@@ -59,7 +73,13 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(_disable(fn.__func__, recursive=recursive, reason=reason, place=place))
     if isinstance(fn, (type, nn.Module)):
-        MARKS.set(fn, Mark(verb, reason or "", place, fn))
+        mark = Mark(verb, reason or "", place, None)
+        MARKS.holders = True
+        MARKS.set(fn, mark)
+        for member in vars(fn).values() if isinstance(fn, type) else ():
+            # A static method is called without its class.
+            if isinstance(member, staticmethod) and isinstance(member.__func__, types.FunctionType):
+                MARKS.set(member.__func__, mark)
         return fn
     if not callable(fn):
         raise TypeError(f"disable() takes a callable, not a {type(fn).__name__}")
@@ -70,6 +90,16 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
 
     MARKS.set(disabled, Mark(verb, reason or "", place, fn))
     return disabled
+
+
+def _defines(classes: tuple[type, ...], fn: Any) -> bool:
+    """Whether one of these classes has ``fn`` for a method, class method or property."""
+    name = getattr(fn, "__name__", "")
+    for k in classes:
+        found = k.__dict__.get(name)
+        if found is fn or getattr(found, "__func__", None) is fn or getattr(found, "fget", None) is fn or getattr(found, "fset", None) is fn:
+            return True
+    return False
 
 
 def _caller() -> str:

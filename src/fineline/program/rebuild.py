@@ -6,6 +6,7 @@ import builtins
 import functools
 import keyword
 import math
+import operator
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -25,6 +26,7 @@ LITERALS = (type(None), bool, int, str, bytes, type(...))
 ATOMS = (*LITERALS, float)
 # Names that the programs' own statements use.
 RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 SCALAR_BASES = (int, float, str, bytes, complex)
 
 
@@ -97,7 +99,7 @@ class Rebuilder:
             if is_value(v):
                 return self.constant(v, getattr(v, "__name__", t.__name__))
             return self.param(src)
-        if t is not tuple and is_value(v):
+        if t is not tuple and is_value(v) and not (t is frozenset and id(v) in cap.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self._busy:
             raise Unrebuildable("a tuple that contains itself")
@@ -124,7 +126,7 @@ class Rebuilder:
             name = self._output_names[node] = self.fresh(str(node))
             self.outputs.append((node, name))
             if v.__dict__:
-                self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+                self._fill_dict(f"{name}.__dict__", v.__dict__)
         return name
 
     def statement(self, name: str, text: str, v: Any) -> str:
@@ -141,14 +143,15 @@ class Rebuilder:
             self._busy.add(id(v))
             parts = self.items(v)
             self._busy.discard(id(v))
-            return f"({parts},)" if v else "()"
+            text = f"({parts},)" if v else "()"
+            return text if is_value(v) else self.statement(self.fresh("pack"), text, v)
         if t is list:
             self._known(v)
             name = self.statement(self.fresh("items"), "[]", v)
             if v:
                 at = len(self.lines)
                 parts = self.items(v)
-                if len(self.lines) == at and self.lines[-1] == f"{name} = []":
+                if len(self.lines) == at and not any(x is v for x in v) and self.lines[-1] == f"{name} = []":
                     self.lines[-1] = f"{name} = [{parts}]"
                 else:
                     self.lines.append(f"{name} += [{parts}]")
@@ -158,7 +161,12 @@ class Rebuilder:
             if id(v) in cap.owners:
                 return f"{self.expr(cap.owners[id(v)])}.__dict__"
             name = self.statement(self.fresh("table"), "{}", v)
-            self._fill_dict(name, v, "")
+            at = len(self.lines)
+            pairs = self._pairs(v)
+            if len(self.lines) == at:
+                self.lines[-1] = f"{name} = {{{pairs}}}"
+            else:
+                self.lines.append(f"{name}.update({{{pairs}}})")
             return name
         if t is set:
             self._known(v)
@@ -174,7 +182,7 @@ class Rebuilder:
         if t is functools.partial:
             parts = [self.expr(v.func), *[self.expr(x) for x in v.args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in v.keywords.items()]]
             return self.statement(self.fresh("partial"), f"{self.constant(functools.partial, 'partial')}({', '.join(parts)})", v)
-        if t in ITERATORS:
+        if t in ITERATORS or t in GETTERS:
             return self._reduced(v)
         if t is super:
             return self.statement(self.fresh("parent"), f"super({self.expr(v.__thisclass__)}, {self.expr(v.__self__)})", v)
@@ -184,7 +192,7 @@ class Rebuilder:
             return f"slice({self.expr(v.start)}, {self.expr(v.stop)}, {self.expr(v.step)})"
         if t is types.SimpleNamespace:
             name = self.statement(self.fresh("namespace"), f"{self.constant(t, t.__name__)}()", v)
-            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+            self._fill_dict(f"{name}.__dict__", v.__dict__)
             return name
         if isinstance(v, InterpretedGenerator):
             return self._generator(v)
@@ -196,10 +204,24 @@ class Rebuilder:
         if id(v) not in self.cap.made and not isinstance(v, (tuple, frozenset)):
             raise Unrebuildable(f"a {type(v).__name__} of unknown origin")
 
-    def _fill_dict(self, name: str, v: dict, cls: str) -> None:
+    def _pairs(self, v: dict) -> str:
+        return ", ".join([f"{self.expr(k)}: {self.expr(x)}" for k, x in dict.items(v)])
+
+    def _fill_dict(self, name: str, v: dict) -> None:
         if v:
-            pairs = ", ".join([f"{self.expr(k)}: {self.expr(x)}" for k, x in dict.items(v)])
-            self.lines.append(f"{cls}{name}.update({{{pairs}}})" if not cls else f"{cls}({name}, {{{pairs}}})")
+            self.lines.append(f"{name}.update({{{self._pairs(v)}}})")
+
+    def _fill_attributes(self, name: str, v: Any, t: type) -> None:
+        """The instance's dict: set as a whole where that is what an assignment does, 0.1 us instead of 0.3 us."""
+        d = object.__getattribute__(v, "__dict__")
+        if not d:
+            return
+        own = f"{name}.__dict__"
+        self._memo.setdefault(id(d), own)
+        at = len(self.lines)
+        pairs = self._pairs(d)
+        plain = t.__setattr__ is object.__setattr__ and not any(own in line for line in self.lines[at:])
+        self.lines.append(f"{own} = {{{pairs}}}" if plain else f"{own}.update({{{pairs}}})")
 
     def _cell(self, v: types.CellType) -> str:
         self._known(v)
@@ -236,7 +258,7 @@ class Rebuilder:
         if v.__annotations__:
             self.lines.append(f"{name}.__annotations__ = {self.constant(v.__annotations__, 'annotations')}.copy()")
         if v.__dict__:
-            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+            self._fill_dict(f"{name}.__dict__", v.__dict__)
         return name
 
     def _generator(self, v: InterpretedGenerator) -> str:
@@ -289,7 +311,7 @@ class Rebuilder:
                     if value is not None:
                         self.lines.append(f"{name}.{attr} = {self.expr(value)}")
         if v.__dict__:
-            self._fill_dict(f"{name}.__dict__", v.__dict__, "")
+            self._fill_dict(f"{name}.__dict__", v.__dict__)
         self._fill_slots(name, v, t)
         return name
 
@@ -332,10 +354,7 @@ class Rebuilder:
         elif isinstance(v, set) and len(v):
             self.lines.append(f"set.update({name}, ({self.items(set.__iter__(v))},))")
         if t.__dictoffset__:
-            d = object.__getattribute__(v, "__dict__")
-            if d:
-                self._memo.setdefault(id(d), f"{name}.__dict__")
-                self._fill_dict(f"{name}.__dict__", d, "")
+            self._fill_attributes(name, v, t)
         self._fill_slots(name, v, t)
         return name
 

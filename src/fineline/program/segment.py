@@ -45,11 +45,19 @@ class Program:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
             self.gm.real_recompile()
             namespace["graph"] = self.gm.forward
+            weakref.finalize(self.gm, _forget_source, getattr(self.gm.forward.__code__, "co_filename", ""))
         exec(compile(self.source, filename, "exec"), namespace)  # noqa: S102
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
-        run: Callable = namespace["program"]
+        # Out of its own globals, or the two would hold each other.
+        run: Callable = namespace.pop("program")
         return run
+
+
+def _forget_source(filename: str) -> None:
+    """FX keeps the source of each graph's code for ever."""
+    linecache.cache.pop(filename, None)
+    getattr(getattr(torch.fx.graph_module, "_loader", None), "eval_cache", {}).pop(filename, None)
 
 
 class Segment:
@@ -126,19 +134,26 @@ class SegmentWriter:
         ordered = isinstance(obj, OrderedDict)
         now = dict(OrderedDict.items(obj)) if ordered else dict(dict.items(obj))
         cls = r.constant(OrderedDict, "OrderedDict") if ordered else "dict"
-        kept = [k for k in w.before if k in now]
-        if list(now)[: len(kept)] != kept or w.whole and len(now) < len(w.before) and not now:
+        # What stays in its place comes first, in its old order; all else was added behind it.
+        places = {k: n for n, k in enumerate(w.before)}
+        stays, last = set(), -1
+        for k in now:
+            if places.get(k, -1) <= last:
+                break
+            last = places[k]
+            stays.add(k)
+        if w.whole and not stays and w.before:
             pairs = [f"({r.expr(k)}, {r.expr(v)})" for k, v in now.items()]
             late.append(f"{cls}.clear({target})")
             if pairs:
                 late.append(f"{cls}.update({target}, [{', '.join(pairs)}])")
             return
         for k in w.before:
-            if k not in now:
+            if k not in stays:
                 late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
         known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and isinstance(c.key, (str, int))}
         for k, v in now.items():
-            if k in w.before and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
+            if k in stays and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
                 continue
             late.append(f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})" if type(obj) is not dict else f"{target}[{r.expr(k)}] = {r.expr(v)}")
 
@@ -189,6 +204,7 @@ class SegmentWriter:
         recorder = cap.recorder
         lines: list[str] = []
         gm = None
+        self._guard_aliases()
         if recorder.calls:
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
@@ -215,6 +231,21 @@ class SegmentWriter:
                 src.value = None
         return Segment(Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts)
 
+    def _guard_aliases(self) -> None:
+        """What was written to must not turn out to be another object of its kind that was read as a different one."""
+        cap = self.cap
+        journal = cap.journal
+        written = {w.src.reg: w.src for w in journal.written.values()} | {src.reg: src for _, src, _, _ in journal.slots.values()}
+        if not written:
+            return
+        kinds: dict[Any, list[Source]] = {}
+        for src in cap.sources.values():
+            kinds.setdefault(_kind(src), []).append(src)
+        for reg, src in written.items():
+            others = tuple([s.reg for s in kinds.get(_kind(src), ()) if s.reg != reg and not (s.op == src.op == "pin")])
+            if others:
+                cap.guards.check(src, "distinct", others, others)
+
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
         cap = self.cap
@@ -229,6 +260,13 @@ class SegmentWriter:
         pattern = tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
         cap.guards.steps.append(("storages", -1, -1, (tuple([s.reg for s in inputs]), pattern)))
         cap.guards.places.append((None, None))
+
+
+def _kind(src: Source) -> Any:
+    """Objects of different kinds are never one: their types are guarded, and those of the owners of instance dicts."""
+    if src.op == "dict" and src.parent is not None:
+        return ("dict", type(src.parent.value))
+    return type(src.value)
 
 
 def _storage(t: Tensor) -> int:

@@ -26,8 +26,9 @@ def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001
 class FrameRunner:
     """Calls ``target``, whose frame is interpreted without capture; its Python callees become regions, kept here."""
 
-    def __init__(self, target: Any, make_region: Callable[[Callable], Any], options: Any) -> None:
+    def __init__(self, target: Any, make_region: Callable[[], Callable | None], options: Any) -> None:
         self.target = target
+        # A weak method: the region owns this object.
         self.make_region = make_region
         self.options = options
         # By code object (which the entry keeps alive), or by module.
@@ -53,6 +54,7 @@ class FrameRunner:
             return done.value
         finally:
             vm.call_out = vm.eager_frame = vm.frame = None
+            vm.traces.clear()
 
     frame = None  # what a Capture asks of its machine
 
@@ -72,5 +74,6 @@ class FrameRunner:
     def _child(self, key: Any, fn: Callable) -> Any:
         found = self.children.get(id(key))
         if found is None:
-            found = self.children[id(key)] = (key, self.make_region(fn))
+            make = self.make_region()
+            found = self.children[id(key)] = (key, make(fn) if make is not None else fn)
         return found[1]

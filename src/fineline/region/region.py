@@ -42,13 +42,31 @@ class Site:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
     def __init__(self, region: Region, template: Template | None, raised: bool, declared: bool = True) -> None:
-        self.region = region
+        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
+        # dispatchers that it goes on with. The ways back are weak, so that all goes when the callable goes.
+        self._region = weakref.ref(region)
+        self._dispatcher: Callable[[], Any] = lambda: None
         self.template = template
         self.raised = raised
         # Whether the user asked for the border before it.
         self.declared = declared
-        self.dispatcher = make_dispatcher(self._miss, region.options.evaluator)
         self.segments: list[Segment] = []
+
+    @property
+    def region(self) -> Region:
+        region = self._region()
+        assert region is not None
+        return region
+
+    @property
+    def dispatcher(self) -> Any:
+        """What is called; whoever wants it to stay holds it."""
+        found = self._dispatcher()
+        if found is None:
+            region = self.region
+            found = make_dispatcher(region.miss if self.template is None else self._miss, region.options.evaluator)
+            self._dispatcher = weakref.ref(found)
+        return found
 
     def _miss(self, args: tuple, kwargs: dict) -> Any:
         try:
@@ -64,12 +82,12 @@ class Site:
         self.segments.append(segment)
         # The newest first: it is what the calls look like now.
         self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
-        here = weakref.ref(self)
+        here, first = weakref.ref(self), weakref.ref(segment.run)
 
         def compiled(run: Callable) -> None:
             site = here()
             if site is not None:
-                site.dispatcher.set_entries([(n, k, p, run if r is segment.run else r) for n, k, p, r in site.dispatcher.entries])
+                site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
 
         segment.run.compiled = compiled
 
@@ -96,6 +114,9 @@ class Region:
         self.sites = [self.entry]
         self.refuse = self._refusal()
         _ALL.add(self)
+
+    def miss(self, args: tuple, kwargs: dict) -> Any:
+        return self.entry._miss(args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
@@ -139,7 +160,7 @@ class Region:
             return self.fn(*args, **kwargs)
         # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
         if not self.lock.acquire(blocking=False):
-            self._note(Event("eager", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
+            self._note_once(Event("eager", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
             return self.fn(*args, **kwargs) if site is self.entry else Run(self, site, args, kwargs, False).go()
         try:
             if site.dispatcher.entries and self.capturing is None and site is self.entry:
@@ -150,13 +171,13 @@ class Region:
             if site is self.entry:
                 reason = self.refuse or self.eager_reason or self._ambient_refusal()
                 if reason is not None:
-                    self._note(Event("eager", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
+                    self._note_once(Event("eager", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
                     return self.fn(*args, **kwargs)
                 if self.programs >= self.options.recompile_limit:
-                    self._at_limit(self.programs, self._why_missed(site, args, kwargs))
+                    self._at_limit(self.programs, site, args, kwargs)
                     return self.fn(*args, **kwargs)
             elif len(site.segments) >= self.options.recompile_limit:
-                self._at_limit(len(site.segments), self._why_missed(site, args, kwargs))
+                self._at_limit(len(site.segments), site, args, kwargs)
                 return Run(self, site, args, kwargs, False).go()
             if site.segments or (site is self.entry and self.programs):
                 self._note(Event("recompile", "FL407", self._why_missed(site, args, kwargs), *self._place_of_site(site)))
@@ -209,18 +230,25 @@ class Region:
     def _place_of_site(self, site: Site) -> tuple[str, int]:
         return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)
 
-    def _at_limit(self, programs: int, why: str) -> None:
-        """Says once, and an event each time the reason changes, that nothing more is captured."""
+    def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
+        """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
+        if "limit" in self.said and not self.options.fullgraph:
+            return
+        why = self._why_missed(site, args, kwargs)
         most = self.missed.most_common(1)
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
         if self.options.fullgraph:
             raise RecompileLimit(f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}", where="{}:{}".format(*place_of(self.fn)))
-        if "limit" not in self.said:
-            self.said.add("limit")
-            reason = f"{programs} programs, which is its recompile_limit; calls that fit none of them run eagerly{often}"
-            self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
-            where = "{}:{}".format(*place_of(self.fn))
-            log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
+        self.said.add("limit")
+        reason = f"{programs} programs, which is its recompile_limit; calls that fit none of them run eagerly{often}"
+        self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
+        where = "{}:{}".format(*place_of(self.fn))
+        log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
+
+    def _note_once(self, event: Event) -> None:
+        if event.reason not in self.said:
+            self.said.add(event.reason)
+            self._note(event)
 
     def _note(self, event: Event) -> None:
         if len(self.events) < 10_000:
@@ -230,13 +258,14 @@ class Region:
         """Runs ``target`` under disable(recursive=False); the same each time, so that programs can hold it."""
         found = self.runners.get(id(target))
         if found is None:
-            found = self.runners[id(target)] = FrameRunner(target, self.child, self.options)
+            found = self.runners[id(target)] = FrameRunner(target, weakref.WeakMethod(self.child), self.options)
         return found
 
-    def child(self, fn: Callable) -> Region:
-        """A region for what such a function calls."""
+    def child(self, fn: Callable) -> Callable:
+        """A region for what such a function calls: its dispatcher."""
         own = self.options
-        return Region(fn, self.backend, Options(own.fullgraph, own.recompile_limit, own.evaluator, own.force_borders))
+        region = Region(fn, self.backend, Options(own.fullgraph, own.recompile_limit, own.evaluator, own.force_borders))
+        return region.entry.dispatcher  # type: ignore[no-any-return]
 
     def compile_graph(self, gm: GraphModule, examples: list) -> Callable:
         """Hands a graph to the backend."""
@@ -347,7 +376,8 @@ class Run:
                 reason = f"{n} operators between two graph breaks: too few for a graph of their own"
                 region._note(Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places}))
             else:
-                region._note(Event("graph", "FL001", f"{n} operators", *place_of(region.fn), detail={"ops": n, "places": places}))
+                at = next((p for p in places if p[0]), None) or place_of(region.fn)
+                region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
         self.site.add(self.nargs, self.kwnames, segment)
         if self.site is region.entry or self.site.segments[1:]:
             region.programs += 1
@@ -395,17 +425,19 @@ class Run:
 
     def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
+        roots, containers, decomposed = template.roots, template.containers, template.decomposed
+        # The template outlives the call: it must not hold what was alive in it.
+        template.roots, template.containers, template.decomposed = [], [], []
+        vm.cap.guards.close()
         vm.cap = Capture(vm)
         if site is None:
             vm.cap.active = False
             self.ended = True
             return
         self.site = site
-        self.nargs, self.kwnames = len(template.roots) + 1, ()
-        self._roots([*template.roots, value], [*template.names, name], template.containers)
-        vm.cap.made.update(map(id, template.decomposed))
-        # The template outlives the call: it must not hold what was alive in it.
-        template.roots, template.containers, template.decomposed = [], [], []
+        self.nargs, self.kwnames = len(roots) + 1, ()
+        self._roots([*roots, value], [*template.names, name], containers)
+        vm.cap.made.update(map(id, decomposed))
 
     ended = False
 
@@ -468,7 +500,8 @@ class Run:
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         vm.cap.recorder.forget()
-        vm.cap.guards.machine = None
+        vm.cap.guards.close()
+        vm.traces.clear()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = None
         self.stop = None
         self.call = ((), {})

@@ -1,0 +1,144 @@
+"""Guards on what is no value that is loaded: which objects are one, what a class says of itself, what a query answers."""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from fineline.guards.evaluate import same_constant
+
+CLASS_MRO = type.__dict__["__mro__"]
+HEAP_TYPE = 1 << 9
+OBJECT_EQ = object.__eq__
+
+
+def identify(cap: Any, obj: Any) -> None:
+    """``obj`` is looked up by identity among others that the program may not know: it must be this very object."""
+    src = cap.sources.get(id(obj))
+    if src is not None and src.op != "pin" and ("is", None) not in src.checked:
+        cap.guards.check(src, "is", obj)
+
+
+def tell_apart(cap: Any, values: Any) -> None:
+    """C compares what ``values`` hold: those compared by identity must stay different objects."""
+    regs: dict[int, int] = {}
+    for obj in _leaves(values, 0):
+        src = cap.sources.get(id(obj))
+        if src is not None and src.reg not in regs.values():
+            if regs:
+                others = tuple(regs.values())
+                cap.guards.check(src, "distinct", others, others)
+            regs[id(obj)] = src.reg
+
+
+def _leaves(values: Any, depth: int) -> Iterator[Any]:
+    """The objects in containers whose ``==`` is ``is``."""
+    for v in values:
+        t = type(v)
+        if t in (list, tuple, set, frozenset, deque):
+            if depth < 8:
+                yield from _leaves(v, depth + 1)
+        elif t in (dict, OrderedDict, MappingProxyType):
+            if depth < 8:
+                yield from _leaves((*v.keys(), *v.values()), depth + 1)
+        elif t.__flags__ & HEAP_TYPE and t.__eq__ is OBJECT_EQ and not isinstance(v, (type, enum.Enum, Tensor)):
+            yield v
+
+
+def guard_mro(cap: Any, cls: type) -> None:
+    """An answer follows from the bases of a class."""
+    if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
+        src = cap.guards.pin(cls, cls.__qualname__)
+        mro = CLASS_MRO.__get__(cls)
+        cap.guards.check(cap.guards.access(src, "member", CLASS_MRO, mro), "is", mro)
+
+
+def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
+    """An abstract class was asked whether ``cls`` is one of its own: a later ``register`` may change the answer."""
+    src = cap.guards.pin(classes, classes.__qualname__)
+    cap.guards.check(src, "predicate", (IsSubclass(cls, answer), f"{'is' if answer else 'is no'} base of {cls.__qualname__}"), ("subclass", id(cls)))
+
+
+def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
+    """A function that reads PyTorch's state gave ``answer``, and no other guard covers that state."""
+    src = cap.guards.pin(fn, getattr(fn, "__name__", "query"))
+    ident = ("answer", args, tuple(kwargs.items()))
+    cap.guards.check(src, "predicate", (Answers(args, kwargs, answer), f"gives {answer!r}"), ident)
+
+
+class IsSubclass:
+    def __init__(self, cls: type, answer: bool) -> None:
+        self.cls, self.answer = cls, answer
+
+    def __call__(self, base: Any) -> bool:
+        return issubclass(self.cls, base) is self.answer
+
+
+class IsInstance:
+    def __init__(self, classes: Any, answer: bool) -> None:
+        self.classes, self.answer = classes, answer
+
+    def __call__(self, obj: Any) -> bool:
+        return isinstance(obj, self.classes) is self.answer
+
+
+class Answers:
+    def __init__(self, args: tuple, kwargs: dict, answer: Any) -> None:
+        self.args, self.kwargs, self.answer = args, kwargs, answer
+
+    def __call__(self, fn: Any) -> bool:
+        return same_constant(fn(*self.args, **self.kwargs), self.answer)
+
+
+class BaseEquals:
+    """Whether a value of a subclass of int, str, ... has the base value seen at capture."""
+
+    def __init__(self, value: Any) -> None:
+        self.plain = PLAIN_VALUE[next(b for b in PLAIN_VALUE if isinstance(value, b))]
+        self.value = self.plain(value)
+
+    def __call__(self, v: Any) -> bool:
+        return same_constant(self.plain(v), self.value)
+
+
+PLAIN_VALUE: dict[type, Callable] = {
+    int: int.__int__, float: float.__float__, str: str.__str__, bytes: lambda b: bytes.__getitem__(b, slice(None)), complex: complex.__pos__,
+}  # fmt: skip
+
+
+class SameOrder:
+    """Whether a set gives its elements in the order seen at capture: it depends on the set's past."""
+
+    def __init__(self, elements: Any) -> None:
+        self.elements = elements
+
+    def __call__(self, v: Any) -> bool:
+        walk = set.__iter__ if isinstance(v, set) else frozenset.__iter__
+        return all(a is b or a == b for a, b in zip(walk(v), self.elements, strict=True))
+
+
+class SameBytes:
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+    def __call__(self, v: Any) -> bool:
+        return bytes(v) == self.value
+
+
+class MemberIsEmpty:
+    """Whether reading a slot still fails."""
+
+    def __init__(self, descr: Any) -> None:
+        self.descr = descr
+
+    def __call__(self, obj: Any) -> bool:
+        try:
+            self.descr.__get__(obj, type(obj))
+        except AttributeError:
+            return True
+        return False

@@ -1,0 +1,421 @@
+"""Attribute protocols: properties, descriptors, __getattr__ and friends, __slots__, getattr, setattr, hasattr, vars."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+class Data:
+    """A data descriptor that keeps its values on the instance, and notes each access."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = "_" + name
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        if obj is None:
+            return self
+        obj.log.append("get")
+        return obj.__dict__[self.name]
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        obj.log.append("set")
+        obj.__dict__[self.name] = value
+
+    def __delete__(self, obj: Any) -> None:
+        obj.log.append("del")
+        del obj.__dict__[self.name]
+
+
+class Lazy:
+    """Not a data descriptor: an instance attribute hides it."""
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return ("lazy", obj is None, owner.__name__)
+
+
+class Host:
+    data = Data()
+    lazy = Lazy()
+
+    def __init__(self, value: Any) -> None:
+        self.log: list[str] = []
+        self.data = value
+
+
+@table.snippet()
+def properties(x):
+    class P:
+        def __init__(self, v):
+            self._v = v
+            self.reads = 0
+
+        @property
+        def v(self):
+            self.reads += 1
+            return self._v
+
+        @v.setter
+        def v(self, value):
+            self._v = value * 2
+
+        @v.deleter
+        def v(self):
+            self._v = None
+
+    p = P(x)
+    a = p.v + 1
+    p.v = a
+    b = p.v
+    p.v += 1
+    c = p.v
+    del p.v
+    return a, b, c, p.v, p.reads
+
+
+@table.snippet()
+def property_without_setter(x):
+    class P:
+        v = property(lambda self: 3)
+
+    p = P()
+    try:
+        p.v = 4
+    except AttributeError as error:
+        return x * p.v, str(error)
+
+
+@table.snippet()
+def data_descriptors(x):
+    host = Host(x)
+    host.__dict__["data"] = "hidden by the descriptor"
+    y = host.data * 2
+    host.data = y
+    del host.data
+    try:
+        host.data
+    except KeyError as error:
+        return y, host.log, error.args, type(Host.data).__name__
+
+
+@table.snippet()
+def descriptors_without_set(x):
+    host = Host(1)
+    before = host.lazy
+    host.lazy = "own"
+    own = host.lazy
+    del host.lazy
+    return x * 2, before, own, host.lazy, Host.lazy
+
+
+@table.snippet()
+def getattr_fallback(x):
+    class G:
+        real = 2
+
+        def __getattr__(self, name):
+            if name.startswith("times"):
+                return lambda v: v * int(name[5:])
+            raise AttributeError(f"no {name}")
+
+    g = G()
+    told = []
+    try:
+        g.other
+    except AttributeError as error:
+        told.append(str(error))
+    return g.times3(x) + g.real, hasattr(g, "times9"), hasattr(g, "z"), getattr(g, "z", 5), told
+
+
+@table.snippet()
+def getattribute(x):
+    log = []
+
+    class G:
+        k = 2
+
+        def __init__(self):
+            self.v = 3
+
+        def __getattribute__(self, name):
+            log.append(name)
+            if name == "magic":
+                return 10
+            return super().__getattribute__(name)
+
+        def f(self, v):
+            return v * self.k + self.v + self.magic
+
+    g = G()
+    return g.f(x), log
+
+
+@table.snippet()
+def getattribute_then_getattr(x):
+    class G:
+        def __getattribute__(self, name):
+            if name == "hidden":
+                raise AttributeError(name)
+            return object.__getattribute__(self, name)
+
+        def __getattr__(self, name):
+            return f"fallback for {name}"
+
+    g = G()
+    g.hidden = 1
+    g.seen = 2
+    return x * g.seen, g.hidden, g.__dict__["hidden"], g.absent
+
+
+@table.snippet()
+def setattr_and_delattr(x):
+    class S:
+        def __init__(self):
+            object.__setattr__(self, "log", [])
+            self.a = 1
+
+        def __setattr__(self, name, value):
+            self.log.append(("set", name))
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name):
+            self.log.append(("del", name))
+            super().__delattr__(name)
+
+    s = S()
+    s.b = x * 2
+    setattr(s, "c", 3)
+    del s.a
+    delattr(s, "c")
+    return s.b, s.log, sorted(vars(s))
+
+
+@table.snippet()
+def slots(x):
+    class S:
+        __slots__ = ("a", "b")
+
+        def __init__(self, a):
+            self.a = a
+
+    class T(S):
+        __slots__ = ("c",)
+
+    s = T(x)
+    s.c = s.a * 2
+    told = []
+    for action in (lambda: s.b, lambda: setattr(s, "z", 1), lambda: s.__dict__):
+        try:
+            action()
+        except AttributeError as error:
+            told.append(str(error))
+    del s.a
+    return s.c, hasattr(s, "a"), told, s
+
+
+@table.snippet()
+def slots_with_dict(x):
+    class A:
+        __slots__ = ("a", "__dict__")
+
+    a = A()
+    a.a, a.b = x, x * 2
+    return a.a + a.b, vars(a), A.a.__get__(a)
+
+
+@table.snippet()
+def getattr_with_defaults(x):
+    class A:
+        k = 2
+
+    a = A()
+    values = [getattr(a, name, default) for name, default in (("k", 0), ("z", 5), ("__class__", None))]
+    try:
+        getattr(a, "nope")
+    except AttributeError as error:
+        return x * values[0] + values[1], values, str(error), error.name, error.obj is a
+
+
+@table.snippet()
+def attributes_by_name(x):
+    names = ["sin", "cos"]
+    ns = SimpleNamespace()
+    for name in names:
+        setattr(ns, name, getattr(torch, name)(x) + getattr(x, name)())
+    delattr(ns, "sin")
+    return ns, hasattr(ns, "sin"), vars(ns) is ns.__dict__
+
+
+@table.snippet()
+def dict_of_an_instance(x):
+    class A:
+        def __init__(self):
+            self.a = 1
+
+    a = A()
+    a.__dict__["b"] = x * 2
+    a.__dict__.update(c=3)
+    vars(a)["d"] = 4
+    before = list(a.__dict__)
+    a.__dict__ = {"only": x + 1}
+    return a.only, before, hasattr(a, "b"), a
+
+
+@table.snippet()
+def cached_property(x):
+    class C:
+        computed = 0
+
+        def __init__(self, v):
+            self.v = v
+
+        @functools.cached_property
+        def double(self):
+            self.computed += 1
+            return self.v * 2
+
+    c = C(x)
+    y = c.double + c.double
+    c.v = x * 100
+    same = c.double is c.__dict__["double"]
+    del c.double
+    return y, c.double, c.computed, same
+
+
+@table.snippet()
+def classmethod_property_chain(x):
+    class C:
+        k = 3
+
+        @classmethod
+        @property
+        def p(cls):
+            return cls.k
+
+        @staticmethod
+        def s():
+            return C
+
+    return x * C.p, C().p, C.s() is C, C.__dict__["s"].__func__()
+
+
+@table.snippet()
+def dir_and_mro_reads(x):
+    class A:
+        def f(self): ...
+
+    class B(A):
+        g = 1
+
+    b = B()
+    b.own = x
+    public = [name for name in dir(b) if not name.startswith("_")]
+    return b.own * 2, public, B.__base__ is A, [c.__name__ for c in type(b).mro()], B.__dict__["g"], b.__class__ is B
+
+
+@table.snippet()
+def descriptor_called_by_hand(x):
+    class A:
+        def f(self, v):
+            return v + self.k
+
+    a = A()
+    a.k = 4
+    f = A.__dict__["f"].__get__(a, A)
+    return f(x), f == a.f, f is a.f
+
+
+@table.snippet()
+def method_stored_on_the_instance(x):
+    class A:
+        def __init__(self):
+            self.go = self.f
+            self.k = 2
+
+        def f(self, v):
+            return v * self.k
+
+    a = A()
+    a.k = 5
+    return a.go(x), a.go.__self__ is a
+
+
+@table.program(change={1: lambda a: setattr(a, "k", 5), 2: lambda a: delattr(a, "k")}, recompiles=(1,))
+def property_from_outside() -> Any:
+    class A:
+        k = 2
+
+        @property
+        def factor(self):
+            return self.k + 1
+
+    a = A()
+    return (lambda x: x * a.factor), a
+
+
+@table.program(recompiles=(1,))
+def descriptor_writes_from_outside() -> Any:
+    host = Host(0)
+
+    def fn(x):
+        host.data = x * 2
+        host.log.clear()
+        return host.data + 1
+
+    return fn, host
+
+
+@table.program()
+def proxy_from_outside() -> Any:
+    class Proxy:
+        def __init__(self, target):
+            self.__dict__["_target"] = target
+
+        def __getattr__(self, name):
+            return getattr(self._target, name)
+
+        def __setattr__(self, name, value):
+            setattr(self._target, name, value)
+
+    proxy = Proxy(SimpleNamespace(weight=t(3), last=None))
+
+    def fn(x):
+        proxy.last = x * proxy.weight
+        return proxy.last + 1
+
+    return fn, proxy
+
+
+@table.program(recompiles=(1, 2))
+def slots_from_outside() -> Any:
+    class S:
+        __slots__ = ("n", "last")
+
+    s = S()
+    s.n = 0
+
+    def fn(x):
+        s.n += 1
+        s.last = x + s.n
+        return s.last * 2
+
+    return fn, s
+
+
+@table.program(change={1: lambda s: setattr(s, "extra", 1), 2: lambda s: delattr(s, "extra")}, recompiles=(1,))
+def hasattr_changes() -> Any:
+    ns = SimpleNamespace(a=1)
+    return (lambda x: x * (2 if hasattr(ns, "extra") else 3)), ns
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_attributes(program: Program, twin: str) -> None:
+    check(program, twin)

@@ -1,0 +1,346 @@
+"""functools, itertools, collections and copy."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+@functools.lru_cache(maxsize=None)
+def cached_number(n: int) -> int:
+    return n * n
+
+
+@functools.lru_cache
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@functools.singledispatch
+def describe(value: Any) -> Any:
+    return "other", value
+
+
+@describe.register
+def _(value: int) -> Any:
+    return "int", value + 1
+
+
+@describe.register(list)
+@describe.register(tuple)
+def _(value: Any) -> Any:
+    return "sequence", [describe(v) for v in value]
+
+
+@describe.register
+def _(value: torch.Tensor) -> Any:
+    return "tensor", value * 2
+
+
+@table.snippet()
+def partial(x, y):
+    f = functools.partial(torch.add, alpha=3)
+    g = functools.partial(f, x)
+    h = functools.partial(lambda a, b, *, c=1: a * b + c, c=2)
+    return f(x, y), g(y), h(x, b=y), h(x, y, c=5), g.args[0] is x, f.keywords, functools.partial(h, x).func is h.func
+
+
+@table.snippet()
+def partialmethod(x):
+    class A:
+        def f(self, v, k):
+            return v * k
+
+        triple = functools.partialmethod(f, k=3)
+
+    return A().triple(x)
+
+
+@table.snippet()
+def reduce(x):
+    xs = [x * k for k in (1, 2, 3)]
+    total = functools.reduce(lambda a, b: a + b, xs, torch.zeros_like(x))
+    try:
+        functools.reduce(max, [])
+    except TypeError as error:
+        return total, functools.reduce(torch.mul, xs), str(error)
+
+
+@table.snippet()
+def lru_cache_called(x):
+    return x * cached_number(4) + fibonacci(12)
+
+
+@table.snippet()
+def lru_cache_inside(x):
+    calls = []
+
+    @functools.lru_cache(maxsize=2)
+    def f(n):
+        calls.append(n)
+        return n * 2
+
+    y = x * f(1) + f(2) + f(1)
+    f.cache_clear()
+    return y + f(1), calls
+
+
+@table.snippet()
+def wraps(x):
+    def deco(f):
+        @functools.wraps(f)
+        def inner(*args):
+            "inner doc"
+            return f(*args) + 1
+
+        return inner
+
+    @deco
+    def named(v):
+        "outer doc"
+        return v * 2
+
+    return named(x), named.__name__, named.__doc__, named.__wrapped__(x)
+
+
+@table.snippet()
+def single_dispatch(x):
+    class S:
+        @functools.singledispatchmethod
+        def f(self, v):
+            return "default"
+
+        @f.register
+        def _(self, v: str):
+            return "str"
+
+    return describe(x), describe(3), describe([1, (x, "s")]), describe(True), describe(None), S().f("a"), S().f(1)
+
+
+@table.snippet()
+def total_ordering(x):
+    @functools.total_ordering
+    class V:
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+    return x * 2, V(1) <= V(1), V(2) > V(1), V(1) >= V(2), max(V(3), V(5)).n
+
+
+@table.snippet()
+def cmp_to_key(x):
+    order = sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
+    return [x * k for k in order], order
+
+
+@table.snippet()
+def itertools_finite(x):
+    rows = list(x)
+    return (
+        [r * 2 for r in itertools.chain(rows, [x[0]])],
+        [a + b for a, b in itertools.product(rows[:2], repeat=2)],
+        list(itertools.combinations(range(4), 2)),
+        list(itertools.permutations("abc", 2)),
+        [sum(p) for p in itertools.pairwise(rows)],
+        list(itertools.zip_longest([1, 2, 3], "ab", fillvalue=None)),
+        list(itertools.chain.from_iterable([[1], [2, 3]])),
+        list(itertools.compress("abcd", [1, 0, 1, 0])),
+        list(itertools.combinations_with_replacement("ab", 2)),
+    )
+
+
+@table.snippet()
+def itertools_lazy(x):
+    taken = list(itertools.islice(itertools.count(2, 3), 4))
+    ring = itertools.cycle("ab")
+    names = [next(ring) for _ in range(5)]
+    powers = list(itertools.accumulate([x, x, x], lambda a, b: a * b))
+    low = list(itertools.takewhile(lambda n: n < 3, range(9)))
+    high = list(itertools.dropwhile(lambda n: n < 7, range(9)))
+    return x * taken[-1], names, powers, low, high, list(itertools.repeat(x, 2)), list(itertools.accumulate([1, 2, 3], initial=5))
+
+
+@table.snippet()
+def itertools_with_functions(x):
+    groups = [(k, list(g)) for k, g in itertools.groupby(sorted(["bb", "a", "c", "dd"], key=len), key=len)]
+    a, b = itertools.tee(iter(x), 2)
+    return (
+        list(itertools.starmap(torch.mul, [(x, 2), (x, x)])),
+        groups,
+        [r + s for r, s in zip(a, b)],
+        list(itertools.filterfalse(lambda n: n % 2, range(6))),
+    )
+
+
+@table.snippet()
+def deque(x):
+    d = collections.deque([x], maxlen=3)
+    for k in range(4):
+        d.append(x * k)
+    d.appendleft(x + 1)
+    d.rotate(1)
+    last = d.pop()
+    d.extend([last, last])
+    return d, d[0] + last, len(d), d.maxlen, list(reversed(d))[0] is last, d.popleft().sum()
+
+
+@table.snippet()
+def default_dict(x):
+    d = collections.defaultdict(list)
+    for k in range(4):
+        d[k % 2].append(x * k)
+    made = d["new"]
+    counts = collections.defaultdict(int, a=1)
+    counts["b"] += 2
+    nested = collections.defaultdict(lambda: collections.defaultdict(float))
+    nested["p"]["q"] += 1.5
+    return d, made, counts, nested["p"]["q"], "zz" in d, d.get("none"), {k: sum(v, x) for k, v in d.items() if v}
+
+
+@table.snippet()
+def ordered_dict(x):
+    d = collections.OrderedDict(a=x, b=x * 2)
+    d["c"] = x * 3
+    d.move_to_end("a")
+    d.move_to_end("c", last=False)
+    key, value = d.popitem()
+    return d, key, value + 1, list(reversed(d)), d == {"c": 1, "b": 2}, collections.OrderedDict(a=1, b=2) == collections.OrderedDict(b=2, a=1)
+
+
+@table.snippet()
+def counter(x):
+    c = collections.Counter("abracadabra")
+    c.update("zz")
+    c.subtract({"a": 1})
+    both = c + collections.Counter(b=3)
+    return x * c["a"], c.most_common(2), both, c["missing"], sum(c.values()), sorted(c.elements())[:3], c & collections.Counter(a=1)
+
+
+@table.snippet()
+def chain_map(x):
+    base, top = {"a": 1, "b": 2}, {"b": 5}
+    m = collections.ChainMap(top, base)
+    m["c"] = 7
+    child = m.new_child({"a": 9})
+    return x * m["b"] + child["a"], dict(m), top, base, list(child), len(child.maps)
+
+
+@table.snippet()
+def user_containers(x):
+    class D(collections.UserDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key.lower(), value)
+
+    class L(collections.UserList):
+        def total(self):
+            return sum(self.data)
+
+    d = D(A=x)
+    d["B"] = x * 2
+    return d["a"] + d["b"], list(d), L([x, x * 2]).total(), len(L([1]) + [2])
+
+
+@table.snippet()
+def mapping_abcs(x):
+    class M(collections.abc.Mapping):
+        def __init__(self, **items):
+            self.items_ = items
+
+        def __getitem__(self, key):
+            return self.items_[key]
+
+        def __iter__(self):
+            return iter(self.items_)
+
+        def __len__(self):
+            return len(self.items_)
+
+    m = M(a=x, b=2)
+
+    def f(a, b):
+        return a * b
+
+    return f(**m), dict(m)["a"] + m.get("z", 1), "a" in m, isinstance({}, collections.abc.Mapping), list(m.keys()), {**m}["b"]
+
+
+@table.snippet()
+def math_functions(x):
+    n = len(x)
+    values = (math.sqrt(n), math.floor(2.7), math.ceil(2.1), math.pi, math.prod([1, 2, n]), math.gcd(12, 18), math.log2(8), math.inf > 1)
+    return x * values[0] + values[4], values, math.isclose(0.1 + 0.2, 0.3), math.isnan(float("nan")), math.hypot(3, 4), math.comb(5, 2)
+
+
+@table.program(recompiles=(1, 2))
+def lru_cache_whose_content_is_a_tensor() -> Any:
+    @functools.lru_cache(maxsize=4)
+    def mask(n):
+        return torch.ones(n, n).tril()
+
+    def fn(x):
+        return x @ mask(4) + mask(4).sum()
+
+    return fn
+
+
+@table.program()
+def deque_from_outside() -> Any:
+    recent: collections.deque[Any] = collections.deque([torch.zeros(3, 4)], maxlen=1)
+
+    def fn(x):
+        previous = recent[-1]
+        recent.append(x * 2)
+        return x + previous
+
+    return fn, recent
+
+
+@table.program(recompiles=(1, 2))
+def counter_from_outside() -> Any:
+    counts: Any = collections.Counter()
+
+    def fn(x):
+        counts["calls"] += 1
+        counts.update(["a", "b"])
+        return x * counts["calls"]
+
+    return fn, counts
+
+
+@table.program(recompiles=(1,))
+def default_dict_from_outside() -> Any:
+    seen: Any = collections.defaultdict(lambda: 5)
+
+    def fn(x):
+        return x * seen["k"]
+
+    return fn, seen
+
+
+@table.program(change={1: lambda p: p.keywords.update(k=4), 2: lambda p: p.keywords.update(k=2)}, recompiles=(1,))
+def partial_from_outside() -> Any:
+    def scaled(x, k):
+        return x * k
+
+    p = functools.partial(scaled, k=2)
+    return (lambda x: p(x)), p
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_stdlib(program: Program, twin: str) -> None:
+    check(program, twin)
