@@ -21,7 +21,6 @@ extension = CppExtension(
 extension.optional = os.environ.get("FINELINE_NATIVE") != "1"
 
 
-
 class OptionalBuild(BuildExtension):
     """ninja reports a missing compiler as a RuntimeError, which setuptools does not take for a failed optional extension."""
 

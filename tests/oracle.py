@@ -189,7 +189,8 @@ def ambient_kept() -> Iterator[None]:
         torch.set_num_threads(saved[1])
         torch.set_warn_always(saved[2])
         torch.set_default_device(None)
-        torch.use_deterministic_algorithms(False)
+        if torch.are_deterministic_algorithms_enabled():
+            torch.use_deterministic_algorithms(False)
         for table, content in hooks:
             table.clear()
             table.update(content)
@@ -227,24 +228,21 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             args, kwargs = step.arguments(fn)
             given = {"args": [*args], "kwargs": dict(kwargs), "state": state, "fn": fn}
             before = (probe.compiled, probe.ran, len(told), len(out.getvalue()), len(err.getvalue()))
-            freezer.world(given)  # so that what was there before has its number before
+            freezer.moment(given)  # so that what was there before has its number before
             result, error = None, None
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     result = target(*args, **kwargs)
                 except Exception as caught:
                     error = caught
-            parts: dict[str, Any] = {"raised": freezer.world([error]), "random": random_state(), "ambient": ambient()}
-            differentiable = []
-            parts["result"] = freezer.world([result])
-            differentiable = list(freezer.differentiable)
-            parts["world"] = freezer.world([given, result])
-            parts["output"] = (out.getvalue()[before[3]:], err.getvalue()[before[4]:])
-            parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2]:] if not about_compiling(w)]
+            parts: dict[str, Any] = {"random": random_state(), "ambient": ambient()}
+            parts["world"] = freezer.moment({"result": result, "raised": error, **given})
+            parts["output"] = (out.getvalue()[before[3] :], err.getvalue()[before[4] :])
+            parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2] :] if not about_compiling(w)]
             counts = (probe.compiled - before[0], probe.ran - before[1])
-            if program.backward and error is None:
-                parts["backward"] = differentiate(differentiable)
-                parts["after backward"] = freezer.world([given, result])
+            if program.backward and freezer.differentiable:
+                parts["backward"] = differentiate(freezer.differentiable)
+                parts["world after backward"] = freezer.moment({"result": result, **given})
             seen.append(Observation(parts, error is not None, *counts, error=f"{type(error).__name__}: {error}"))
             if error is not None:
                 error.__traceback__ = None
@@ -255,7 +253,7 @@ def about_compiling(warning: warnings.WarningMessage) -> bool:
     return warning.category.__module__.startswith("fineline") or "/fineline/" in warning.filename or "/torch/_dynamo/" in warning.filename
 
 
-IMPLIED = {"world": "result", "after backward": "world"}  # no news where the other part differs too
+IMPLIED = {"world after backward": "world"}  # no news where the other part differs too
 
 
 def compare(expected: list[Observation], actual: list[Observation], tolerance: float = 0.0) -> list[str]:
@@ -266,6 +264,8 @@ def compare(expected: list[Observation], actual: list[Observation], tolerance: f
         found: list[str] = []
         differing = set()
         for part in dict.fromkeys([*a.parts, *b.parts]):
+            if a.parts.get(part) == b.parts.get(part):
+                continue
             lines = list(differences(a.parts.get(part), b.parts.get(part), tolerance))
             if lines and IMPLIED.get(part) not in differing:
                 found += [f"call {place}, {part}{line}" for line in lines[:3]]
@@ -329,19 +329,6 @@ def count(program: Program, twin: str, calls: list[Observation], probe: Probe) -
         elif program.must_recompile and place in program.recompiles and not call.compiled:
             found.append(f"call {place} had to capture again and did not")
     return found
-
-
-def same_result(a: Observation, b: Observation) -> bool:
-    """Whether two calls of one run returned (or raised) the same, identity apart."""
-    return not list(differences(unnumbered(a.parts["result"]), unnumbered(b.parts["result"]))) and a.raised == b.raised
-
-
-def unnumbered(tree: Any) -> Any:
-    """A tree without the numbers that stand for identity."""
-    if isinstance(tree, tuple) and tree and tree[0] in ("tensor", "object", "exception", "opaque", "class", "function", "module object"):
-        body = tuple(part for place, part in enumerate(tree) if place != 2 and not (isinstance(part, tuple) and part[:1] == ("where",)))
-        return tuple(unnumbered(part) for part in body)
-    return tuple(unnumbered(part) for part in tree) if isinstance(tree, tuple) else tree
 
 
 def parameters_needed(fn: Callable[..., Any]) -> int:

@@ -11,6 +11,7 @@ from torch import nn
 
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument
+from fineline.guards.steps import CHECKS
 from fineline.region.compiled import Compiled
 from fineline.region.describe import describe_step
 from fineline.region.module import OptimizedModule
@@ -42,6 +43,8 @@ def compile(  # noqa: A001  (PyTorch's own name for it)
         return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable)
     if not callable(fn):
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+    if isinstance(fn, type):
+        raise BadArgument(f"{fn.__qualname__} is a class", id="FL201", next_step="Compile an instance of it, or decorate its methods.")
     make = functools.partial(_region, backend=backend, fullgraph=fullgraph, mode=mode, options=options)
     if isinstance(fn, (OptimizedModule, Compiled)):
         fn = original(fn)
@@ -86,7 +89,7 @@ def explain(fn: Callable, *, fullgraph: bool = False) -> Callable[..., Explanati
         call = region.entry.dispatcher
         call(*args, **kwargs)
         name = getattr(target, "__qualname__", type(target).__qualname__)
-        guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps))]
+        guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps)) if s.steps[i][0] in CHECKS]
         programs = "\n".join(s.source for s in region.segments())
         return Explanation(name, list(region.events), list(region.graphs), guards, programs)
 

@@ -233,6 +233,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "An interrupt, a lack of memory or the recursion limit depends on the moment of the call; later calls are to meet their own.",
             "Nothing needs doing; the next call is captured anew.",
         ),
+        "FL427": Refusal(
+            "a long loop without tensors",
+            "Unrolling it would take longer than running it; the function that it stands in runs eagerly from the next call on.",
+            "Move the loop out of the region, or leave it: CPython runs it.",
+        ),
+        "FL428": Refusal(
+            "too many graph breaks in one call",
+            "The call was cut into hundreds of pieces, as a loop around a graph break does; the rest of it runs eagerly.",
+            "Move what breaks the graph out of the loop, or compile the loop's body instead of the loop.",
+        ),
         "FL431": Refusal(
             "an attribute that is read in its own way",
             "The read goes through C code, or through state that no guard covers.",

@@ -201,7 +201,7 @@ def modes_as_decorators(x):
     return frozen(x) + x, z, frozen(x).requires_grad
 
 
-@table.snippet(backward=False)
+@table.snippet(backward=False, breaks=True, min_graphs=0)
 def inference_mode_block(x):
     with torch.inference_mode():
         y = x * 2
@@ -245,7 +245,10 @@ def conditional_mode(x):
     return y, z
 
 
-@table.program(grad=True, calls=4, recompiles=(2,), must_recompile=True, change={2: lambda _: torch.set_grad_enabled(False), 3: lambda _: torch.set_grad_enabled(True)})
+GRAD_OFF_AND_ON = {2: lambda _: torch.set_grad_enabled(False), 3: lambda _: torch.set_grad_enabled(True)}
+
+
+@table.program(grad=True, calls=4, recompiles=(2,), must_recompile=True, change=GRAD_OFF_AND_ON)
 def ambient_mode_changes() -> Any:
     def fn(x):
         return x * 2, torch.is_grad_enabled()
@@ -369,7 +372,8 @@ def block(x, scale=2.0):
 
 @table.snippet(grad=True, breaks=True, min_graphs=0)
 def checkpoint_not_reentrant(x):
-    return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) + torch.utils.checkpoint.checkpoint(block, x, 3.0, use_reentrant=False)
+    checkpoint = torch.utils.checkpoint.checkpoint
+    return checkpoint(block, x, use_reentrant=False) + checkpoint(block, x, 3.0, use_reentrant=False)
 
 
 @table.snippet(grad=True, breaks=True, min_graphs=0)

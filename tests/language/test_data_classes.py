@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict
 
 import pytest
-import torch
 
 from tests.oracle import Program, Table, check, t
 

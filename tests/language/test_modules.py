@@ -95,7 +95,9 @@ def always_call_hook() -> Any:
         try:
             return net(x, scale=[])
         except TypeError as error:
-            return x * 2, type(error).__name__, len(log) > 0
+            called = list(log)
+            log.clear()
+            return x * 2, type(error).__name__, called
 
     fn(t(0))
     log.clear()
@@ -111,7 +113,11 @@ def hook_added_and_removed_later() -> Any:
     return hooked()
 
 
-@table.program(calls=4, recompiles=(2,), must_recompile=True, change={2: lambda s: nn.modules.module.register_module_forward_hook(lambda m, a, o: o + 1 if type(m) is nn.Linear else None)})
+def _add_global_hook(state: Any) -> None:
+    nn.modules.module.register_module_forward_hook(lambda m, args, out: out + 1 if type(m) is nn.Linear else None)
+
+
+@table.program(calls=4, recompiles=(2,), must_recompile=True, change={2: _add_global_hook})
 def global_hook_added_later() -> Any:
     return hooked()
 
@@ -124,7 +130,7 @@ def backward_hooks() -> Any:
     return net, net
 
 
-@table.program()
+@table.program(recompiles=(1, 2), breaks=True)
 def hook_registered_inside() -> Any:
     net = filled(Net())
 
@@ -294,7 +300,10 @@ def forward_patched_on_an_instance() -> Any:
     return net, net
 
 
-@table.program(calls=5, recompiles=(2, 3), change={2: lambda s: setattr(s[1], "forward", lambda self, x: x - 1), 3: lambda s: setattr(s[1], "forward", s[2])})
+PATCHES = {2: lambda s: setattr(s[1], "forward", lambda self, x: x - 1), 3: lambda s: setattr(s[1], "forward", s[2])}
+
+
+@table.program(calls=5, recompiles=(2, 3), change=PATCHES)
 def forward_patched_on_the_class() -> Any:
     class Inner(nn.Module):
         def forward(self, x):
@@ -460,8 +469,8 @@ def transformer_layers() -> Any:
 @table.program(args=lambda i: (t(i, 2, 3, 8, 8),), grad=True, tolerance=1e-6)
 def convolutions_and_norms() -> Any:
     net = filled(nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.GroupNorm(2, 4), nn.ConvTranspose2d(4, 2, 2),
-        nn.InstanceNorm2d(2, affine=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3), nn.LogSoftmax(-1),
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.GroupNorm(2, 4),
+        nn.ConvTranspose2d(4, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3), nn.LogSoftmax(-1),
     ))  # fmt: skip
     return net, net
 

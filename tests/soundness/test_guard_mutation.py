@@ -297,10 +297,14 @@ for _name, _read, _change in [
     ("property_replaced", lambda x, o: x * o.prop, lambda o, c, b: attr(b, "prop", property(lambda self: 3))),
     ("class_assigned", lambda x, o: x * o.scale, lambda o, c, b: attr_class(o, type("Other", (c,), {"scale": 9}))),
     ("bases_assigned", lambda x, o: x * o.scale, lambda o, c, b: bases(c, type("Mixin", (b,), {"scale": 9}))),
-    ("bases_assigned_and_super", lambda x, o: super(type(o), o).method(x), lambda o, c, b: bases(c, type("M", (b,), {"method": lambda s, x: x}))),
-    ("bases_assigned_and_isinstance", lambda x, o: x * (2 if isinstance(o, Doubler) else 3), lambda o, c, b: bases(c, type("M", (b, Doubler), {}))),
-    ("bases_assigned_and_issubclass", lambda x, o: x * (2 if issubclass(type(o), Doubler) else 3), lambda o, c, b: bases(c, type("M", (b, Doubler), {}))),
-    ("isinstance_class_assigned", lambda x, o: x * (2 if isinstance(o, Doubler) else 3), lambda o, c, b: attr_class(o, type("M", (c, Doubler), {}))),
+    ("bases_assigned_and_super", lambda x, o: super(type(o), o).method(x),
+     lambda o, c, b: bases(c, type("M", (b,), {"method": lambda s, x: x}))),
+    ("bases_assigned_and_isinstance", lambda x, o: x * (2 if isinstance(o, Doubler) else 3),
+     lambda o, c, b: bases(c, type("M", (b, Doubler), {}))),
+    ("bases_assigned_and_issubclass", lambda x, o: x * (2 if issubclass(type(o), Doubler) else 3),
+     lambda o, c, b: bases(c, type("M", (b, Doubler), {}))),
+    ("isinstance_class_assigned", lambda x, o: x * (2 if isinstance(o, Doubler) else 3),
+     lambda o, c, b: attr_class(o, type("M", (c, Doubler), {}))),
     ("getattr_added_to_class", lambda x, o: x * getattr(o, "more", 1), lambda o, c, b: attr(c, "__getattr__", lambda s, n: 6)),
     ("getattribute_added_to_class", lambda x, o: x * o.scale, lambda o, c, b: attr(c, "__getattribute__", lambda s, n: 6)),
     ("hasattr", lambda x, o: x * (2 if hasattr(o, "later") else 3), lambda o, c, b: attr(o, "later", 1)),
@@ -358,6 +362,63 @@ def instance_attr_deleted():
             return x
 
     return fn, (X,), attr(o, "n")
+
+
+@case
+def super_passes_over_a_class():
+    class A:
+        def f(self, x):
+            return x * 2
+
+    class B(A):
+        pass
+
+    class C(B):
+        def f(self, x):
+            return super().f(x)
+
+    c = C()
+    return lambda x: c.f(x), (X,), attr(B, "f", lambda self, x: x * 3)
+
+
+@case
+def super_finds_nothing():
+    class A:
+        pass
+
+    class B(A):
+        def f(self, x):
+            try:
+                return super().f(x)
+            except AttributeError:
+                return x
+
+    b = B()
+    return lambda x: b.f(x), (X,), attr(A, "f", lambda self, x: x * 3)
+
+
+@case
+def instance_dict_shared():
+    a, b, c = Doubler(), Doubler(), Doubler()
+    a.__dict__ = b.__dict__
+
+    def fn(x):
+        a.factor = 5
+        return x * b.factor
+
+    return fn, (X,), attr_dict(b, c.__dict__)
+
+
+@case
+def protocol_instance():
+    import typing
+
+    @typing.runtime_checkable
+    class P(typing.Protocol):
+        def later(self): ...
+
+    o = Doubler()
+    return lambda x: x * (2 if isinstance(o, P) else 3), (X,), attr(o, "later", triple)
 
 
 @case
@@ -871,7 +932,8 @@ for _name, _read, _make, _change in [
     ("dict_item", lambda x, c: x * c["a"], lambda: {"a": 2, "b": 3}, lambda c: item(c, "a", 5)),
     ("dict_item_unread", lambda x, c: x * c["a"] + len(c), lambda: {"a": 2, "b": 3}, lambda c: item(c, "c", 5)),
     ("dict_order", lambda x, c: x * list(c)[0], lambda: {1: 2, 3: 4}, lambda c: reorder(c)),
-    ("ordered_dict_order", lambda x, c: x * list(c)[0], lambda: collections.OrderedDict({1: 2, 3: 4}), lambda c: doing(lambda: c.move_to_end(1), lambda: c.move_to_end(3))),
+    ("ordered_dict_order", lambda x, c: x * list(c)[0], lambda: collections.OrderedDict({1: 2, 3: 4}),
+     lambda c: doing(lambda: c.move_to_end(1), lambda: c.move_to_end(3))),
     ("dict_key_added", lambda x, c: x * len([k for k in c]), lambda: {"a": 2}, lambda c: item(c, "b", 5)),
     ("dict_items_loop", lambda x, c: sum([x * v for k, v in c.items()]), lambda: {"a": 2, "b": 1}, lambda c: item(c, "b", 5)),
     ("dict_get_missing", lambda x, c: x * c.get("z", 1), lambda: {"a": 2}, lambda c: item(c, "z", 5)),
@@ -883,13 +945,16 @@ for _name, _read, _make, _change in [
     ("dict_union", lambda x, c: x * len(c | {"q": 1}), lambda: {"n": 2}, lambda c: item(c, "m", 5)),
     ("dict_equality", lambda x, c: x * (2 if c == {"n": 2} else 3), lambda: {"n": 2}, lambda c: item(c, "n", 5)),
     ("dict_subclass", lambda x, c: x * c["a"], lambda: type("D", (dict,), {})(a=2), lambda c: item(c, "a", 5)),
-    ("dict_missing_method", lambda x, c: attempt(lambda: x * c["z"], KeyError, x), lambda: type("D", (dict,), {})(a=2), lambda c: attr(type(c), "__missing__", lambda s, k: 7)),
-    ("default_dict_factory", lambda x, c: x * (c["z"] + len(c)) * int(c.pop("z") is None or 1), lambda: collections.defaultdict(lambda: 2), lambda c: attr_name(c, "default_factory", lambda: 3)),
+    ("dict_missing_method", lambda x, c: attempt(lambda: x * c["z"], KeyError, x), lambda: type("D", (dict,), {})(a=2),
+     lambda c: attr(type(c), "__missing__", lambda s, k: 7)),
+    ("default_dict_factory", lambda x, c: x * (c["z"] + len(c)) * int(c.pop("z") is None or 1),
+     lambda: collections.defaultdict(lambda: 2), lambda c: attr_name(c, "default_factory", lambda: 3)),
     ("list_item", lambda x, c: x * c[0], lambda: [2, 3], lambda c: item(c, 0, 5)),
     ("list_negative_item", lambda x, c: x * c[-1], lambda: [2, 3], lambda c: item(c, 1, 5)),
     ("list_slice", lambda x, c: x * sum(c[:2]), lambda: [2, 3, 4], lambda c: item(c, 1, 5)),
     ("list_length", lambda x, c: x * len(c), lambda: [2, 3], lambda c: doing(lambda: c.append(1), c.pop)),
-    ("list_index_error", lambda x, c: attempt(lambda: x * c[2], IndexError, x), lambda: [2, 3], lambda c: doing(lambda: c.append(9), c.pop)),
+    ("list_index_error", lambda x, c: attempt(lambda: x * c[2], IndexError, x), lambda: [2, 3],
+     lambda c: doing(lambda: c.append(9), c.pop)),
     ("list_nested", lambda x, c: x * c[0][1], lambda: [[2, 3]], lambda c: item(c[0], 1, 5)),
     ("list_loop", lambda x, c: sum([x * v for v in c]), lambda: [2, 3], lambda c: item(c, 1, 5)),
     ("list_unpacked", lambda x, c: x * first(*c), lambda: [2, 3], lambda c: item(c, 0, 5)),
@@ -908,15 +973,19 @@ for _name, _read, _make, _change in [
     ("set_in", lambda x, c: x * (2 if 5 in c else 3), lambda: {2}, lambda c: doing(lambda: c.add(5), lambda: c.discard(5))),
     ("set_length", lambda x, c: x * len(c), lambda: {2}, lambda c: doing(lambda: c.add(5), lambda: c.discard(5))),
     ("set_order", lambda x, c: x * list(c)[0], lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0), lambda: refill(c, 0, 8))),
-    ("set_order_loop", lambda x, c: x + [v for v in c][0], lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0), lambda: refill(c, 0, 8))),
-    ("set_union_order", lambda x, c: x + list(c | {16})[0], lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0), lambda: refill(c, 0, 8))),
+    ("set_order_loop", lambda x, c: x + [v for v in c][0], lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0),
+     lambda: refill(c, 0, 8))),
+    ("set_union_order", lambda x, c: x + list(c | {16})[0], lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0),
+     lambda: refill(c, 0, 8))),
     ("set_unpacked", lambda x, c: x * first(*c), lambda: set((0, 8)), lambda c: doing(lambda: refill(c, 8, 0), lambda: refill(c, 0, 8))),
     ("deque_item", lambda x, c: x * c[0], lambda: collections.deque([2, 3]), lambda c: doing(lambda: c.rotate(), lambda: c.rotate())),
     ("deque_length", lambda x, c: x * len(c), lambda: collections.deque([2, 3]), lambda c: doing(lambda: c.append(1), c.pop)),
-    ("deque_loop", lambda x, c: sum([x * i * v for i, v in enumerate(c)]), lambda: collections.deque([2, 3]), lambda c: doing(lambda: c.rotate(), lambda: c.rotate())),
+    ("deque_loop", lambda x, c: sum([x * i * v for i, v in enumerate(c)]), lambda: collections.deque([2, 3]),
+     lambda c: doing(lambda: c.rotate(), lambda: c.rotate())),
     ("deque_maxlen", lambda x, c: x * (c.maxlen or 9), lambda: collections.deque([2, 3]), None),
     ("dict_keys_view", lambda x, c: sum([x * k for k in c]), lambda: {2: 1}, lambda c: item(c, 5, 1)),
-    ("byte_array", lambda x, c: x * c[0], lambda: bytearray(b"ab"), lambda c: doing(lambda: c.__setitem__(0, 1), lambda: c.__setitem__(0, 97))),
+    ("byte_array", lambda x, c: x * c[0], lambda: bytearray(b"ab"), lambda c: doing(lambda: c.__setitem__(0, 1),
+     lambda: c.__setitem__(0, 97))),
     ("byte_array_length", lambda x, c: x * len(c), lambda: bytearray(b"ab"), lambda c: doing(lambda: c.append(1), c.pop)),
     ("byte_array_loop", lambda x, c: x * sum(c), lambda: bytearray(b"ab"), lambda c: doing(lambda: c.append(1), c.pop)),
     ("mapping_proxy", lambda x, c: x * types.MappingProxyType(c)["a"], lambda: {"a": 2}, lambda c: item(c, "a", 5)),
@@ -1299,17 +1368,20 @@ for _name, _read, _before, _after in [
     ("tensor_contiguous", lambda x: x * (2 if x.is_contiguous() else 3), lambda: X, lambda: X.t()),
     ("tensor_requires_grad", lambda x: x * (2 if x.requires_grad else 3), lambda: X, lambda: X.clone().requires_grad_()),
     ("tensor_is_leaf", lambda x: x * (2 if x.is_leaf else 3), lambda: X.clone().requires_grad_(), lambda: X.clone().requires_grad_() * 1),
-    ("tensor_grad_fn", lambda x: x * (2 if x.grad_fn is None else 3), lambda: X.clone().requires_grad_(), lambda: X.clone().requires_grad_() * 1),
+    ("tensor_grad_fn", lambda x: x * (2 if x.grad_fn is None else 3), lambda: X.clone().requires_grad_(),
+     lambda: X.clone().requires_grad_() * 1),
     ("tensor_meta", lambda x: x * 2, lambda: X, lambda: X.to("meta")),
     ("tensor_is_meta", lambda x: x * (2 if x.is_meta else 3), lambda: X, lambda: X.to("meta")),
     ("tensor_subclass", lambda x: x * (2 if type(x) is Tensor else 3), lambda: X, lambda: X.as_subclass(Sub)),
-    ("tensor_or_parameter", lambda x: x * (2 if isinstance(x, nn.Parameter) else 3), lambda: X.clone().requires_grad_(), lambda: nn.Parameter(X)),
+    ("tensor_or_parameter", lambda x: x * (2 if isinstance(x, nn.Parameter) else 3), lambda: X.clone().requires_grad_(),
+     lambda: nn.Parameter(X)),
     ("tensor_storage_offset", lambda x: x * x.storage_offset(), lambda: torch.ones(4, 3)[1:], lambda: torch.ones(5, 3)[2:]),
     ("tensor_is_view", lambda x: x * (2 if x._is_view() else 3), lambda: X.clone(), lambda: X.clone()[:]),
     ("tensor_base", lambda x: x * (2 if x._base is None else 3), lambda: X.clone(), lambda: X.clone()[:]),
     ("tensor_version", lambda x: x * x._version, lambda: X.clone().add_(1), lambda: X.clone().add_(1).add_(1)),
     ("tensor_sparse", lambda x: x * 2, lambda: X, lambda: X.to_sparse()),
-    ("tensor_coalesced", lambda x: 2 if x.is_coalesced() else 3, lambda: torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,)), lambda: torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,)).coalesce()),
+    ("tensor_coalesced", lambda x: 2 if x.is_coalesced() else 3, lambda: torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,)),
+     lambda: torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,)).coalesce()),
     ("tensor_retains_grad", lambda x: x * (2 if x.retains_grad else 3), lambda: X.clone().requires_grad_() * 1, lambda: retained()),
     ("tensor_conjugate", lambda x: x * (2 if x.is_conj() else 3), lambda: X + 1j, lambda: (X + 1j).conj()),
     ("tensor_inference", lambda x: x * (2 if x.is_inference() else 3), lambda: X.clone(), lambda: inferred()),
@@ -1345,7 +1417,8 @@ def tensor_data_assigned():
 @case
 def tensor_grad():
     w = torch.ones(3, requires_grad=True)
-    return lambda x: x if w.grad is None else x + w.grad, (X,), doing(lambda: setattr(w, "grad", torch.ones(3)), lambda: setattr(w, "grad", None))
+    return lambda x: x if w.grad is None else x + w.grad, (X,), doing(lambda: setattr(w, "grad", torch.ones(3)),
+     lambda: setattr(w, "grad", None))
 
 
 @case
@@ -1400,19 +1473,25 @@ for _name, _read, _change in [
     ("autocast", lambda x, w: x @ w, lambda: torch.autocast("cpu", torch.bfloat16)),
     ("autocast_read", lambda x, w: x * (2 if torch.is_autocast_enabled("cpu") else 3), lambda: torch.autocast("cpu", torch.bfloat16)),
     ("default_dtype", lambda x, w: x + torch.ones(3), lambda: setting(torch.set_default_dtype, torch.float64, torch.float32)),
-    ("default_dtype_read", lambda x, w: x.to(torch.get_default_dtype()), lambda: setting(torch.set_default_dtype, torch.float64, torch.float32)),
+    ("default_dtype_read", lambda x, w: x.to(torch.get_default_dtype()),
+     lambda: setting(torch.set_default_dtype, torch.float64, torch.float32)),
     ("default_device", lambda x, w: torch.ones(3), lambda: setting(torch.set_default_device, "meta", None)),
     ("device_context", lambda x, w: torch.ones(3), lambda: torch.device("meta")),
-    ("deterministic", lambda x, w: x * (2 if torch.are_deterministic_algorithms_enabled() else 3), lambda: setting(torch.use_deterministic_algorithms, True, False)),
+    ("deterministic", lambda x, w: x * (2 if torch.are_deterministic_algorithms_enabled() else 3),
+     lambda: setting(torch.use_deterministic_algorithms, True, False)),
     ("threads", lambda x, w: x * torch.get_num_threads(), lambda: setting(torch.set_num_threads, 2, torch.get_num_threads())),
     ("matmul_precision", lambda x, w: x * len(torch.get_float32_matmul_precision()), lambda: precision("medium")),
     ("function_mode", lambda x, w: torch.relu(x), lambda: FunctionMode()),
     ("dispatch_mode", lambda x, w: x * 2, lambda: Mode()),
-    ("anomaly_read", lambda x, w: x * (2 if torch.is_anomaly_enabled() else 3), lambda: setting(torch.autograd.set_detect_anomaly, True, False)),
-    ("flash_sdp_read", lambda x, w: x * (2 if torch.backends.cuda.flash_sdp_enabled() else 3), lambda: setting(torch.backends.cuda.enable_flash_sdp, False, True)),
-    ("warn_always_read", lambda x, w: x * (2 if torch.is_warn_always_enabled() else 3), lambda: setting(torch.set_warn_always, True, False)),
+    ("anomaly_read", lambda x, w: x * (2 if torch.is_anomaly_enabled() else 3),
+     lambda: setting(torch.autograd.set_detect_anomaly, True, False)),
+    ("flash_sdp_read", lambda x, w: x * (2 if torch.backends.cuda.flash_sdp_enabled() else 3),
+     lambda: setting(torch.backends.cuda.enable_flash_sdp, False, True)),
+    ("warn_always_read", lambda x, w: x * (2 if torch.is_warn_always_enabled() else 3),
+     lambda: setting(torch.set_warn_always, True, False)),
     ("mkldnn_flag", lambda x, w: x * (2 if torch.backends.mkldnn.enabled else 3), lambda: torch.backends.mkldnn.flags(enabled=False)),
-    ("cudnn_benchmark_flag", lambda x, w: x * (2 if torch.backends.cudnn.benchmark else 3), lambda: attr_name(torch.backends.cudnn, "benchmark", True)),
+    ("cudnn_benchmark_flag", lambda x, w: x * (2 if torch.backends.cudnn.benchmark else 3),
+     lambda: attr_name(torch.backends.cudnn, "benchmark", True)),
     ("saved_tensor_hooks", lambda x, w: (x * w).exp(), lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t)),
 ]:
     def _ambient_case(read=_read, change=_change):
@@ -1503,18 +1582,26 @@ def removable(add: Callable[[], Any]) -> Iterator[None]:
         handle.remove()
 
 
+def global_backward_hook() -> Any:
+    """PyTorch keeps a note of the kind of hook when the last one is gone: the first one leaves it."""
+    add = _modules.register_module_full_backward_hook
+    add(hook).remove()
+    return removable(lambda: add(lambda m, given, got: tuple([g if g is None else g * 2 for g in given])))
+
+
 _modules = torch.nn.modules.module
 for _name, _change in [
     ("forward_hook_added", lambda m: removable(lambda: m.layer.register_forward_hook(hook))),
     ("forward_hook_with_kwargs_added", lambda m: removable(lambda: m.layer.register_forward_hook(hook_with_kwargs, with_kwargs=True))),
     ("forward_pre_hook_added", lambda m: removable(lambda: m.layer.register_forward_pre_hook(pre_hook))),
-    ("forward_pre_hook_with_kwargs_added", lambda m: removable(lambda: m.layer.register_forward_pre_hook(pre_hook_with_kwargs, with_kwargs=True))),
+    ("forward_pre_hook_with_kwargs_added",
+     lambda m: removable(lambda: m.layer.register_forward_pre_hook(pre_hook_with_kwargs, with_kwargs=True))),
     ("forward_hook_on_the_root_added", lambda m: removable(lambda: m.register_forward_hook(hook))),
     ("backward_hook_added", lambda m: removable(lambda: m.blocks[0].register_full_backward_hook(lambda m, gi, go: (gi[0] * 2,)))),
     ("backward_pre_hook_added", lambda m: removable(lambda: m.layer.register_full_backward_pre_hook(lambda m, go: (go[0] * 2,)))),
     ("global_forward_hook_added", lambda m: removable(lambda: _modules.register_module_forward_hook(hook))),
     ("global_forward_pre_hook_added", lambda m: removable(lambda: _modules.register_module_forward_pre_hook(pre_hook))),
-    ("global_backward_hook_added", lambda m: removable(lambda: _modules.register_module_full_backward_hook(lambda m, gi, go: tuple([g if g is None else g * 2 for g in gi])))),
+    ("global_backward_hook_added", lambda m: global_backward_hook()),
     ("training_flag", lambda m: doing(m.drop.train, m.drop.eval)),
     ("buffer_replaced", lambda m: attr_name(m, "scale", torch.tensor(5.0))),
     ("buffer_none", lambda m: attr_name(m, "scale", None)),
@@ -1525,7 +1612,7 @@ for _name, _change in [
     ("submodule_replaced", lambda m: attr_name(m, "layer", nn.Identity())),
     ("submodule_class_assigned", lambda m: attr_class(m.layer, type("L", (nn.Linear,), {"forward": lambda self, x: x}))),
     ("root_class_assigned", lambda m: attr_class(m, type("N", (Net,), {"forward": lambda self, x: x * 9}))),
-    ("module_list_appended", lambda m: doing(lambda: m.blocks.append(nn.Tanh()), lambda: m.blocks.pop(-1))),
+    ("module_list_appended", lambda m: doing(lambda: m.blocks.append(nn.Tanh()), lambda: m.blocks._modules.pop("2"))),
     ("module_list_item", lambda m: doing(lambda: m.blocks.__setitem__(1, nn.Tanh()), lambda: m.blocks.__setitem__(1, nn.ReLU()))),
     ("module_dict_key", lambda m: doing(lambda: m.table.__setitem__("b", nn.Tanh()), lambda: m.table.pop("b"))),
     ("forward_patched_on_instance", lambda m: attr(m.layer, "forward", triple)),
@@ -1568,8 +1655,8 @@ def dropout_probability():
 @case
 def module_hook_removed():
     m = Net().eval()
-    handles = [m.layer.register_forward_hook(hook)]
-    return m, (X,), doing(lambda: handles.pop().remove(), lambda: handles.append(m.layer.register_forward_hook(hook)))
+    handle = m.layer.register_forward_hook(hook)
+    return m, (X,), doing(handle.remove, lambda: m.layer._forward_hooks.update({handle.id: hook}))
 
 
 @case
@@ -1633,7 +1720,8 @@ def context_variable():
 def environment_variable():
     import os
 
-    return lambda x: x * len(os.environ.get("FINELINE_TEST", "ab")), (X,), doing(lambda: os.environ.__setitem__("FINELINE_TEST", "abcde"), lambda: os.environ.pop("FINELINE_TEST"))
+    return lambda x: x * len(os.environ.get("FINELINE_TEST", "ab")), (X,),
+     doing(lambda: os.environ.__setitem__("FINELINE_TEST", "abcde"), lambda: os.environ.pop("FINELINE_TEST"))
 
 
 @case
@@ -1680,7 +1768,7 @@ class Counter:
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         self.n += 1
-        return graph
+        return graph.forward
 
 
 def outcome(fn: Any, args: Any, around: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 import types
 import weakref
 from typing import Any
@@ -46,7 +47,7 @@ class TypeInfo:
         self.cls = cls
         self.heap = bool(cls.__flags__ & HEAP_TYPE)
         self.found: dict[str, tuple[int, Any]] = {}
-        self.has_dict = cls.__dictoffset__ != 0
+        self.has_dict = cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
         _, self.getattribute = self.look(cap, "__getattribute__")
         owner = getattr(self.getattribute, "__objclass__", None)
         self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC
@@ -219,7 +220,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     if kind == STATIC:
         return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
     if kind == CLASS:
-        return vm.finish(f, types.MethodType(vm.class_value(descr, descr.__func__), info.cls), then, data)
+        return bind_class_method(vm, f, descr, info.cls, then, data)
     if kind == C_OTHER:
         return vm.finish(f, descr.__get__(obj, info.cls), then, data)
     if kind == PY_OTHER:
@@ -303,7 +304,7 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
         if own_kind == STATIC:
             return vm.finish(f, vm.class_value(own, own.__func__), then, data)
         if own_kind == CLASS:
-            return vm.finish(f, types.MethodType(vm.class_value(own, own.__func__), cls), then, data)
+            return bind_class_method(vm, f, own, cls, then, data)
         if own_kind in (PY_DATA, PY_OTHER):
             return vm.call(f, type(own).__get__, [own, None, cls], None, then, data)
         if own_kind in (C_DATA, C_OTHER):
@@ -328,16 +329,13 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
         return vm.finish(f, getattr(sup, name), then, data)
     mro = start.__mro__
     guard_mro(cap, start)
-    skipped = []
     for cls in mro[mro.index(this) + 1 :]:
         if name in cls.__dict__:
             break
-        skipped.append(cls)
+        # If it gets the name later, looking it up there finds something else than now.
+        type_info(cap, cls).look(cap, name)
     else:
         return vm.finish(f, getattr(sup, name), then, data)
-    if skipped and any(c.__flags__ & HEAP_TYPE for c in skipped):
-        pinned = cap.guards.pin(start, start.__qualname__)
-        cap.guards.check(pinned, "predicate", (_SuperLacks(tuple(skipped), name), f"super().{name} is found in {cls.__qualname__}"), (id(this), name))
     kind, descr = type_info(cap, cls).look(cap, name)
     if kind == METHOD:
         target = start if obj is start else obj
@@ -351,7 +349,7 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     if kind == STATIC:
         return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
     if kind == CLASS:
-        return vm.finish(f, types.MethodType(vm.class_value(descr, descr.__func__), start), then, data)
+        return bind_class_method(vm, f, descr, start, then, data)
     if kind in (PY_DATA, PY_OTHER):
         return vm.call(f, type(descr).__get__, [descr, obj, start], None, then, data)
     if kind == C_DATA:
@@ -363,14 +361,17 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     return vm.finish(f, descr, then, data)
 
 
-class _SuperLacks:
-    """Whether classes that super() passed over still lack the name."""
-
-    def __init__(self, classes: tuple[type, ...], name: str) -> None:
-        self.classes, self.name = classes, name
-
-    def __call__(self, _: Any) -> bool:
-        return all(self.name not in c.__dict__ for c in self.classes)
+def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
+    """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
+    inner: Any = vm.class_value(descr, descr.__func__)
+    if isinstance(inner, property):
+        return vm.call(f, inner.fget, [cls], None, then, data)
+    getter = raw_lookup(type(inner), "__get__")
+    if isinstance(getter, types.FunctionType):
+        return vm.call(f, getter, [inner, cls, type(cls)], None, then, data)
+    if getter is MISSING:
+        return vm.finish(f, types.MethodType(inner, cls), then, data)
+    return vm.finish(f, inner.__get__(cls, type(cls)), then, data)
 
 
 def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
@@ -411,6 +412,12 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         setattr(obj, name, value)
         return None
     t = type(obj)
+    if isinstance(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
+        # From here on the class has a state: a program could not use it again.
+        cap.changed_classes.add(id(obj))
+        cap.types.pop(obj, None)
+        setattr(obj, name, value)
+        return None
     if isinstance(obj, type) or isinstance(obj, types.FunctionType) and id(obj) in cap.sources:
         raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}").discard()
     info = type_info(cap, t)

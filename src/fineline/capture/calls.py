@@ -64,9 +64,14 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
         inner = guards.access(src, "member", F_GLOBALS, g)
         guards.check(inner, "is", g)
     for i, cell in enumerate(fn.__closure__ or ()):
-        if id(cell) not in cap.sources and id(cell) not in cap.made:
+        known = cap.sources.get(id(cell))
+        if id(cell) not in cap.made and (known is None or src.op not in ("type_attr", "pin")):
             closure = guards.access(src, "member", F_CLOSURE, fn.__closure__)
-            cap.adopt(cell, guards.access(closure, "index", i, cell))
+            inner = guards.access(closure, "index", i, cell)
+            if known is None:
+                cap.adopt(cell, inner)
+            elif known is not inner:
+                guards.check(inner, "same", known.reg)
     if fn.__defaults__ and not is_value(fn.__defaults__):
         defaults = guards.access(src, "member", F_DEFAULTS, fn.__defaults__)
         cap.load(fn.__defaults__, defaults)
@@ -256,7 +261,10 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
             return vm.tensors.call(vm, f, cls, kind, args, kwargs, then, data)
         if issubclass(cls, Tensor):
             raise Border(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
-    meta_call = type_info(cap, type(cls)).look(cap, "__call__")[1]
+    _, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
+    if isinstance(meta_call, type):
+        # A class does not bind: typing.TypedDict has ``__call__ = dict``.
+        return vm.call(f, meta_call, args, kwargs, then, data)
     if isinstance(meta_call, types.FunctionType):
         handler = SPECIALS.get(meta_call)
         if handler is not None:

@@ -47,8 +47,8 @@ PINNED = (
 LAZY = (float, int)
 # Containers that show the contents of another one, which can't be reached through them.
 WINDOWS = frozenset(
-    type(x) for d in ({}, OrderedDict()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
-)  # fmt: skip
+    type(x) for d in (dict[str, int](), OrderedDict[str, int]()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
+)
 # What tells one bound C method from another, by its type; and callables that are fixed once made.
 BOUND: dict[type, tuple] = {
     t: tuple([t.__dict__[n] for n in names])
@@ -71,7 +71,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
+        "active", "changed_classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
         "sources", "start_ambient", "types",
     )  # fmt: skip
 
@@ -85,6 +85,7 @@ class Capture:
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
         self.made: set[int] = set()
+        self.changed_classes: set[int] = set()
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}
@@ -98,7 +99,7 @@ class Capture:
     def load(self, v: Any, src: Source) -> Any:
         """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
         # A length alone may have been checked without a read: of hooks that are not there, for one.
-        if src.checked and (len(src.checked) > 1 or ("len", None) not in src.checked):
+        if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
             return v
         t = type(v)
         guards = self.guards
@@ -180,6 +181,8 @@ class Capture:
             if type(v).__flags__ & HEAP_TYPE and not isinstance(v, type):
                 # The object is held, but its ``__class__`` can be assigned.
                 self.guards.check(src, "type", type(v))
+        elif src.op != "pin":
+            self.guards.check(src, "is", v)
         return src
 
     def fresh(self, v: Any) -> Any:
@@ -201,6 +204,10 @@ class Capture:
                 return None
             src = self.guards.access(owner, "dict", None, d)
             self.adopt(d, src)
+        elif (src.op != "dict" or src.parent is None or src.parent.value is not obj) and not isinstance(obj, types.ModuleType):
+            owner = self.sources.get(id(obj))
+            if owner is not None:
+                self.guards.check(self.guards.access(owner, "dict", None, d), "same", src.reg)
         return src
 
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:

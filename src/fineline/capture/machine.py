@@ -15,15 +15,13 @@ from fineline.capture import protocols
 from fineline.capture.calls import bind_arguments, call_value, see_function
 from fineline.capture.capture import Capture
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.opcodes import link, sent, truth
+from fineline.capture.opcodes import LONG_LOOP, link, sent, truth
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.recorder import NotForGraph
 
-# A loop of this many backward jumps in one frame without a tensor operator is left to CPython from the next call on.
-LONG_LOOP = 5000
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
@@ -241,7 +239,9 @@ class Machine:
             except Finished as done:
                 return done.value
             except Border as border:
-                caught: Border = border
+                # Its traceback leads to frames that hold it: a cycle.
+                border.__traceback__ = border.__context__ = None
+                caught: Border | None = border
             except BaseException as e:
                 if isinstance(e, FLEETING):
                     self.fleeting(e)
@@ -252,7 +252,8 @@ class Machine:
                 f = self.raised(e)
                 ops = f.ops
                 continue
-            f = self.at_border(caught)
+            f = self.at_border(caught)  # type: ignore[arg-type]
+            caught = None
             ops = f.ops
 
     def at_border(self, border: Border) -> Frame:
@@ -312,6 +313,14 @@ class Machine:
             e.__context__ = handled
         again, self.reraising, self.raising = self.reraising, False, False
         return self.unwind(e, again)
+
+    def long_loop(self, f: Frame) -> None:
+        """The loop in ``f`` does nothing for a graph: from the next call on, the call that leads to it runs eagerly."""
+        self.jumps = 0
+        caller = f.back
+        if caller is not None and caller.info.instructions[caller.ip - 1].name == "CALL" and caller.back is not None:
+            self.options.opaque.add((caller.info.code, caller.ip - 1))
+        self.fail("FL427", f"a loop of over {LONG_LOOP} steps without a tensor operator", False)
 
     def throw(self, e: BaseException, again: bool = False) -> Frame:
         """The ``raise`` statement: -> the frame that handles ``e``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import types
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -17,7 +18,7 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
-from fineline.capture.watch import identify, tell_apart
+from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -55,7 +56,7 @@ INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 def hashable(obj: Any) -> bool:
     """Whether looking ``obj`` up in a table runs no user code."""
     h = type(obj).__hash__
-    return h is OBJECT_HASH or not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset))
+    return h is OBJECT_HASH or not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref))
 
 
 def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
@@ -126,8 +127,8 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     return plain(cap, a) or not overridden(cap, t, ("__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__", "__len__"))
 
 
-def key_plain(cap: Capture, a: Any) -> bool:
-    """Whether C may hash and compare ``a`` as a key."""
+def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
+    """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
@@ -139,7 +140,10 @@ def key_plain(cap: Capture, a: Any) -> bool:
         return all([key_plain(cap, x) for x in a])
     if not isinstance(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
         return False
-    identify(cap, a)
+    if isinstance(among, (dict, set, list)) and id(among) not in cap.sources:
+        keep_apart(cap, a, among)
+    else:
+        identify(cap, a)
     return True
 
 
@@ -167,7 +171,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     elif info.kind == "special":
         raise Border(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
     values = [*args, *kwargs.values()] if kwargs else args
-    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values)
+    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
@@ -196,7 +200,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     return vm.finish(f, result, then, data)
 
 
-def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any) -> bool:
+def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positional: int) -> bool:
     if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
         return False
     if reads == "none":
@@ -209,8 +213,9 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any) -> bool
             return True
         return all([plain(cap, a) for a in values])
     if method and key not in WALKERS:
-        return all([key_plain(cap, a) for a in values[1:2]])
-    return all([plain(cap, a) and keys_plain(cap, a) for a in values])
+        return all([key_plain(cap, a, values[0] if isinstance(values[0], (dict, set)) else None) for a in values[1:2]])
+    # Of keyword arguments, the names are the keys.
+    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a)) for n, a in enumerate(values)])
 
 
 def keys_plain(cap: Capture, a: Any) -> bool:
@@ -232,7 +237,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 if cap.lazy and reads != "shallow":
                     cap.settle(a)
                 continue
-            if reads == "none" and not isinstance(key, INSTANCE_METHODS):
+            if reads == "none" and not isinstance(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
             if key in APPENDS and a is args[0] and t is list:
                 continue
@@ -250,13 +255,22 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     if src is not None:
         try:
             if not (type(target) is list and fn_key in APPENDS):
-                cap.expand(target)
+                cap.expand(target, ordered=False)
             cap.journal.note(target, src)
         except (NotForGraph, TypeError) as e:
             raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
         cap.global_values.pop(id(target), None)
     elif id(target) not in cap.made:
         raise Border(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
+
+
+def described_call(fn: Any) -> str:
+    """How CPython names a callable in the errors of a call."""
+    qualname = getattr(fn, "__qualname__", None)
+    if not isinstance(qualname, str):
+        return str(fn)
+    module = getattr(fn, "__module__", None)
+    return f"{qualname}()" if module is None or module == "builtins" else f"{module}.{qualname}()"
 
 
 def describe(fn: Any) -> str:

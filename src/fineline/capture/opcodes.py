@@ -14,7 +14,7 @@ from fineline.capture.attributes import delete_attr, load_attr, load_method, sto
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import HANDLERS, Handler, handler
-from fineline.capture.operators import binary_subscr, delete_subscr, store_subscr
+from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
 from fineline.capture.signals import Border, Finished
 from fineline.capture.specials import iterate, length, load_cell, step_eagerly
 
@@ -211,10 +211,17 @@ def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
 def LOAD_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
     name = f.info.names[arg]
     if f.namespace is not None and name in f.namespace:
-        f.stack.append(f.namespace[name])
+        f.stack.append(_name_in(vm, f, name))
     else:
         f.stack.append(global_value(vm, f, name))
     return None
+
+
+def _name_in(vm: Any, f: Frame, name: str) -> Any:
+    """A name of a class body, whose namespace may come from before a border."""
+    cap = vm.cap
+    src = cap.sources.get(id(f.namespace))
+    return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])
 
 
 @handler
@@ -246,15 +253,24 @@ def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 @handler
+def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    if "__annotations__" not in f.namespace:
+        store_dict_item(vm.cap, f.namespace, "__annotations__", vm.cap.fresh({}))
+    return None
+
+
+@handler
 def STORE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
-    f.namespace[f.info.names[arg]] = f.stack.pop()
+    store_dict_item(vm.cap, f.namespace, f.info.names[arg], f.stack.pop())
     return None
 
 
 @handler
 def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
-    del f.namespace[f.info.names[arg]]
-    return None
+    name = f.info.names[arg]
+    if name not in f.namespace:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    return vm.call(f, dict.__delitem__, [f.namespace, name], None, vm.discard)
 
 
 # -- attributes and items --------------------------------------------------------------------------------------------
@@ -321,10 +337,10 @@ def BUILD_LIST(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-def keyed(vm: Any, key: Any) -> None:
-    """``key`` is about to be hashed."""
+def keyed(vm: Any, key: Any, among: Any) -> None:
+    """``key`` is about to be hashed, and compared with others."""
     cap = vm.cap
-    if cap.active and type(key) is not str and not natives.key_plain(cap, key):
+    if cap.active and type(key) is not str and not natives.key_plain(cap, key, among):
         vm.fail("FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key", False)
 
 
@@ -332,7 +348,7 @@ def keyed(vm: Any, key: Any) -> None:
 def BUILD_SET(vm: Any, f: Frame, arg: int) -> Frame | None:
     items = _popn(f, arg)
     for k in items:
-        keyed(vm, k)
+        keyed(vm, k, items)
     out = set(items)
     vm.cap.made.add(id(out))
     f.stack.append(out)
@@ -343,7 +359,7 @@ def BUILD_SET(vm: Any, f: Frame, arg: int) -> Frame | None:
 def BUILD_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
     items = _popn(f, 2 * arg)
     for k in items[::2]:
-        keyed(vm, k)
+        keyed(vm, k, items[::2])
     out = dict(zip(items[::2], items[1::2], strict=True))
     vm.cap.made.add(id(out))
     f.stack.append(out)
@@ -391,7 +407,7 @@ def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
 @handler
 def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
-    keyed(vm, v)
+    keyed(vm, v, f.stack[-arg])
     set.add(_growing(vm, f.stack[-arg]), v)
     return None
 
@@ -400,7 +416,7 @@ def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
 def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
     k = f.stack.pop()
-    keyed(vm, k)
+    keyed(vm, k, f.stack[-arg])
     dict.__setitem__(_growing(vm, f.stack[-arg]), k, v)
     return None
 
@@ -438,7 +454,7 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
     if not hasattr(source, "keys"):
-        raise TypeError(f"{natives.describe(fn)}() argument after ** must be a mapping, not {type(source).__name__}")
+        raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
     if isinstance(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
         if vm.cap.active:
             vm.cap.expand(source)
@@ -446,7 +462,7 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
             if not isinstance(key, str):
                 raise TypeError("keywords must be strings")
             if key in target:
-                raise TypeError(f"{natives.describe(fn)}() got multiple values for keyword argument '{key}'")
+                raise TypeError(f"{natives.described_call(fn)} got multiple values for keyword argument '{key}'")
         dict.update(_growing(vm, target), source)
         return None
     return vm.call(f, protocols.merged, [target, source], None, vm.discard)
@@ -521,6 +537,8 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     if type(it).__name__ == "Stepped" and hasattr(it, "ended"):
         # Second visit: the border behind the first one has taken a step.
         f.stack.pop()
+        if cap.active:
+            _loaded(cap, it, "ended")
         if it.ended:
             f.stack.pop()
             f.ip = arg
@@ -537,12 +555,10 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _loaded(cap: Any, step: Any) -> Any:
+def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
     src = cap.sources.get(id(step))
-    if src is None:
-        return step.value
-    descr = type(step).__dict__["value"]
-    return cap.load(step.value, cap.guards.access(src, "member", descr, step.value))
+    value = getattr(step, name)
+    return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
 
 
 def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
@@ -563,6 +579,8 @@ def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
+# Backward jumps without a tensor operator in between (about 0.2 s of interpretation) after which a loop is left to CPython.
+LONG_LOOP = 100_000
 HANDLERS["JUMP_BACKWARD_NO_INTERRUPT"] = JUMP_FORWARD
 
 
@@ -570,6 +588,8 @@ HANDLERS["JUMP_BACKWARD_NO_INTERRUPT"] = JUMP_FORWARD
 def JUMP_BACKWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
     f.ip = arg
     vm.jumps += 1
+    if vm.jumps > LONG_LOOP and vm.cap.active:
+        vm.long_loop(f)
     return None
 
 
@@ -703,6 +723,8 @@ def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
     if s and s[-1] is NULL:
         s.pop()
     if type(args) is not tuple:
+        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__") and not isinstance(args, InterpretedGenerator):
+            raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
     if kwargs is not None:
         if vm.cap.active:

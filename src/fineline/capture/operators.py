@@ -65,15 +65,15 @@ def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | None:
     cap = vm.cap
-    if not cap.active and not _python_method(a, b, f"__{name}__", f"__r{name}__"):
+    if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None
     if cap.active and (isinstance(a, Tensor) or isinstance(b, Tensor)):
         other = b if isinstance(a, Tensor) else a
-        if not _python_method(other, None, f"__{name}__", f"__r{name}__") or isinstance(other, Tensor):
+        if not _python_method(cap, other, None, f"__{name}__", f"__r{name}__") or isinstance(other, Tensor):
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
-    if _python_method(a, b, f"__{name}__", f"__r{name}__"):
+    if _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
     if natives.deep_plain(cap, a) and natives.deep_plain(cap, b) or _moves_only(op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
@@ -100,13 +100,13 @@ def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
         raise Border(op, (a, b), None, "FL413", str(e)) from None
 
 
-def _python_method(a: Any, b: Any, *names: str) -> bool:
-    """Whether either operand's class is the user's and has one of these methods in Python."""
+def _python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
+    """Whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not isinstance(x, Tensor):
             for n in names:
-                if isinstance(raw_lookup(t, n), types.FunctionType):
+                if isinstance(type_info(cap, t).look(cap, n)[1] if cap.active else raw_lookup(t, n), types.FunctionType):
                     return True
     return False
 
@@ -120,6 +120,8 @@ def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | N
         f.stack.append(vm.tensors.operator(vm, iop, [a, b], None))
         return None
     method = raw_lookup(type(a), iname)
+    if cap.active and type(a).__flags__ & HEAP_TYPE:
+        type_info(cap, type(a)).look(cap, iname)
     if isinstance(method, types.FunctionType):
         return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
@@ -142,7 +144,7 @@ def _unary(name: str, op: Any) -> Any:
     def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
         cap = vm.cap
-        if type(a) in SCALARS or not cap.active and not _python_method(a, None, name):
+        if type(a) in SCALARS or not cap.active and not _python_method(cap, a, None, name):
             if cap.lazy:
                 cap.settle(a)
             f.stack.append(op(a))
@@ -196,7 +198,7 @@ def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
     cap = vm.cap
     if not cap.active:
-        if _python_method(a, b, name, rname, "__eq__"):
+        if _python_method(cap, a, b, name, rname, "__eq__"):
             return vm.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(vm.native(op, (a, b), None))
         return None
@@ -208,7 +210,7 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
                 return None
         f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
         return None
-    if _python_method(a, b, name, rname) or name == "__ne__" and _python_method(a, b, "__eq__"):
+    if _python_method(cap, a, b, name, rname) or name == "__ne__" and _python_method(cap, a, b, "__eq__"):
         return vm.call(f, protocols.compare, [a, b, name, rname, op])
     if natives.deep_plain(cap, a) and natives.deep_plain(cap, b):
         if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
@@ -263,11 +265,11 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
     cap = vm.cap
     t = type(container)
     if not cap.active:
-        if _python_method(container, None, "__contains__", "__iter__"):
+        if _python_method(cap, container, None, "__contains__", "__iter__"):
             return vm.call(f, protocols.contains, [container, item], None, then)
         return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
-    if isinstance(container, dict) and not _python_method(container, None, "__contains__"):
-        if not natives.key_plain(cap, item):
+    if isinstance(container, dict) and not _python_method(cap, container, None, "__contains__"):
+        if not natives.key_plain(cap, item, container):
             raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
         src = cap.sources.get(id(container))
@@ -282,11 +284,11 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.finish(f, present, then)
     if isinstance(container, Tensor):
         raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
-    if _python_method(container, None, "__contains__", "__iter__"):
+    if _python_method(cap, container, None, "__contains__", "__iter__"):
         return vm.call(f, protocols.contains, [container, item], None, then)
     if isinstance(item, Tensor) and isinstance(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if t in (set, frozenset) and natives.key_plain(cap, item) or natives.deep_plain(cap, container) and natives.deep_plain(cap, item):
+    if t in (set, frozenset) and natives.key_plain(cap, item, container) or natives.deep_plain(cap, container) and natives.deep_plain(cap, item):
         try:
             cap.expand(container, True, ordered=False)
         except NotForGraph as e:
@@ -311,7 +313,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     cap = vm.cap
     t = type(obj)
     if not cap.active:
-        if _python_method(obj, None, "__getitem__", "__missing__"):
+        if _python_method(cap, obj, None, "__getitem__", "__missing__"):
             return subscript_of_class(vm, f, obj, key)
         f.stack.append(vm.native(operator.getitem, (obj, key), None))
         return None
@@ -334,7 +336,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     if isinstance(method, types.FunctionType):
         return vm.call(f, method, [obj, key])
     if isinstance(obj, dict) and method in BUILTIN_DICTS:
-        if not natives.key_plain(cap, key):
+        if not natives.key_plain(cap, key, obj):
             raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
         if not dict.__contains__(obj, key):
             cap.read_absent(obj, cap.sources.get(id(obj)), key)
@@ -456,10 +458,11 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     if isinstance(method, types.FunctionType):
         return vm.call(f, method, [obj, key, value], None, vm.discard)
     known = id(obj) in cap.sources or id(obj) in cap.made
-    if isinstance(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key):
+    if isinstance(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
         store_dict_item(cap, obj, key, value)
         return None
-    if isinstance(obj, (list, deque)) and known and (type(key) is int or type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)):
+    sliced = type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)
+    if isinstance(obj, (list, deque)) and known and (type(key) is int or sliced):
         src = cap.sources.get(id(obj))
         if type(key) is slice:
             cap.expand(value)

@@ -102,12 +102,16 @@ def _true_then(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    obj, name, value = args
-    frame = store_attr(vm, f, obj, name, value)
-    return _none_after(vm, f, frame, then, data)
+    return _none_after(vm, f, store_attr, args, then, data)
 
 
-def _none_after(vm: Any, f: Frame, frame: Frame | None, then: Any, data: Any) -> Frame | None:
+def _none_after(vm: Any, f: Frame, write: Callable, args: list, then: Any, data: Any) -> Frame | None:
+    """A write as a function call, whose result is None."""
+    try:
+        frame = write(vm, f, *args)
+    except Border as b:
+        b.push = True
+        raise b.to(then, data) from None
     if frame is None:
         return answer(vm, f, None, then, data)
     frame.then, frame.data = _give_none, (then, data)
@@ -119,7 +123,7 @@ def _give_none(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return _none_after(vm, f, delete_attr(vm, f, *args), then, data)
+    return _none_after(vm, f, delete_attr, args, then, data)
 
 
 def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -132,13 +136,13 @@ def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, th
 def _object_setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not vm.cap.active:
         return answer(vm, f, object.__setattr__(*args), then, data)
-    return _none_after(vm, f, generic_store(vm, f, *args), then, data)
+    return _none_after(vm, f, generic_store, args, then, data)
 
 
 def _object_delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not vm.cap.active:
         return answer(vm, f, object.__delattr__(*args), then, data)
-    return _none_after(vm, f, generic_delete(vm, f, *args), then, data)
+    return _none_after(vm, f, generic_delete, args, then, data)
 
 
 def _object_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -237,6 +241,10 @@ def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 def _super(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         info = f.info
+        if not info.code.co_argcount:
+            raise RuntimeError("super(): no arguments")
+        if "__class__" not in info.code.co_freevars:
+            raise RuntimeError("super(): __class__ cell not found")
         at = info.slots.index("__class__")
         cell = f.local[at]
         cls = load_cell(vm, cell)
@@ -770,6 +778,11 @@ def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return answer(vm, f, result, then, data)
 
 
+def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """property(), classmethod(), staticmethod(): they only hold what they are given."""
+    return answer(vm, f, vm.cap.fresh(vm.native(fn, tuple(args), kwargs)), then, data)
+
+
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     cap = vm.cap
@@ -798,7 +811,8 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
 
 
 def _true(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return answer(vm, f, True, then, data)
+    # nn.Module.__call__ asks so as to leave out the hooks that an error must not stop; here they are run as ever.
+    return answer(vm, f, f.info.code is not torch.nn.Module._call_impl.__code__, then, data)
 
 
 def _false(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -927,6 +941,12 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.__build_class__: _build_class,
         BaseExceptionGroup.split: _split_group,
         BaseExceptionGroup.subgroup: _split_group,
+        property: _wrapper,
+        classmethod: _wrapper,
+        staticmethod: _wrapper,
+        property.setter: _wrapper,
+        property.getter: _wrapper,
+        property.deleter: _wrapper,
         zip: _zip,
         enumerate: _zip,
         **{t.__init__: _container_init for t, _ in UPDATES},

@@ -162,6 +162,7 @@ class TensorOps:
     def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
         cap = vm.cap
         cap.recorder.only_state = False
+        vm.jumps = 0
         t = type(result)
         if t in PLAIN_TENSORS or result is None or isinstance(result, Tensor):
             cap.recorder.record(op, target, fx_args, fx_kwargs, result)

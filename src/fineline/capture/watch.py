@@ -24,6 +24,17 @@ def identify(cap: Any, obj: Any) -> None:
         cap.guards.check(src, "is", obj)
 
 
+def keep_apart(cap: Any, obj: Any, among: Any) -> None:
+    """``obj`` is looked up by identity in a container made here: which of its keys it is must stay so."""
+    src = cap.sources.get(id(obj))
+    if src is None or src.op == "pin":
+        return
+    others = [cap.sources.get(id(k)) for k in among if k is not obj]
+    regs = tuple([s.reg for s in others if s is not None and s.op != "pin" and s is not src])
+    if regs:
+        cap.guards.check(src, "distinct", regs, ("apart", regs))
+
+
 def tell_apart(cap: Any, values: Any) -> None:
     """C compares what ``values`` hold: those compared by identity must stay different objects."""
     regs: dict[int, int] = {}
@@ -55,7 +66,8 @@ def guard_mro(cap: Any, cls: type) -> None:
     if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
         src = cap.guards.pin(cls, cls.__qualname__)
         mro = CLASS_MRO.__get__(cls)
-        cap.guards.check(cap.guards.access(src, "member", CLASS_MRO, mro), "is", mro)
+        # By its items: assigning __bases__ there and back gives another tuple.
+        cap.load(mro, cap.guards.access(src, "member", CLASS_MRO, mro))
 
 
 def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:

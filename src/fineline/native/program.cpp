@@ -149,8 +149,8 @@ Outcome Program::check(PyObject* const* roots, PyObject** outputs) {
   for (int number : ambient_) {
     if (check_ambient(steps[number]) <= 0) return failed();
   }
-  PyObject** registers = quiet_pass(roots);
-  if (!registers) return Outcome::Miss;
+  PyObject** registers;
+  if (!quiet_pass(roots, &registers)) return Outcome::Miss;
   if (!plan_->loud.empty()) return loud_pass(roots, registers, outputs);
   for (size_t i = 0; i < outputs_.size(); i++) outputs[i] = Py_NewRef(registers[outputs_[i]]);
   return Outcome::Hit;
@@ -167,22 +167,23 @@ Shortcut* Program::find_shortcut(PyObject* const* roots) {
   return nullptr;
 }
 
-// The registers, borrowed, valid until anything else runs; null if a step fails.
-PyObject** Program::quiet_pass(PyObject* const* roots) {
+// Whether all quiet steps hold. The registers are borrowed, and valid until anything else runs.
+bool Program::quiet_pass(PyObject* const* roots, PyObject*** registers) {
   Shortcut* shortcut = find_shortcut(roots);
   if (shortcut) {
     Verdict verdict = shortcut->run(*this, roots);
-    if (verdict == Verdict::Fail) return nullptr;
+    if (verdict == Verdict::Fail) return false;
     if (verdict == Verdict::Pass) {
       hits_++;
-      return shortcut->registers.data();
+      *registers = shortcut->registers.data();
+      return true;
     }
   }
   full_passes_++;
   for (size_t next = 0; next < plan_->quiet.size();) {
     int number = plan_->quiet[next++];
     Verdict verdict = evaluate_step(steps[number], scratch_.data(), roots);
-    if (verdict == Verdict::Fail) return nullptr;
+    if (verdict == Verdict::Fail) return false;
     if (verdict == Verdict::Python) {
       promote(number);
       shortcut = nullptr;
@@ -190,7 +191,8 @@ PyObject** Program::quiet_pass(PyObject* const* roots) {
     }
   }
   learn(shortcut, roots);
-  return scratch_.data();
+  *registers = scratch_.data();
+  return true;
 }
 
 // Python code runs here: other threads and re-entrant calls may use this program meanwhile, so all that is needed

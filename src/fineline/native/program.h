@@ -54,7 +54,7 @@ class Program {
   void make_plan();
   void promote(int step);
   Shortcut* find_shortcut(PyObject* const* roots);
-  PyObject** quiet_pass(PyObject* const* roots);
+  bool quiet_pass(PyObject* const* roots, PyObject*** registers);
   Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
   void learn(Shortcut* stale, PyObject* const* roots);
   bool note_changed_roots(PyObject* const* roots);

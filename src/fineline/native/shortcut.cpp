@@ -73,8 +73,8 @@ Verdict Shortcut::refresh_dict(Program& program, int reg) {
   return Verdict::Pass;
 }
 
-// Evaluates by value one step whose source is alive. A changed result makes the table useless; an unchanged address
-// may be another object, so what was taken for granted of it as a stable one is confirmed in turn.
+// Evaluates by value one step whose source is alive. A changed result makes the table useless, unless it fails a check
+// right away; an unchanged address may be another object, so what was taken for granted of it is confirmed in turn.
 Verdict Shortcut::confirm_reader(Program& program, int number) {
   Step& step = program.steps[number];
   if (program.loud[number] || (step.dst >= 0 && !known(step.dst))) return Verdict::Pass;
@@ -84,8 +84,15 @@ Verdict Shortcut::confirm_reader(Program& program, int number) {
   PyObject* before = step.dst >= 0 ? registers[step.dst] : nullptr;
   Verdict verdict = evaluate_step(step, registers.data(), nullptr);
   if (verdict != Verdict::Pass || step.dst < 0) return verdict;
-  if (std::exchange(registers[step.dst], before) != before) return Verdict::Python;
-  return confirm(program, step.dst);
+  if (registers[step.dst] == before) return confirm(program, step.dst);
+  verdict = Verdict::Python;
+  for (int reader : program.readers[step.dst]) {
+    Step& check = program.steps[reader];
+    if (is_access(check.op) || program.loud[reader] || !check.registers.empty()) continue;
+    if (evaluate_step(check, registers.data(), nullptr) == Verdict::Fail) verdict = Verdict::Fail;
+  }
+  registers[step.dst] = before;
+  return verdict;
 }
 
 Verdict Shortcut::confirm(Program& program, int reg) {

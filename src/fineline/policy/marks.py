@@ -97,7 +97,7 @@ def _defines(classes: tuple[type, ...], fn: Any) -> bool:
     name = getattr(fn, "__name__", "")
     for k in classes:
         found = k.__dict__.get(name)
-        if found is fn or getattr(found, "__func__", None) is fn or getattr(found, "fget", None) is fn or getattr(found, "fset", None) is fn:
+        if found is fn or any(getattr(found, part, None) is fn for part in ("__func__", "fget", "fset")):
             return True
     return False
 

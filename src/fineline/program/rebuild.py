@@ -190,6 +190,10 @@ class Rebuilder:
             return self.statement(self.fresh("method"), f"getattr({self.expr(v.__self__)}, {v.__name__!r})", v)
         if t is slice:
             return f"slice({self.expr(v.start)}, {self.expr(v.stop)}, {self.expr(v.step)})"
+        if t is property:
+            return self.statement(self.fresh("prop"), f"property({self.expr(v.fget)}, {self.expr(v.fset)}, {self.expr(v.fdel)}, {v.__doc__!r})", v)
+        if t is classmethod or t is staticmethod:
+            return self.statement(self.fresh("wrapper"), f"{t.__name__}({self.expr(v.__func__)})", v)
         if t is types.SimpleNamespace:
             name = self.statement(self.fresh("namespace"), f"{self.constant(t, t.__name__)}()", v)
             self._fill_dict(f"{name}.__dict__", v.__dict__)

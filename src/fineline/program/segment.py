@@ -22,6 +22,24 @@ from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
 
 
+class Next:
+    """What a segment gives back at its end: the dispatcher behind the border, and what is alive there."""
+
+    __slots__ = ("go_on", "live")
+
+    def __init__(self, go_on: Callable, live: tuple) -> None:
+        self.go_on, self.live = go_on, live
+
+
+def run_on(go_on: Callable, live: tuple) -> Any:
+    """Runs the segments behind a border, one after the other; as calls of each other a loop's would overflow the stack."""
+    while True:
+        out = go_on(*live)
+        if type(out) is not Next:
+            return out
+        go_on, live = out.go_on, out.live
+
+
 class Program:
     """A segment's code, compiled at its first run: the capturing call does not need it."""
 
@@ -87,9 +105,13 @@ class SegmentWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any) -> None:
-        """Ends in a call, and passes what is live and the call's result (or what it raised) on."""
+    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool) -> None:
+        """Ends in a call, and passes what is live and the call's result (or what it raised) on.
+
+        The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
+        """
         r = self.rebuild
+        step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
         call = r.expr(fn)
         parts = [r.expr(a) for a in args] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
@@ -98,10 +120,10 @@ class SegmentWriter:
         if go_on_raised is not None:
             self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = raised"]
             onward = r.constant(go_on_raised, "go_on_raised")
-            self.tail += ["else:", f"    return {r.constant(go_on, 'go_on')}({', '.join([*texts, 'result'])})"]
-            self.tail += [f"return {onward}({', '.join([*texts, 'failure'])})"]
+            self.tail += ["else:", f"    return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))"]
+            self.tail += [f"return {step}({onward}, ({', '.join([*texts, 'failure'])},))"]
         else:
-            self.tail.append(f"return {r.constant(go_on, 'go_on')}({', '.join([*texts, 'result'])})")
+            self.tail.append(f"return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))")
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:
@@ -176,10 +198,15 @@ class SegmentWriter:
         late.append(f"list.__setitem__({target}, slice(None), [{self.rebuild.items(now)}])")
 
     def _write_set(self, w: Written, target: str, late: list[str]) -> None:
-        if w.before != set(w.obj):
+        # What stays is left alone: the order of a set's elements follows from its history.
+        now = set(w.obj)
+        gone, new = [v for v in w.before if v not in now], [v for v in w.obj if v not in w.before]
+        if gone and len(gone) == len(w.before):
             late.append(f"set.clear({target})")
-            if w.obj:
-                late.append(f"set.update({target}, ({self.rebuild.items(set.__iter__(w.obj))},))")
+        elif gone:
+            late.append(f"set.difference_update({target}, ({self.rebuild.items(gone)},))")
+        if new:
+            late.append(f"set.update({target}, ({self.rebuild.items(new)},))")
 
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)

@@ -11,7 +11,10 @@ from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.program.segment import Segment
 
-ACCESSES = {"key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes", "root": "is given", "pin": "is the same"}
+ACCESSES = {
+    "key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes",
+    "root": "is given", "pin": "is the same",
+}  # fmt: skip
 
 
 def describe_step(segment: Segment, at: int) -> str:

@@ -19,7 +19,7 @@ _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
-def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN003, ANN202  (captured)
+def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
     return fn(*args, **kwargs)
 
 
@@ -36,7 +36,8 @@ class FrameRunner:
         self.__name__ = getattr(target, "__name__", type(target).__name__)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        fn, values = self.target, list(args)
+        fn: Any = self.target
+        values = list(args)
         if isinstance(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
             fn = fn.forward
         if isinstance(fn, types.MethodType):
@@ -66,7 +67,8 @@ class FrameRunner:
             return lambda: region(*args, **kwargs)
         if is_own(fn.__code__):
             return None
-        if fn.__code__.co_flags & _LATER or (fn.__module__ or "").partition(".")[0] == "torch" or classify_torch(fn) not in (None, "python"):
+        later, torchs = fn.__code__.co_flags & _LATER, (fn.__module__ or "").partition(".")[0] == "torch"
+        if later or torchs or classify_torch(fn) not in (None, "python"):
             return lambda: fn(*args, **kwargs)
         applied = self._child(fn.__code__, _apply)
         return lambda: applied(fn, *args, **kwargs)

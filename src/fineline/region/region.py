@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -25,6 +26,7 @@ from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.traces import without_own_frames
 from fineline.errors import FinelineError, InternalError, RecompileLimit, Unsupported
+from fineline.program.result import real_result
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.template import Template
 from fineline.refusals import REFUSALS
@@ -116,7 +118,12 @@ class Region:
         _ALL.add(self)
 
     def miss(self, args: tuple, kwargs: dict) -> Any:
-        return self.entry._miss(args, kwargs)
+        try:
+            return self.capture(self.entry, args, kwargs)
+        except BaseException as e:
+            if not isinstance(e, InternalError):
+                e.__traceback__ = without_own_frames(e.__traceback__)
+            raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
@@ -238,7 +245,8 @@ class Region:
         most = self.missed.most_common(1)
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
         if self.options.fullgraph:
-            raise RecompileLimit(f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}", where="{}:{}".format(*place_of(self.fn)))
+            reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
+            raise RecompileLimit(reason, where="{}:{}".format(*place_of(self.fn)))
         self.said.add("limit")
         reason = f"{programs} programs, which is its recompile_limit; calls that fit none of them run eagerly{often}"
         self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
@@ -265,7 +273,7 @@ class Region:
         """A region for what such a function calls: its dispatcher."""
         own = self.options
         region = Region(fn, self.backend, Options(own.fullgraph, own.recompile_limit, own.evaluator, own.force_borders))
-        return region.entry.dispatcher  # type: ignore[no-any-return]
+        return region.entry.dispatcher
 
     def compile_graph(self, gm: GraphModule, examples: list) -> Callable:
         """Hands a graph to the backend."""
@@ -277,6 +285,12 @@ class Region:
 DECLARED = frozenset({"FL400", "FL401", "FL403"})
 # Below this a compiled graph gains little over its operators: entering and guarding one costs as much as a few of them.
 SMALL_GRAPH = 32
+# ... in a call that has shown to be cut often; the first pieces are compiled whatever their size.
+FEW_BORDERS = 4
+# A call cut into more pieces than this costs more in guards than its graphs can save.
+MOST_BORDERS = 400
+# What would only be met again at the next capture.
+HOPELESS = frozenset({"FL427", "FL428"})
 
 
 def _as_it_is(gm: GraphModule, examples: list) -> Callable:
@@ -292,6 +306,7 @@ class Run:
         self.call = (args, kwargs)
         self.random = _random_states() if capture and site is region.entry else []
         self.site = site
+        self.borders = 0
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = Machine(region.options)
         vm.on_border = self.on_border
@@ -356,6 +371,7 @@ class Run:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
             self._given_up()
+        value = real_result(vm.cap, value)
         self._release()
         return value
 
@@ -368,7 +384,7 @@ class Run:
         region = self.region
         n = writer.cap.recorder.calls
         recorder = writer.cap.recorder
-        small = n > 0 and (between and n < SMALL_GRAPH or recorder.only_state)
+        small = n > 0 and (between and n < SMALL_GRAPH and self.borders > FEW_BORDERS or recorder.only_state)
         segment = writer.compile(_as_it_is if small else region.compile_graph)
         if segment.graph is not None:
             places = writer.cap.recorder.places
@@ -392,6 +408,10 @@ class Run:
             vm.abandoned = _refused(border.error, border.reason, place, border.rule)
             raise Abandoned
         region._note(Event("break", border.error, border.reason, *place, border.rule))
+        self.borders += 1
+        if self.borders > MOST_BORDERS:
+            vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
+            return vm.native(border.fn, border.args_, border.kwargs)
         try:
             template = Template(vm, border)
             template.place = place
@@ -400,7 +420,8 @@ class Run:
             failed = Site(region, template, True, declared) if template.has_handlers else None
             writer = SegmentWriter(vm.cap, self._name())
             writer.border(
-                border.fn, border.args_, border.kwargs, template.roots, after.dispatcher, failed.dispatcher if failed is not None else None
+                border.fn, border.args_, border.kwargs, template.roots, after.dispatcher, failed.dispatcher if failed is not None else None,
+                self.site is region.entry,
             )
             self._keep(writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
@@ -454,10 +475,8 @@ class Run:
             f = caller
 
     def _failed(self, error: str, text: str) -> None:
-        try:
+        with contextlib.suppress(Abandoned):
             self.vm.fail(error, text, False)
-        except Abandoned:
-            pass
 
     def _abandon(self, error: BaseException) -> Any:
         """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
@@ -494,6 +513,8 @@ class Run:
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
         region._note(Event("eager", error, text, *vm.failed_at))
+        if error in HOPELESS and not region.options.opaque:
+            region.eager_reason = text
         self._count_failure(text)
 
     def _release(self) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 
 from torch.fx import GraphModule
 
+from fineline.refusals import REFUSALS
 from fineline.report.events import Event
+
+SECTIONS = (
+    ("graph breaks", "break"), ("runs eagerly", "eager"), ("captured again", "recompile"), ("limits", "limit"), ("raised", "raised"),
+)  # fmt: skip
 
 
 class Explanation:
@@ -24,26 +30,52 @@ class Explanation:
 
     @property
     def operators(self) -> int:
-        """Call nodes in all graphs."""
-        return sum(n.op.startswith("call_") for g in self.graphs for n in g.graph.nodes)
+        """Operators in all graphs that the backend has compiled."""
+        return sum(e.detail["ops"] for e in self.events if e.kind == "graph")
+
+    @property
+    def eager_operators(self) -> int:
+        """Recorded operators that run one by one all the same: too few between two graph breaks."""
+        return sum(e.detail.get("ops", 0) for e in self.events if e.kind == "eager")
 
     def __str__(self) -> str:
-        n, b = len(self.graphs), len(self.breaks)
-        lines = [f"{self.name}: {_count(n, 'graph')}, {_count(self.operators, 'operator')}, {_count(b, 'graph break')}, {_count(len(self.guards), 'guard')}"]
-        for i, e in enumerate(e for e in self.events if e.kind == "graph"):
-            places: list[tuple[str, int]] = [p for p in e.detail.get("places", []) if p[0]]
-            span = f" first {places[0][0]}:{places[0][1]}, last {places[-1][0]}:{places[-1][1]}" if places else ""
-            lines.append(f"  graph {i}: {e.reason}{span}")
-        for title, kind in (("graph breaks", "break"), ("eager", "eager"), ("recompiles", "recompile"), ("limits", "limit"), ("raised", "raised")):
-            found: dict[str, int] = {}
-            for e in self.events:
-                if e.kind == kind:
-                    text = f"{e.id} {e.where}: {e.reason}" + (f"  (rule: {e.rule})" if e.rule else "")
-                    found[text] = found.get(text, 0) + 1
-            if found:
-                lines.append(f"  {title}:")
-                lines += [f"    {text}" + (f"  ({times} times)" if times > 1 else "") for text, times in found.items()]
+        eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
+        lines = [
+            f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
+            f"{_count(len(self.breaks), 'graph break')}, {_count(len(self.guards), 'guard')}"
+        ]
+        for i, e in enumerate(self.graphs_kept):
+            places = [p for p in e.detail.get("places", []) if p[0]]
+            lines.append(f"  graph {i}: {e.reason}")
+            if places and places[0] != places[-1]:
+                lines += [f"    from {_where(places[0])}", f"    to   {_where(places[-1])}"]
+            elif places:
+                lines.append(f"    at   {_where(places[0])}")
+        for title, kind in SECTIONS:
+            lines += self._section(title, [e for e in self.events if e.kind == kind])
         return "\n".join(lines)
+
+    @property
+    def graphs_kept(self) -> list[Event]:
+        return [e for e in self.events if e.kind == "graph"]
+
+    @staticmethod
+    def _section(title: str, events: list[Event]) -> list[str]:
+        """Equal events once, with how often; under them the next step, once for each id."""
+        if not events:
+            return []
+        lines = [f"  {title}:"]
+        found = Counter((e.id, e.reason, e.where, e.rule) for e in events)
+        said: set[str] = set()
+        for (id_, reason, where, rule), times in found.items():
+            lines.append(f"    {id_} {reason}" + (f"  ({times} times)" if times > 1 else ""))
+            lines.append(f"      at   {where}" if where else "")
+            if rule:
+                lines.append(f"      rule {rule}")
+            if id_ not in said and id_ in REFUSALS:
+                said.add(id_)
+                lines.append(f"      next {REFUSALS[id_].next_step}")
+        return [line for line in lines if line]
 
     def _repr_html_(self) -> str:
         text = str(self).replace("&", "&amp;").replace("<", "&lt;")
@@ -54,3 +86,5 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
+def _where(place: tuple[str, int]) -> str:
+    return f"{place[0]}:{place[1]}"

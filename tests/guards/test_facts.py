@@ -1,0 +1,214 @@
+"""The facts about tensors and the surroundings: what they notice, and how a difference is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fineline.guards.evaluate import ReferenceProgram, explain_failure
+from fineline.guards.facts import AMBIENT_NAMES, TENSOR_NAMES, ambient_facts, describe_difference, tensor_facts
+from tests.guards.twins import Steps
+
+
+class Subclass(torch.Tensor):
+    """Answers everything it is asked through ``__torch_function__``, wrongly."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} was seen")
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Dispatches(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def switched(get: Callable[[], Any], put: Callable[[Any], None], value: Any) -> Iterator[None]:
+    old = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(old)
+
+
+SURROUNDINGS: dict[str, Callable[[], AbstractContextManager]] = {
+    "grad_mode": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast_cpu": lambda: torch.autocast("cpu"),
+    "autocast_cpu_dtype": lambda: switched(
+        lambda: torch.get_autocast_dtype("cpu"), lambda d: torch.set_autocast_dtype("cpu", d), torch.float16
+    ),
+    "autocast_cuda_dtype": lambda: switched(
+        lambda: torch.get_autocast_dtype("cuda"), lambda d: torch.set_autocast_dtype("cuda", d), torch.bfloat16
+    ),
+    "autocast_cache": lambda: switched(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+    "default_dtype": lambda: switched(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "default_device": lambda: torch.device("meta"),
+    "deterministic": lambda: switched(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+    "deterministic_fill": lambda: switched(
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,
+        lambda on: setattr(torch.utils.deterministic, "fill_uninitialized_memory", on),
+        False,
+    ),
+    "threads": lambda: switched(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
+    "matmul_precision_cpu": lambda: switched(
+        lambda: torch.backends.mkldnn.matmul.fp32_precision,
+        lambda precision: setattr(torch.backends.mkldnn.matmul, "fp32_precision", precision),
+        "bf16",
+    ),
+    "torch_function_state": torch._C.DisableTorchFunctionSubclass,
+    "torch_function_modes": Functions,
+    "torch_dispatch_modes": Dispatches,
+    "saved_tensor_hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+    "functorch_levels": lambda: functorch_level(),
+}
+
+
+@contextmanager
+def functorch_level() -> Iterator[None]:
+    torch._C._functorch._vmap_increment_nesting(2, "error")
+    try:
+        yield
+    finally:
+        torch._C._functorch._vmap_decrement_nesting()
+
+
+@pytest.mark.parametrize("name", list(SURROUNDINGS))
+def test_ambient_facts_notice(name: str) -> None:
+    steps = Steps()
+    before = ambient_facts()
+    steps.check("ambient", -1, before)
+    twins = steps.twins(0)
+    assert twins.holds()
+    for _ in range(3):
+        with SURROUNDINGS[name]():
+            assert name in describe_difference(before, ambient_facts())
+            assert not twins.holds()
+        assert twins.holds()
+
+
+@pytest.mark.parametrize("name", list(SURROUNDINGS))
+def test_ambient_facts_hold_inside(name: str) -> None:
+    with SURROUNDINGS[name]():
+        steps = Steps()
+        steps.check("ambient", -1, ambient_facts())
+        twins = steps.twins(0)
+        assert twins.holds()
+    assert not twins.holds()
+    with SURROUNDINGS[name]():
+        assert twins.holds()
+
+
+def test_threads_begin_alike() -> None:
+    found: list[tuple] = []
+    thread = threading.Thread(target=lambda: found.append(ambient_facts()))
+    thread.start()
+    thread.join()
+    assert describe_difference(ambient_facts(), found[0]) == ""
+
+
+TENSOR_CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "sizes": lambda t: t.resize_(3, 2),
+    "strides": lambda t: t.t_(),
+    "requires_grad": lambda t: t.requires_grad_(),
+    "dtype": lambda t: setattr(t, "data", t.double()),
+    "data of another size": lambda t: setattr(t, "data", torch.zeros(5)),
+    "swapped": lambda t: torch.utils.swap_tensors(t, torch.zeros(7)),
+    "class": lambda t: setattr(t, "__class__", nn.Parameter),
+    "more dimensions than fit inline": lambda t: t.resize_(1, 1, 1, 1, 1, 1, 4),
+}
+
+
+@pytest.mark.parametrize("name", list(TENSOR_CHANGES))
+def test_tensor_facts_notice(name: str) -> None:
+    t = torch.zeros(2, 2)
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), tensor_facts(t))
+    twins = steps.twins(1)
+    assert twins.holds(t)
+    TENSOR_CHANGES[name](t)
+    assert not twins.holds(t)
+    assert twins.holds(torch.zeros(2, 2))
+
+
+TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "scalar": lambda: torch.tensor(1.0),
+    "empty": lambda: torch.zeros(0, 3),
+    "transposed": lambda: torch.zeros(2, 3).T,
+    "many dimensions": lambda: torch.zeros(1, 2, 1, 2, 1, 2, 1),
+    "parameter": lambda: nn.Parameter(torch.zeros(2)),
+    "with grad_fn": lambda: torch.zeros(2, requires_grad=True) * 2,
+    "inference": lambda: torch.inference_mode()(torch.zeros)(2),
+    "conjugate": lambda: torch.zeros(2, dtype=torch.complex64).conj(),
+    "negative": lambda: torch._neg_view(torch.zeros(2)),
+    "meta": lambda: torch.zeros(2, device="meta"),
+    "sparse": lambda: torch.eye(2).to_sparse(),
+    "csr": lambda: torch.eye(2).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
+    "subclass": lambda: torch.zeros(2).as_subclass(Subclass),
+    "functional": lambda: torch._to_functional_tensor(torch.zeros(2)),
+    "bool": lambda: torch.zeros(2, dtype=torch.bool),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list(TENSORS))
+def test_tensor_facts_of_every_kind(name: str) -> None:
+    t = TENSORS[name]()
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), tensor_facts(t))
+    twins = steps.twins(1)
+    assert twins.holds(t) and twins.holds(TENSORS[name]())
+    for other in TENSORS:
+        assert twins.holds(TENSORS[other]()) == (other == name), other
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list(TENSORS))
+def test_storages_of_every_kind(name: str) -> None:
+    t, other = TENSORS[name](), TENSORS[name]()
+    steps = Steps()
+    registers = tuple([steps.get("root", -1, i) for i in range(3)])
+    steps.check("storages", -1, (registers, (0, 1, 0)))
+    twins = steps.twins(3)
+    assert twins.holds(t, other, t)
+    assert not twins.holds(t, t, t)
+    assert not twins.holds(t, other, other)
+
+
+def test_differences_are_named() -> None:
+    assert len(TENSOR_NAMES) == len(tensor_facts(torch.zeros(1))) and len(AMBIENT_NAMES) == len(ambient_facts())
+    old, new = tensor_facts(torch.zeros(2, 3)), tensor_facts(torch.zeros(4, 3, dtype=torch.float64))
+    assert describe_difference(old, new) == "dtype torch.float32 -> torch.float64, sizes (2, 3) -> (4, 3)"
+    assert describe_difference(old, old) == ""
+    assert describe_difference((1, 2), (1, 3)) == "[1] 2 -> 3"
+    assert describe_difference((1,), (1, 3)) == "1 facts -> 2 facts"
+
+
+def test_failures_are_explained() -> None:
+    old = tensor_facts(torch.zeros(2))
+    assert explain_failure(("tensor", -1, 0, old), torch.zeros(3)) == "tensor: sizes (2,) -> (3,)"
+    assert explain_failure(("eq", -1, 0, 1), 2) == "eq: 1 -> 2"
+    assert explain_failure(("len", -1, 0, 1), []) == "len: 1 -> 0"
+    assert explain_failure(("key", 1, 0, "a"), {}) == "key: 'a' is not in the dict"
+    assert explain_failure(("absent", -1, 0, "a"), {"a": 1}) == "absent: 'a' is now in the dict"
+    with torch.no_grad():
+        facts = ambient_facts()
+    assert explain_failure(("ambient", -1, -1, facts), None).startswith("ambient state: grad_mode False -> True")
+    program = ReferenceProgram(1, [("root", 0, -1, 0), ("type", -1, 0, int)], ())
+    assert program.explain(("a",)) == "type: int -> str" and program.explain((1,)) == ""

@@ -1,0 +1,387 @@
+"""Lists, dicts, sets, tuples: methods, slices, order, mutation of arguments, unpacking, subclasses."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+@table.snippet()
+def list_methods(x):
+    a = [3, 1, 2]
+    a.append(4)
+    a.extend((5, 6))
+    a.insert(1, 9)
+    a.remove(5)
+    last, third = a.pop(), a.pop(2)
+    a.sort(reverse=True)
+    b = a.copy()
+    a.reverse()
+    a.clear()
+    return [x * v for v in b], last, third, b.index(9), b.count(3), a, b * 2, b + [0]
+
+
+@table.snippet()
+def list_errors(x):
+    told = []
+    one = [1]
+    actions = (lambda: [].pop(), lambda: one.remove(2), lambda: one.index(5), lambda: one[3], lambda: one["a"], lambda: (1,)[5])
+    for action in (*actions, lambda: one + (2,)):
+        try:
+            action()
+        except (IndexError, ValueError, TypeError) as error:
+            told.append(str(error))
+    return x + len(told), told
+
+
+@table.snippet()
+def slices(x):
+    a = list(range(10))
+    b = a[::2], a[7:2:-2], a[-3:], a[:], a[slice(1, 8, 3)]
+    a[2:5] = [x, x * 2]
+    a[::3] = [0] * len(a[::3])
+    del a[-2:]
+    del a[0]
+    a[1:1] = ["in"]
+    told = []
+    try:
+        a[::2] = [1]
+    except ValueError as error:
+        told.append(str(error))
+    return a, b, told, "abcdef"[1:-1:2], (1, 2, 3)[::-1], x[1:, ::2]
+
+
+@table.snippet()
+def dict_methods(x):
+    d = {"a": x, "b": 2}
+    d.setdefault("c", []).append(x * 2)
+    d.update({"b": 3}, e=5)
+    d.update([("f", 6)])
+    popped = d.pop("a")
+    missing = d.pop("zz", None), d.get("zz"), d.get("zz", 0)
+    item = d.popitem()
+    copied = d.copy()
+    copied["b"] = 100
+    return popped + d["b"], d, missing, item, dict.fromkeys("ab", 0), d | {"g": 1}, list(d.items()), "b" in d.keys(), 5 in d.values()
+
+
+@table.snippet()
+def dict_order(x):
+    d = {"b": 1, "a": 2}
+    d["c"] = 3
+    d["b"] = 4
+    del d["a"]
+    d["a"] = 5
+    return {k: x * v for k, v in d.items()}, list(d), list(reversed(d)), max(d), sorted(d.items(), key=lambda kv: -kv[1])
+
+
+@table.snippet()
+def dict_errors(x):
+    told = []
+    for action in (lambda: {}["k"], lambda: {}.pop("p"), lambda: {}.popitem(), lambda: {[]: 1}, lambda: {"a": 1} < {}):
+        try:
+            action()
+        except (KeyError, TypeError) as error:
+            told.append(str(error))
+    return x + len(told), told
+
+
+@table.snippet()
+def dict_changed_while_iterated(x):
+    d = {"a": 1, "b": 2}
+    try:
+        for key in d:
+            d[key + "!"] = x
+    except RuntimeError as error:
+        return x * len(d), str(error)
+
+
+@table.snippet()
+def dict_views(x):
+    d = {"a": 1, "b": 2}
+    keys, values, items = d.keys(), d.values(), d.items()
+    d["c"] = 3
+    return x * sum(values), list(keys), len(items), keys & {"a", "z"}, keys - {"a"}, ("a", 1) in items, list(keys | {"q"})[-1] == "q"
+
+
+@table.snippet()
+def list_changed_while_iterated(x):
+    a, out = [1, 2, 3, 4], []
+    for v in a:
+        if v == 2:
+            a.remove(v)
+        if v == 4:
+            a.append(5)
+        out.append(x * v)
+    return out, a
+
+
+@table.snippet()
+def set_methods(x):
+    s = {1, 2, 3}
+    s.add(4)
+    s.discard(9)
+    s |= {7}
+    s.update([8], (9,))
+    other = frozenset([2, 3, 20])
+    told = []
+    try:
+        s.remove(100)
+    except KeyError as error:
+        told.append(error.args)
+    return x * len(s), s & other, s - other, s ^ other, s | other, other <= s, s.isdisjoint({0}), sorted(s), told, s.intersection([1])
+
+
+@table.snippet()
+def tuples(x):
+    p = x, (1, 2)
+    (a, (b, c)) = p
+    q = p + (3,) * 2
+    return a * b + c, q, q.index(3), q.count(3), len(()), (1, 2) < (1, 3), tuple("ab"), () == ()
+
+
+@table.snippet()
+def unpacking(x):
+    first, *middle, last = [x, 1, 2, x * 2]
+    *init, end = "abc"
+    (a, b), [c, *d] = (1, 2), (3,)
+    row0, row1, row2 = x
+    i, box = 0, [0, 0]
+    i, box[i] = 1, 5
+    return first + last, middle, init, end, a + b + c, d, row0 + row1 - row2, i, box
+
+
+@table.snippet()
+def unpacking_errors(x):
+    told = []
+    for values in ([1], [1, 2, 3], 5):
+        try:
+            a, b = values
+        except (ValueError, TypeError) as error:
+            told.append(str(error))
+    try:
+        a, b, *c = [1]
+    except ValueError as error:
+        told.append(str(error))
+    return x * len(told), told
+
+
+@table.snippet()
+def assignments_to_many_targets(x):
+    a = b = c = [x]
+    a.append(1)
+    d, e = f = (1, 2)
+    g = {}
+    g["k"], g["l"] = g["m"] = x, 3
+    a[0], g["n"] = g["k"] * 2, a[0]
+    return b, c is a, d + e, f, g
+
+
+@table.snippet()
+def swaps(x, y):
+    x, y = y, x
+    items = [1, 2, 3]
+    items[0], items[2] = items[2], items[0]
+    return x - y, items
+
+
+@table.snippet()
+def nested_containers(x):
+    tree = {"a": [{"b": (x, [x * 2])}], "c": {}}
+    tree["a"][0]["b"][1].append(3)
+    tree["c"]["self"] = tree
+    return tree, tree["c"]["self"]["a"][0]["b"][0] + 1
+
+
+@table.snippet()
+def identity_inside_a_result(x):
+    inner = [x]
+    outer = [inner, inner, {"k": inner}, (inner,)]
+    outer.append(outer)
+    return outer, inner, x, x * 2
+
+
+@table.snippet()
+def sort_with_keys(x):
+    words = ["ccc", "a", "BB", "dd"]
+    words.sort(key=len)
+    pairs = sorted([(2, "b"), (1, "z"), (2, "a")], key=lambda p: (-p[0], p[1]))
+    rows = sorted(range(3), key=lambda i: (i * 7) % 3, reverse=True)
+    return torch.stack([x[i] for i in rows]), words, pairs, sorted("hello", key=str.upper), min(words, key=len), max([1, -5], key=abs)
+
+
+@table.snippet()
+def sort_whose_key_raises(x):
+    a = [3, 1, 2]
+    try:
+        a.sort(key=lambda v: [][v])
+    except IndexError as error:
+        return x * 2, a, str(error)
+
+
+@table.snippet()
+def list_subclass(x):
+    class Stack(list):
+        pushes = 0
+
+        def push(self, v):
+            self.pushes += 1
+            self.append(v)
+            return self
+
+        def __getitem__(self, key):
+            return super().__getitem__(-1 if key == "top" else key)
+
+    s = Stack([x]).push(x * 2)
+    s += [3]
+    return s["top"], s[1] + 1, s, s.pushes, len(s), type(s + [1]) is list, isinstance(s, list)
+
+
+@table.snippet()
+def dict_subclass(x):
+    class Defaulting(dict):
+        def __missing__(self, key):
+            self[key] = value = x * len(key)
+            return value
+
+        def __getattr__(self, name):
+            try:
+                return self[name]
+            except KeyError as error:
+                raise AttributeError(name) from error
+
+    d = Defaulting(a=1)
+    return d["bb"] + d["a"], d.bb, d, d.get("zzz"), list(d)
+
+
+@table.snippet()
+def dict_subclass_that_overrides(x):
+    class Upper(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key.upper(), value)
+
+        def __contains__(self, key):
+            return super().__contains__(key.upper())
+
+        def keys(self):
+            return ["only"]
+
+    d = Upper(a=1)
+    d["b"] = x
+    d.update(c=2)
+    return d["B"] * 2, list(d), "b" in d, d.keys(), len(d)
+
+
+@table.snippet()
+def tuple_and_str_subclasses(x):
+    class P(tuple):
+        def total(self):
+            return sum(self)
+
+    class Name(str):
+        def shout(self):
+            return Name(self.upper() + "!")
+
+    p = P([1, 2, 3])
+    return x * p.total(), p, p[1:], type(p[1:]) is tuple, Name("a").shout(), Name("k") == "k", {"k": 1}[Name("k")]
+
+
+@table.snippet()
+def int_and_float_subclasses(x):
+    class Meters(int):
+        def __add__(self, other):
+            return Meters(int(self) + int(other))
+
+    m = Meters(3) + 4
+    return x * m, m, type(m - 1) is int, isinstance(m, int), m == 7
+
+
+@table.snippet(args=lambda i: ([t(i), t(i + 1)], {"k": t(i + 2)}, {1, 2}))
+def arguments_are_changed(a, d, s):
+    a.append(a[0] + a[1])
+    a[0] = a[0] * 2
+    d["new"] = d.pop("k") * 2
+    d["list"] = a
+    s.add(len(a))
+    return len(s)
+
+
+@table.snippet(args=lambda i: ([t(i), [1, 2, 3]],))
+def nested_argument_is_changed(a):
+    x, numbers = a
+    numbers.reverse()
+    numbers[1:] = []
+    del a[1]
+    a += [numbers, x * numbers[0]]
+    return a[1] is numbers
+
+
+@table.snippet(args=lambda i: ([t(i)] * [2, 3, 2][i],), recompiles=(1,))
+def length_of_an_argument_changes(a):
+    return sum(a[1:], a[0])
+
+
+@table.snippet(args=lambda i: (dict([("a", t(i)), ("b", t(i + 1))] if i != 1 else [("b", t(i)), ("a", t(i + 1))]),), recompiles=(1,))
+def order_of_an_argument_changes(d):
+    return list(d), list(d.values())[0] * 2
+
+
+@table.program()
+def list_from_outside_is_rewritten() -> Any:
+    history: list[Any] = [torch.zeros(3, 4)]
+
+    def fn(x):
+        history[-1] = history[-1] + x
+        history[:] = [history[-1]]
+        return history[0] * 2
+
+    return fn, history
+
+
+@table.program(recompiles=(1,))
+def dict_from_outside_is_rewritten() -> Any:
+    cache: dict[str, Any] = {"k": None, "v": None}
+
+    def fn(x):
+        old = cache["k"]
+        cache["k"] = x * 2
+        cache["v"] = cache.pop("v")
+        return old if old is None else old + x
+
+    return fn, cache
+
+
+@table.program(recompiles=(1,))
+def custom_containers_from_outside() -> Any:
+    class Cache(dict):
+        hits = 0
+
+    class Layers(list):
+        name = "layers"
+
+    cache, layers = Cache(w=t(1)), Layers([t(2), t(3)])
+
+    def fn(x):
+        cache["last"] = x
+        for layer in layers:
+            x = x * layer + cache["w"]
+        return x, layers.name, cache.hits
+
+    return fn, (cache, layers)
+
+
+@table.snippet()
+def deque_and_others_compared(x):
+    return x * 2, [1, 2] == [1, 2], [1] != (1,), {1: 2} == {1: 2.0}, {1} == frozenset([1]), collections.deque([1]) == collections.deque([1])
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_containers(program: Program, twin: str) -> None:
+    check(program, twin)

@@ -1,0 +1,569 @@
+"""Random Python programs over tensors, containers, classes, closures, exceptions and generators, as source text.
+
+A program is self-contained: ``make()`` gives ``(fn, state)``, ``args(place)`` the arguments of a call, and ``state.changes[place]()`` is
+what happens before that call. Tensors all have the shape (2, 3), so that nearly every expression is valid; what is not raises, and
+the exception has to be the same one.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.oracle import Program, Step
+
+CALLS = 5
+PRELUDE = '''\
+import contextlib
+import itertools
+from types import SimpleNamespace
+
+import torch
+
+LOG = []
+G_INT = 2
+G_LIST = [1, 2]
+G_DICT = {"a": 1, "b": 2}
+
+
+def tensor(seed, grad=False):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 3, generator=generator).requires_grad_(grad)
+
+
+class Oops(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def scope(name):
+    LOG.append("+" + name)
+    try:
+        yield name
+    finally:
+        LOG.append("-" + name)
+
+
+class Swallow:
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        return kind is not None and issubclass(kind, self.kind)
+
+'''
+UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "reshape(3, 2).T", "t().reshape(2, 3)"]
+UNARY_2X3 = [u for u in UNARY if u != "reshape(3, 2).T"] + ["sum(1, keepdim=True).expand(2, 3)", "view(6).view(2, 3)", "softmax(0)"]
+INPLACE = ["add_(1)", "mul_(0.5)", "tanh_()", "neg_()", "zero_()", "copy_({T})", "relu_()", "add_({T}, alpha=2)"]
+ERRORS = ["ZeroDivisionError", "KeyError", "IndexError", "TypeError", "Oops", "RuntimeError", "Exception", "(KeyError, Oops)"]
+BAD = ["1 // 0", "G_DICT['none']", "[][3]", "None + 1", "tensor(1) @ tensor(2)", "raise_oops({I})", "int('x')", "state.nothing"]
+NAMES = {"T": "t", "I": "i", "L": "l", "N": "n", "D": "d", "O": "o", "F": "f", "S": "s"}
+
+
+class Writer:
+    """Writes one program; ``scope`` maps a kind of value to the expressions that hold one here."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.lines: list[str] = []
+        self.depth = 0
+        self.count = 0
+        self.budget = 0
+        self.scope: dict[str, list[str]] = {}
+        self.loops = 0
+        self.own: set[str] = set()
+        self.closing = 0
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+    def pick(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(choices))
+
+    def chance(self, percent: int) -> bool:
+        return self.draw(st.integers(0, 99)) >= 100 - percent  # so that shrinking goes towards "no"
+
+    def emit(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, kind: str) -> str:
+        self.count += 1
+        return f"{NAMES[kind]}{self.count}"
+
+    def bind(self, kind: str, name: str) -> None:
+        self.scope.setdefault(kind, []).append(name)
+
+    def var(self, kind: str) -> str | None:
+        return self.pick(self.scope[kind][::-1]) if self.scope.get(kind) else None
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+    def tensor(self, depth: int = 2) -> str:
+        if depth <= 0 or self.chance(25):
+            return self.var("T") or "tensor(3)"
+        T, less = (lambda: self.tensor(depth - 1)), depth - 1
+        kind = self.draw(st.integers(0, 19))
+        if kind <= 2:
+            return f"{T()}.{self.pick(UNARY_2X3)}"
+        if kind <= 5:
+            return f"({T()} {self.pick('+-*')} {T()})"
+        if kind <= 7:
+            return f"({T()} {self.pick('+-*')} {self.number(less)})"
+        if kind == 8:
+            return f"torch.where({T()} > 0, {T()}, {T()})"
+        if kind == 9:
+            return f"torch.stack([{T()}, {T()}]).mean(0)"
+        if kind == 10 and (xs := self.var("L")):
+            return f"{xs}[{self.number(less)} % len({xs})]"
+        if kind == 11 and (d := self.var("D")):
+            return self.pick([f"{d}['a']", f"{d}.get({self.pick(['a', 'b', 'zz'])!r}, {T()})"])
+        if kind in (12, 13) and (o := self.var("O")):
+            return self.pick([f"{o}.v", f"{o}.m({T()})", f"{o}.p", f"({o} + {T()})", f"{o}.m({T()}, k={self.number(less)})"])
+        if kind == 14 and (f := self.var("F")):
+            return self.pick([f"{f}({T()})", f"{f}({T()}, {self.number(less)})", f"{f}({T()}, 1, {T()}, k={self.number(less)})"])
+        if kind == 15:
+            return f"({T()} if {self.truth(less)} else {T()})"
+        if kind == 16:
+            return f"(lambda v, k={self.number(less)}: v * k + {T()})({T()})"
+        if kind == 17 and (xs := self.var("L")):
+            return f"sum((v * {self.number(less)} for v in {xs}{self.pick(['', '[:2]', '[::-1]'])}), {T()})"
+        if kind == 18 and self.chance(30):
+            return f"({T()} * {T()}.mean().tanh().item())"
+        return f"{T()}[[1, 0]]"
+
+    def number(self, depth: int = 1) -> str:
+        simple = self.draw(st.integers(0, 3))
+        if depth <= 0 or self.chance(40):
+            return self.var("I") or str(simple) if self.chance(60) else str(simple)
+        N, less = (lambda: self.number(depth - 1)), depth - 1
+        kind = self.draw(st.integers(0, 10))
+        if kind <= 2:
+            return f"(({N()} {self.pick(['+', '-', '*'])} {N()}) % 5)"
+        if kind == 3 and (xs := self.var("L") or self.var("N")):
+            return f"len({xs})"
+        if kind == 4 and (ns := self.var("N")):
+            return self.pick([f"sum({ns}) % 5", f"{ns}[-1]", f"max({ns}, default=0)", f"{ns}.count({N()})"])
+        if kind == 5 and (o := self.var("O")):
+            return self.pick([f"{o}.n", f"{o}.k", f"len({o}.items)", f"getattr({o}, 'maybe', {N()})"])
+        if kind == 6:
+            return f"({N()} if {self.truth(less)} else {N()})"
+        if kind == 7:
+            return f"{self.tensor(less)}.shape[{simple % 2}]"
+        if kind == 8:
+            return self.pick(["G_INT", "state.n", "cell", "G_DICT['a']", "len(G_LIST)", "sum(G_DICT.values())"])
+        if kind == 9:
+            return f"{self.pick(['min', 'max'])}({N()}, {N()})"
+        return f"[1, 2, 3][{N()} % 3]"
+
+    def truth(self, depth: int = 1) -> str:
+        N, less = (lambda: self.number(depth)), depth - 1
+        kind = self.draw(st.integers(0, 11))
+        if kind <= 3 or depth < 0:
+            return f"{N()} {self.pick(['<', '==', '>=', '!='])} {N()}"
+        if kind == 4:
+            return f"not ({self.truth(less)})"
+        if kind == 5:
+            return f"({self.truth(less)} {self.pick(['and', 'or'])} {self.truth(less)})"
+        if kind == 6 and (d := self.var("D")):
+            return f"{self.pick(['a', 'b', 'q'])!r} in {d}"
+        if kind == 7 and (o := self.var("O")):
+            return self.pick([f"isinstance({o}, Base)", f"hasattr({o}, 'maybe')", f"{o}", f"type({o}) is Sub"])
+        if kind == 8:
+            return f"{self.tensor(0)} is {self.tensor(0)}"
+        if kind == 9 and self.chance(50):
+            return f"{self.tensor(1)}.sum() > 0"
+        if kind == 10 and (xs := self.var("L")):
+            return f"{xs} is {self.var('L')}"
+        return f"0 <= {N()} < {N()}"
+
+    # -- statements --------------------------------------------------------------------------------------------------
+    def block(self, statements: int, *, loop: bool = False) -> None:
+        """An indented suite; names bound in it are mostly forgotten behind it, and sometimes not (they may then be unbound)."""
+        before = {kind: list(names) for kind, names in self.scope.items()}
+        self.depth += 1
+        self.loops += loop
+        for _ in range(statements):
+            self.statement()
+        if not self.lines[-1].startswith("    " * self.depth):
+            self.emit("pass")
+        self.loops -= loop
+        self.depth -= 1
+        if not self.chance(8):
+            self.scope = before
+
+    def statement(self) -> None:
+        self.budget -= 1
+        simple = [self.assign] * 5 + [self.write] * 4 + [self.write_outside] * 3 + [self.call_only, self.oddity]
+        nested = [self.branch, self.loop, self.attempt, self.with_, self.define, self.comprehend, self.generate, self.match_]
+        if self.budget > 0 and self.depth < 5:
+            self.pick(simple + nested)()
+        else:
+            self.pick(simple)()
+
+    def assign(self) -> None:
+        kind = self.pick(["T", "T", "T", "I", "L", "N", "D", "O", "S"])
+        value = {
+            "T": lambda: self.tensor(3),
+            "I": lambda: self.number(2),
+            "L": lambda: f"[{self.tensor()}, {self.tensor(1)}]" if self.chance(70) else f"list({self.var('L') or '[]'})",
+            "N": lambda: f"[{self.number()}, {self.number()}]",
+            "D": lambda: f"{{'a': {self.tensor()}, {self.pick(['b', 'q'])!r}: {self.tensor(1)}}}",
+            "O": lambda: f"{self.pick(['Base', 'Sub'])}({self.tensor(1)}, {self.number()})",
+            "S": lambda: f"f\'\'\'{{{self.number()}}}-{{{self.number()}:>3}}\'\'\'",
+        }[kind]()
+        if kind == "T" and self.chance(15) and (old := self.var("T")) and old.isidentifier():
+            self.emit(f"{self.own_name(old)} = {value}")
+            return
+        name = self.name(kind)
+        self.emit(f"{name} = {value}")
+        self.bind(kind, name)
+
+    def own_name(self, name: str) -> str:
+        """A name that may be assigned here without making an outer one local; otherwise a new one."""
+        if name in self.own or not self.closing:
+            return name
+        new = self.name("T")
+        self.bind("T", new)
+        return new
+
+    def write(self) -> None:
+        """Writes to a tensor or container in place."""
+        kind = self.draw(st.integers(0, 9))
+        if kind <= 3:
+            t = self.tensor(0)
+            how = self.draw(st.integers(0, 3))
+            if how == 0:
+                self.emit(f"{t}[{self.number(0)} % 2] = {self.tensor(1)}[0]")
+            elif how == 1:
+                self.emit(f"{t}[:, 1:] {self.pick(['+=', '*=', '-='])} {self.number()}")
+            else:
+                self.emit(f"{t}.{self.pick(INPLACE).format(T=self.tensor(1))}")
+        elif kind <= 5 and (xs := self.var("L")):
+            n = f"{self.number()} % max(len({xs}), 1)"
+            choices = [".append({T})", "[{n}] = {T}", ".pop()", ".insert({n}, {T})", "[1:] = [{T}]", ".reverse()", ".extend([{T}] * 2)", "[:2] *= 2"]
+            self.emit(xs + self.pick(choices[:-1]).format(T=self.tensor(1), n=n))
+        elif kind <= 7 and (d := self.var("D")):
+            key = repr(self.pick(["a", "b", "new"]))
+            choices = ["[{k}] = {T}", ".update(b={T})", ".pop({k}, None)", ".setdefault({k}, {T})", "['a'] += 1", ".move = 1"]
+            self.emit(d + self.pick(choices[:-1]).format(T=self.tensor(1), k=key))
+        elif kind == 8 and (ns := self.var("N")):
+            self.emit(ns + self.pick([".append({I})", "[0] = {I}", ".sort()", ".extend([{I}])", "[:] = [{I}]"]).format(I=self.number()))
+        elif o := self.var("O"):
+            choices = [".v = {T}", ".n += 1", ".items.append({I})", ".maybe = {I}", ".p = {T}", ".__dict__.pop('maybe', 0)", ".v.mul_(0.5)"]
+            self.emit(o + self.pick(choices).format(T=self.tensor(1), I=self.number()))
+
+    def write_outside(self) -> None:
+        choices = [
+            "state.n += {I}", "state.t = {T}", "state.items.append({I})", "state.ts[0] = {T}", "G_LIST.append({I})", "G_DICT['b'] = {I}",
+            "state.o.n = {I}", "state.o.v = {T}", "LOG.append({I})", "state.t.add_(1)", "Sub.k = {I}", "Base.extra = {I}", "state.d['a'] = {T}",
+            "state.seen.add({I})", "state.ts[:] = [{T}]", "del state.items[:]", "G_DICT.pop('zz', None)", "state.last = state.o",
+        ]  # fmt: skip
+        text = self.pick(choices).format(T=self.tensor(1), I=self.number())
+        if self.chance(25) and not self.closing:
+            text = self.pick([f"cell = (cell + {self.number()}) % 7", f"G_INT = (G_INT + {self.number()}) % 7", "cell += 1"])
+        self.emit(text)
+
+    def call_only(self) -> None:
+        if f := self.var("F"):
+            self.emit(f"{f}({self.tensor(1)}, {self.number()})")
+        else:
+            self.emit(f"state.o.m({self.tensor(1)})")
+
+    def oddity(self) -> None:
+        kind = self.draw(st.integers(0, 9))
+        if kind == 0:
+            self.emit(f"print('at', {self.number()})")
+        elif kind == 1:
+            self.emit(f"LOG.append(float({self.tensor(1)}.sum()))")
+        elif kind == 2 and self.loops:
+            self.emit(f"if {self.truth()}:")
+            self.emit(f"    {self.pick(['break', 'continue'])}")
+        elif kind == 3:
+            self.emit(f"if {self.truth()}:")
+            self.emit(f"    return {self.tensor(1)}")
+        elif kind == 4:
+            self.emit(f"if {self.truth()}:")
+            self.emit(f"    {self.pick(BAD).format(I=self.number())}")
+        elif kind == 5:
+            a, b = self.name("T"), self.name("T")
+            self.emit(f"{a}, {b} = {self.tensor(1)}, {self.tensor(1)}")
+            self.bind("T", a)
+            self.bind("T", b)
+        elif kind == 6:
+            self.emit(f"assert {self.truth()}, 'checked'")
+        elif kind == 7:
+            self.emit(f"LOG.append(({self.number()}, [{self.tensor(1)}.shape, {self.truth(0)}]))")
+        elif kind == 8:
+            name = self.name("T")
+            self.emit(f"{name} = torch.rand(2, 3)")
+            self.bind("T", name)
+        else:
+            self.emit("graph_break()")
+
+    def branch(self) -> None:
+        self.emit(f"if {self.truth(2)}:")
+        self.block(self.draw(st.integers(1, 3)))
+        if self.chance(40):
+            self.emit("else:")
+            self.block(self.draw(st.integers(1, 2)))
+
+    def loop(self) -> None:
+        kind = self.draw(st.integers(0, 4))
+        before = {k: list(v) for k, v in self.scope.items()}
+        i, t = self.name("I"), self.name("T")
+        xs = self.var("L") or "[tensor(5)]"
+        if kind == 0:
+            self.emit(f"for {i} in range({self.number()} % 4):")
+        elif kind == 1:
+            self.emit(f"for {i}, {t} in enumerate({xs}[:3]):")
+            self.bind("T", t)
+        elif kind == 2:
+            self.emit(f"for {t}, {i} in zip(list({xs}), {self.var('N') or '[1, 2, 3]'}):")
+            self.bind("T", t)
+        elif kind == 3:
+            self.emit(f"for {i} in {self.pick(['G_LIST[:3]', 'itertools.islice(itertools.count(), 3)', 'sorted(G_DICT.values())[:3]'])}:")
+        else:
+            self.emit(f"{i} = 0")
+            self.emit(f"while {i} < {self.number(0)}:")
+            self.emit(f"    {i} += 1")
+        self.bind("I", i)
+        self.block(self.draw(st.integers(1, 3)), loop=True)
+        if self.chance(20):
+            self.emit("else:")
+            self.block(1)
+        self.scope = before
+
+    def attempt(self) -> None:
+        self.emit("try:")
+        self.block(self.draw(st.integers(1, 2)))
+        if self.chance(60):
+            self.emit("    " + self.pick(BAD).format(I=self.number()))
+        error = self.pick(ERRORS)
+        name = self.name("S")
+        self.emit(f"except {error} as {name}:")
+        self.emit(f"    LOG.append((type({name}).__name__, str({name})))")
+        self.block(1)
+        if self.chance(20):
+            self.emit("    " + self.pick(["raise", f"raise Oops({self.number()})", f"raise Oops('chained') from {name}"]))
+        if self.chance(30):
+            self.emit("else:")
+            self.block(1)
+        if self.chance(30):
+            self.emit("finally:")
+            self.block(1)
+
+    def with_(self) -> None:
+        managers = ["torch.no_grad()", "scope('s')", "Swallow((KeyError, Oops))", "contextlib.suppress(ZeroDivisionError)", "torch.enable_grad()"]
+        self.emit(f"with {self.pick(managers)}:")
+        self.block(self.draw(st.integers(1, 3)))
+
+    def define(self) -> None:
+        """A nested function over what is in scope; it may write to the cell."""
+        name, before = self.name("F"), {kind: list(names) for kind, names in self.scope.items()}
+        budget, loops = self.budget, self.loops
+        self.budget, self.loops = min(self.budget, 4), 0
+        self.emit(f"def {name}(v, j={self.number()}, *rest, k=1):")
+        if writes := self.chance(30):
+            self.emit("    nonlocal cell")
+            self.emit("    cell = (cell + j) % 7")
+        self.closing += 1
+        own, self.own = self.own, {"v"}
+        self.bind("T", "v")
+        self.bind("I", "j")
+        self.bind("I", "k")
+        self.block(self.draw(st.integers(1, 2)))
+        self.emit(f"    return v * k + {self.tensor(1)}" if not writes else f"    return v + cell + len(rest) * {self.tensor(0)}")
+        self.closing -= 1
+        self.own = own
+        self.budget, self.loops, self.scope = budget, loops, before
+        self.bind("F", name)
+
+    def comprehend(self) -> None:
+        xs, name = self.var("L") or "state.ts", self.name("L")
+        before = {kind: list(names) for kind, names in self.scope.items()}
+        v = self.name("T")
+        self.bind("T", v)
+        body, test = self.tensor(1), self.truth()
+        self.scope = before
+        form = self.draw(st.integers(0, 3))
+        if form == 0:
+            self.emit(f"{name} = [{body} for {v} in {xs}]")
+        elif form == 1:
+            self.emit(f"{name} = [{body} for {v} in {xs}[:3] for _ in range(2) if {test}]")
+        elif form == 2:
+            self.emit(f"{name} = list(map(lambda {v}: {body}, {xs}))")
+        else:
+            self.emit(f"{name} = sorted([{body} for {v} in {xs}], key=lambda u: {self.number()}) + [{self.tensor(1)}]")
+        self.bind("L", name)
+
+    def generate(self) -> None:
+        g, name = self.name("F"), self.name("L")
+        self.emit(f"def {g}(v):")
+        self.emit(f"    for j in range({self.number(0)} % 4):")
+        self.emit("        try:")
+        self.emit(f"            got = yield v * j + {self.tensor(1)}")
+        self.emit("            if got is not None:")
+        self.emit("                v = v + got")
+        self.emit("        except Oops:")
+        self.emit("            yield v - 1")
+        self.emit("        finally:")
+        self.emit("            LOG.append(j)")
+        form = self.draw(st.integers(0, 3))
+        if form == 0:
+            self.emit(f"{name} = list({g}({self.tensor(1)}))")
+        elif form == 1:
+            self.emit(f"{name} = [*itertools.islice({g}({self.tensor(1)}), 2), {self.tensor(1)}]")
+        elif form == 2:
+            run = self.name("S")
+            self.emit(f"{run} = {g}({self.tensor(1)})")
+            self.emit(f"{name} = [next({run}, {self.tensor(0)})]")
+            self.emit("try:")
+            self.emit(f"    {name}.append({run}.{self.pick(['send(1)', 'throw(Oops(1))', 'send(None)'])})")
+            self.emit("except StopIteration:")
+            self.emit("    pass")
+            self.emit(f"{run}.close()")
+        else:
+            self.emit(f"def {g}_from(v):")
+            self.emit(f"    yield from {g}(v)")
+            self.emit(f"    yield from [{self.tensor(1)}]")
+            self.emit(f"{name} = list({g}_from({self.tensor(1)}))")
+        self.bind("L", name)
+
+    def match_(self) -> None:
+        subject = self.pick([self.number(), f"({self.number()}, {self.number()})", self.var("D") or "G_DICT", self.var("O") or "state.o", "G_LIST"])
+        self.emit(f"match {subject}:")
+        self.depth += 1
+        cases = ["case 0 | 1:", "case int(k) if k > 2:", "case (0, _) | [_, 1]:", "case {'a': found}:", "case Sub(n=0):", "case Base():", "case [first, *_]:"]
+        for _ in range(self.draw(st.integers(1, 3))):
+            self.emit(self.pick(cases))
+            self.block(1)
+        self.emit("case _:")
+        self.block(1)
+        self.depth -= 1
+
+
+def class_text(w: Writer) -> str:
+    extra = w.pick(["pass", "def __len__(self): return self.n % 2", "def __getattr__(self, name):\n        raise AttributeError(name)"])
+    setter = w.pick(["self.v = value * 2", "self.__dict__['v'] = value", "self.n += 1\n        self.v = value"])
+    override = w.pick(["pass", "def m(self, a, k=2):\n        return super().m(a, k) + self.n", "k = 4", "@property\n    def p(self): return self.v.sin()"])
+    return f'''\
+def raise_oops(value):
+    raise Oops(value)
+
+
+class Base:
+    k = 3
+
+    def __init__(self, v, n=0):
+        self.v = v
+        self.n = n
+        self.items = []
+
+    def m(self, a, k=1):
+        self.n += {w.pick(["0", "1"])}
+        return a * k + self.v
+
+    @property
+    def p(self):
+        return self.v * self.k
+
+    @p.setter
+    def p(self, value):
+        {setter}
+
+    def __add__(self, other):
+        return self.v + other
+
+    {extra}
+
+
+class Sub(Base):
+    {override}
+
+'''
+
+
+CHANGES = [
+    "lambda: None", "lambda: None", "lambda: None", "lambda: setattr(state, 'n', 5)", "lambda: setattr(state, 'n', 1)", "lambda: setattr(state.o, 'n', 4)",
+    "lambda: state.items.append(1)", "lambda: state.ts.append(tensor(31))", "lambda: setattr(Base, 'k', 6)", "lambda: setattr(Sub, 'k', 2)",
+    "lambda: setattr(state, 'o', Sub(tensor(32), 1))", "lambda: G_DICT.update(a=7)", "lambda: G_LIST.insert(0, 9)", "lambda: G_LIST.clear()",
+    "lambda: globals().update(G_INT=6)", "lambda: setattr(state, 't', tensor(33, True))", "lambda: setattr(state.o, 'maybe', 2)",
+    "lambda: state.d.update(q=tensor(34))", "lambda: setattr(Base, 'm', lambda self, a, k=1: a - k)", "lambda: state.items.clear()",
+    "lambda: setattr(fn, '__defaults__', (4,))", "lambda: setattr(state, 'o', Base(tensor(35)))", "lambda: state.d.pop('a', None)",
+]  # fmt: skip
+
+
+@st.composite
+def programs(draw: Any) -> str:
+    """The source of a program."""
+    w = Writer(draw)
+    head = PRELUDE + class_text(w)
+    w.depth = 2
+    w.scope = {"T": ["state.t", "x", "y"], "I": ["state.n", "n"], "L": ["state.ts", "xs"], "N": ["state.items"], "D": ["state.d", "d"], "O": ["state.o"]}
+    w.own = {"x", "y"}
+    w.budget = draw(st.integers(2, 14))
+    for _ in range(w.budget):
+        w.statement()
+    parts = [w.tensor(2)] + [w.var(k) or w.number() for k in draw(st.lists(st.sampled_from("TTILNDOS"), max_size=3))]
+    result = w.pick(["{0}", "[{0}]", "({0}, x)", "{{'r': [{0}]}}", "({0},)"]).format(", ".join(parts))
+    changes = [draw(st.sampled_from(CHANGES)) for _ in range(CALLS)]
+    given = [
+        (draw(st.sampled_from([1, 1, 1, 2, 0])), draw(st.sampled_from([2, 2, 2, 3, 1, 0])), draw(st.booleans()) and draw(st.booleans()), w.chance(10))
+        for _ in range(CALLS)
+    ]
+    grad = w.chance(30)
+    tail = f'''\
+
+
+def make():
+    cell = 1
+    state = SimpleNamespace(
+        n=1, t=tensor(20), ts=[tensor(21), tensor(22)], d={{"a": tensor(23)}}, o=Base(tensor(24), 2), items=[1], seen=set(), log=LOG
+    )
+
+    def fn(x, y, xs, d, n=1):
+        nonlocal cell
+        global G_INT
+{chr(10).join(w.lines)}
+        return {result}
+
+    state.changes = [
+        {("," + chr(10) + "        ").join(changes)},
+    ]
+    return fn, state
+
+
+def args(place):
+    n, length, alias, same = {given!r}[place]
+    x, y = tensor(place, {grad}), tensor(place + 10)
+    if same:
+        y = x
+    xs = [tensor(place * 10 + k + 40) for k in range(length)]
+    d = {{"a": xs[0] if alias and xs else tensor(place + 60), "b": tensor(place + 70)}}
+    return (x, y, xs, d) if n == 1 else (x, y, xs, d, n)
+'''
+    return head + tail
+
+
+def program_of(source: str, number: int = 0) -> Program:
+    """The program of a source text; each ``make()`` runs the whole text again, so that its globals and classes are fresh."""
+    filename = f"<program {number}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    code = compile(source, filename, "exec")
+    spaces: list[dict[str, Any]] = []
+
+    def make() -> Any:
+        import fineline
+
+        space: dict[str, Any] = {"__name__": "program", "graph_break": fineline.graph_break}
+        exec(code, space)
+        spaces[:] = [space]
+        return space["make"]()
+
+    def step(place: int) -> Step:
+        return Step(place, lambda i: spaces[0]["args"](i), None, lambda state: state.changes[place]())
+
+    steps = [step(place) for place in range(CALLS)]
+    return Program(filename, make, steps, frozenset(range(CALLS)), min_graphs=0, breaks=True)
