@@ -237,7 +237,7 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
                     error = caught
             parts: dict[str, Any] = {"random": random_state(), "ambient": ambient()}
             parts["world"] = freezer.moment({"result": result, "raised": error, **given})
-            parts["output"] = (out.getvalue()[before[3] :], err.getvalue()[before[4] :])
+            parts["output"] = (out.getvalue()[before[3] :], without_notices(err.getvalue()[before[4] :]))
             parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2] :] if not about_compiling(w)]
             counts = (probe.compiled - before[0], probe.ran - before[1])
             if program.backward and freezer.differentiable:
@@ -247,6 +247,11 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             if error is not None:
                 error.__traceback__ = None
     return seen
+
+
+def without_notices(text: str) -> str:
+    """Standard error without what the compiler says about itself."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("fineline: "))
 
 
 def about_compiling(warning: warnings.WarningMessage) -> bool:

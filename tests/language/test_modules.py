@@ -470,7 +470,8 @@ def transformer_layers() -> Any:
 def convolutions_and_norms() -> Any:
     net = filled(nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.GroupNorm(2, 4),
-        nn.ConvTranspose2d(4, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3), nn.LogSoftmax(-1),
+        nn.ConvTranspose2d(4, 2, 2),
+        nn.InstanceNorm2d(2, affine=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3), nn.LogSoftmax(-1),
     ))  # fmt: skip
     return net, net
 

@@ -242,12 +242,12 @@ class Writer:
                 self.emit(f"{t}.{self.pick(INPLACE).format(T=self.tensor(1))}")
         elif kind <= 5 and (xs := self.var("L")):
             n = f"{self.number()} % max(len({xs}), 1)"
-            choices = [".append({T})", "[{n}] = {T}", ".pop()", ".insert({n}, {T})", "[1:] = [{T}]", ".reverse()", ".extend([{T}] * 2)", "[:2] *= 2"]
-            self.emit(xs + self.pick(choices[:-1]).format(T=self.tensor(1), n=n))
+            choices = [".append({T})", "[{n}] = {T}", ".pop()", ".insert({n}, {T})", "[1:] = [{T}]", ".reverse()", ".extend([{T}] * 2)"]
+            self.emit(xs + self.pick(choices).format(T=self.tensor(1), n=n))
         elif kind <= 7 and (d := self.var("D")):
             key = repr(self.pick(["a", "b", "new"]))
-            choices = ["[{k}] = {T}", ".update(b={T})", ".pop({k}, None)", ".setdefault({k}, {T})", "['a'] += 1", ".move = 1"]
-            self.emit(d + self.pick(choices[:-1]).format(T=self.tensor(1), k=key))
+            choices = ["[{k}] = {T}", ".update(b={T})", ".pop({k}, None)", ".setdefault({k}, {T})", "['a'] += 1"]
+            self.emit(d + self.pick(choices).format(T=self.tensor(1), k=key))
         elif kind == 8 and (ns := self.var("N")):
             self.emit(ns + self.pick([".append({I})", "[0] = {I}", ".sort()", ".extend([{I}])", "[:] = [{I}]"]).format(I=self.number()))
         elif o := self.var("O"):
@@ -323,7 +323,8 @@ class Writer:
             self.emit(f"for {t}, {i} in zip(list({xs}), {self.var('N') or '[1, 2, 3]'}):")
             self.bind("T", t)
         elif kind == 3:
-            self.emit(f"for {i} in {self.pick(['G_LIST[:3]', 'itertools.islice(itertools.count(), 3)', 'sorted(G_DICT.values())[:3]'])}:")
+            numbers = ["G_LIST[:3]", "itertools.islice(itertools.count(), 3)", "sorted(G_DICT.values())[:3]"]
+            self.emit(f"for {i} in {self.pick(numbers)}:")
         else:
             self.emit(f"{i} = 0")
             self.emit(f"while {i} < {self.number(0)}:")
@@ -355,7 +356,7 @@ class Writer:
             self.block(1)
 
     def with_(self) -> None:
-        managers = ["torch.no_grad()", "scope('s')", "Swallow((KeyError, Oops))", "contextlib.suppress(ZeroDivisionError)", "torch.enable_grad()"]
+        managers = ["torch.no_grad()", "scope('s')", "Swallow((KeyError, Oops))", "contextlib.suppress(IndexError)", "torch.enable_grad()"]
         self.emit(f"with {self.pick(managers)}:")
         self.block(self.draw(st.integers(1, 3)))
 
@@ -432,12 +433,13 @@ class Writer:
         self.bind("L", name)
 
     def match_(self) -> None:
-        subject = self.pick([self.number(), f"({self.number()}, {self.number()})", self.var("D") or "G_DICT", self.var("O") or "state.o", "G_LIST"])
+        pair = f"({self.number()}, {self.number()})"
+        subject = self.pick([self.number(), pair, self.var("D") or "G_DICT", self.var("O") or "state.o", "G_LIST"])
         self.emit(f"match {subject}:")
         self.depth += 1
-        cases = ["case 0 | 1:", "case int(k) if k > 2:", "case (0, _) | [_, 1]:", "case {'a': found}:", "case Sub(n=0):", "case Base():", "case [first, *_]:"]
+        cases = ["0 | 1", "int(k) if k > 2", "(0, _) | [_, 1]", "{'a': found}", "Sub(n=0)", "Base()", "[first, *_]"]
         for _ in range(self.draw(st.integers(1, 3))):
-            self.emit(self.pick(cases))
+            self.emit(f"case {self.pick(cases)}:")
             self.block(1)
         self.emit("case _:")
         self.block(1)
@@ -447,7 +449,8 @@ class Writer:
 def class_text(w: Writer) -> str:
     extra = w.pick(["pass", "def __len__(self): return self.n % 2", "def __getattr__(self, name):\n        raise AttributeError(name)"])
     setter = w.pick(["self.v = value * 2", "self.__dict__['v'] = value", "self.n += 1\n        self.v = value"])
-    override = w.pick(["pass", "def m(self, a, k=2):\n        return super().m(a, k) + self.n", "k = 4", "@property\n    def p(self): return self.v.sin()"])
+    method = "def m(self, a, k=2):\n        return super().m(a, k) + self.n"
+    override = w.pick(["pass", method, "k = 4", "@property\n    def p(self): return self.v.sin()"])
     return f'''\
 def raise_oops(value):
     raise Oops(value)
@@ -486,8 +489,8 @@ class Sub(Base):
 
 
 CHANGES = [
-    "lambda: None", "lambda: None", "lambda: None", "lambda: setattr(state, 'n', 5)", "lambda: setattr(state, 'n', 1)", "lambda: setattr(state.o, 'n', 4)",
-    "lambda: state.items.append(1)", "lambda: state.ts.append(tensor(31))", "lambda: setattr(Base, 'k', 6)", "lambda: setattr(Sub, 'k', 2)",
+    "lambda: None", "lambda: None", "lambda: None", "lambda: setattr(state, 'n', 5)", "lambda: setattr(state, 'n', 1)",
+    "lambda: setattr(state.o, 'n', 4)", "lambda: state.items.append(1)", "lambda: state.ts.append(tensor(31))", "lambda: setattr(Base, 'k', 6)", "lambda: setattr(Sub, 'k', 2)",
     "lambda: setattr(state, 'o', Sub(tensor(32), 1))", "lambda: G_DICT.update(a=7)", "lambda: G_LIST.insert(0, 9)", "lambda: G_LIST.clear()",
     "lambda: globals().update(G_INT=6)", "lambda: setattr(state, 't', tensor(33, True))", "lambda: setattr(state.o, 'maybe', 2)",
     "lambda: state.d.update(q=tensor(34))", "lambda: setattr(Base, 'm', lambda self, a, k=1: a - k)", "lambda: state.items.clear()",
@@ -501,7 +504,8 @@ def programs(draw: Any) -> str:
     w = Writer(draw)
     head = PRELUDE + class_text(w)
     w.depth = 2
-    w.scope = {"T": ["state.t", "x", "y"], "I": ["state.n", "n"], "L": ["state.ts", "xs"], "N": ["state.items"], "D": ["state.d", "d"], "O": ["state.o"]}
+    w.scope = {"T": ["state.t", "x", "y"], "I": ["state.n", "n"], "L": ["state.ts", "xs"], "N": ["state.items"], "D": ["state.d", "d"]}
+    w.bind("O", "state.o")
     w.own = {"x", "y"}
     w.budget = draw(st.integers(2, 14))
     for _ in range(w.budget):

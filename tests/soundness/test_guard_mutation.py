@@ -1720,8 +1720,9 @@ def context_variable():
 def environment_variable():
     import os
 
-    return lambda x: x * len(os.environ.get("FINELINE_TEST", "ab")), (X,),
-     doing(lambda: os.environ.__setitem__("FINELINE_TEST", "abcde"), lambda: os.environ.pop("FINELINE_TEST"))
+    name = "FINELINE_TEST"
+    change = doing(lambda: os.environ.__setitem__(name, "abcde"), lambda: os.environ.pop(name))
+    return lambda x: x * len(os.environ.get("FINELINE_TEST", "ab")), (X,), change
 
 
 @case

@@ -413,8 +413,6 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         return None
     t = type(obj)
     if isinstance(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
-        # From here on the class has a state: a program could not use it again.
-        cap.changed_classes.add(id(obj))
         cap.types.pop(obj, None)
         setattr(obj, name, value)
         return None
@@ -499,6 +497,10 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         return vm.call(f, descr.fdel, [obj], None, vm.discard)
     if kind == PY_DATA and isinstance(raw_lookup(type(descr), "__delete__"), types.FunctionType):
         return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
+    if isinstance(obj, type) and id(obj) in cap.made:
+        cap.types.pop(obj, None)
+        delattr(obj, name)
+        return None
     if isinstance(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
         raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
     d = obj.__dict__

@@ -71,7 +71,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "changed_classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
+        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
         "sources", "start_ambient", "types",
     )  # fmt: skip
 
@@ -85,7 +85,6 @@ class Capture:
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
         self.made: set[int] = set()
-        self.changed_classes: set[int] = set()
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}

@@ -72,7 +72,11 @@ class Machine:
     def link(self, info: CodeInfo) -> list:
         opaque = self.options.opaque
         if opaque:
-            return link(info, opaque)
+            linked = self.options.linked
+            key = (id(info), len(opaque))
+            if key not in linked:
+                linked[key] = link(info, opaque)
+            return linked[key]
         if info.linked is None:
             info.linked = link(info, None)
         return info.linked

@@ -235,6 +235,12 @@ def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if len(args) == 1 and not kwargs:
         t = vm.type_of(args[0])
         return answer(vm, f, t, then, data)
+    name, bases, namespace = args
+    if vm.cap.active and type(namespace) is dict and all(type(b) is type for b in bases):
+        # CPython takes the module's name from the calling frame, which here would be one of fineline's.
+        vm.cap.expand(namespace)
+        namespace = vm.cap.fresh({"__module__": f.globals.get("__name__"), **namespace})
+        return _class_body_done(vm, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
     raise Border(type, tuple(args), kwargs, "FL423", "making a class").to(then, data)
 
 

@@ -110,9 +110,9 @@ class TensorOps:
                 guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
-            for a in (*args, *(kwargs or {}).values()):
-                if not is_value(a) or not deep_plain(cap, a):
-                    raise Border(fn, tuple(args), kwargs, "FL501", "a change of PyTorch's state by something that is not a constant").to(then, data)
+            if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values())]):
+                text = "a change of PyTorch's state by something that is not a constant"
+                raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
             result = fn(*args, **(kwargs or {}))
             cap.recorder.record("call_function", fn, tuple(args), dict(kwargs or {}), result)
             return vm.finish(f, result, then, data)

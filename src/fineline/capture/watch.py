@@ -73,7 +73,8 @@ def guard_mro(cap: Any, cls: type) -> None:
 def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
     """An abstract class was asked whether ``cls`` is one of its own: a later ``register`` may change the answer."""
     src = cap.guards.pin(classes, classes.__qualname__)
-    cap.guards.check(src, "predicate", (IsSubclass(cls, answer), f"{'is' if answer else 'is no'} base of {cls.__qualname__}"), ("subclass", id(cls)))
+    text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
+    cap.guards.check(src, "predicate", (IsSubclass(cls, answer), text), ("subclass", id(cls)))
 
 
 def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
@@ -119,8 +120,12 @@ class BaseEquals:
 
 
 PLAIN_VALUE: dict[type, Callable] = {
-    int: int.__int__, float: float.__float__, str: str.__str__, bytes: lambda b: bytes.__getitem__(b, slice(None)), complex: complex.__pos__,
-}  # fmt: skip
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__pos__,
+    str: str.__str__,
+    bytes: lambda b: bytes.__getitem__(b, slice(None)),
+}
 
 
 class SameOrder:

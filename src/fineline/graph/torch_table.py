@@ -130,14 +130,16 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
          "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack _len_torch_function_stack "
          "_log_api_usage_metadata _log_api_usage_once _mps_is_available get_autocast_cpu_dtype get_autocast_gpu_dtype get_default_dtype "
          "get_num_threads is_autocast_cache_enabled is_autocast_cpu_enabled is_grad_enabled is_inference_mode_enabled _cxx_flags"),
-        (torch._C._functorch, "get_dynamic_layer_stack_depth get_interpreter_stack maybe_current_level peek_interpreter_stack current_level"),
+        (torch._C._functorch, "get_dynamic_layer_stack_depth get_interpreter_stack maybe_current_level peek_interpreter_stack "
+         "current_level"),
         (torch._C._autograd, "kineto_available"),
         (torch, "_running_with_deploy are_deterministic_algorithms_enabled compiled_with_cxx11_abi get_default_device "
          "get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled"),
         (torch._utils, "is_compiling"),
         (torch.amp.autocast_mode, "is_autocast_available"),
         (torch.backends.cuda, "is_built"), (torch.backends.mkl, "is_available"), (torch.backends.mkldnn, "is_available"),
-        (torch.backends.mps, "is_available is_built"), (torch.backends.openmp, "is_available"), (torch.backends.cudnn, "is_available version"),
+        (torch.backends.mps, "is_available is_built"), (torch.backends.openmp, "is_available"),
+        (torch.backends.cudnn, "is_available version"),
         (torch.compiler, "is_compiling is_dynamo_compiling is_exporting"), (torch.distributed, "is_available"),
         (torch.cpu, "current_device device_count is_available"), (torch.cuda, "_is_compiled is_available"),
         (torch.jit, "is_scripting is_tracing"),
@@ -145,7 +147,7 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
     for name in listed.split()
     if (value := getattr(owner, name, None)) is not None
 )  # fmt: skip
-"""Class `query`, and the guard on ambient state covers the answer, or it is fixed while the process lives; other answers get a guard each."""
+"""Class `query`, and the guard on ambient state covers the answer, or it never changes in a process; other answers get a guard each."""
 
 METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type})
 """Class `op`, but `metadata` when called without arguments."""

@@ -60,7 +60,7 @@ class ReferenceProgram:
                     registers[dst] = read_step(op, registers.get(src), payload, roots)
                 elif not holds_step(op, src, payload, registers):
                     return index
-            except Exception:  # noqa: BLE001 - whatever goes wrong in a guard, the program cannot be used
+            except Exception:  # whatever goes wrong in a guard, the program cannot be used
                 return index
         return -1
 
@@ -278,6 +278,6 @@ def _short(value: Any) -> str:
         return f"<{type(value).__name__}>"
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - an explanation must not fail on the object it explains
+    except Exception:  # an explanation must not fail on the object it explains
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -24,6 +24,8 @@ class Options:
     force_borders: bool = False
     rules: Any = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    # Instructions with their handlers, for code with opaque places: by code info and number of such places.
+    linked: dict[tuple[int, int], list] = field(default_factory=dict)
 
 
 def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
