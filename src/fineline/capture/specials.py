@@ -555,24 +555,28 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     return closed_world(cap, d, seen)
 
 
-def mark_made(cap: Any, obj: Any) -> None:
+def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
     """A copy and all that is new in it was made here."""
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or id(obj) in cap.made or isinstance(obj, PINNED) or t is types.FunctionType:
+    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or isinstance(obj, PINNED) or t is types.FunctionType:
         return
+    # Not ``made`` itself: the id of an object that is gone may stand in it.
+    seen = set() if seen is None else seen
+    if id(obj) in seen:
+        return
+    seen.add(id(obj))
     cap.made.add(id(obj))
+    parts: list[Any] = []
     if isinstance(obj, dict):
-        for k, v in obj.items():
-            mark_made(cap, k)
-            mark_made(cap, v)
+        parts = [x for pair in dict.items(obj) for x in pair]
     elif isinstance(obj, (list, tuple, set, frozenset, collections.deque)):
-        for v in obj:
-            mark_made(cap, v)
+        parts = list(obj)
     elif isinstance(obj, BaseException):
-        mark_made(cap, obj.args)
-        mark_made(cap, obj.__dict__)
-    elif t.__dictoffset__:
-        mark_made(cap, obj.__dict__)
+        parts = [obj.args]
+    if t.__dictoffset__:
+        parts.append(obj.__dict__)
+    for part in parts:
+        mark_made(cap, part, seen)
 
 
 def _copying(name: str) -> Callable:

@@ -103,6 +103,7 @@ bool parse_payload(Step& step) {
     case Op::Tensor:
       step.tensor = parse_tensor_spec(payload);
       step.python = !step.tensor;
+      if (step.tensor) step.type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(payload, 0));
       return true;
     case Op::Weak:
       return PyWeakref_CheckRef(payload);

@@ -41,7 +41,11 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
     if (verdict != Verdict::Pass) return verdict;
   }
   if (!tensors_match(tensors_.data(), tensors_.size())) return Verdict::Fail;
-  return run_steps(program, late_, arguments);
+  verdict = run_steps(program, late_, arguments);
+  for (Sharing& sharing : sharings_) {
+    if (verdict == Verdict::Pass && !shared_alike(program, sharing)) verdict = Verdict::Fail;
+  }
+  return verdict;
 }
 
 Verdict Shortcut::run_steps(Program& program, const std::vector<int>& steps, PyObject* const* arguments) {
@@ -50,6 +54,20 @@ Verdict Shortcut::run_steps(Program& program, const std::vector<int>& steps, PyO
     if (verdict != Verdict::Pass) return verdict;
   }
   return Verdict::Pass;
+}
+
+bool Shortcut::shared_alike(Program& program, Sharing& sharing) {
+  const Step& step = program.steps[sharing.step];
+  for (size_t i : sharing.unknown) {
+    sharing.keys[i] = storage_key(registers[step.registers[i]]);
+    if (!sharing.keys[i]) return false;
+  }
+  for (size_t i : sharing.unknown) {
+    for (size_t j = 0; j < sharing.keys.size(); j++) {
+      if ((sharing.keys[i] == sharing.keys[j]) != (step.pattern[i] == step.pattern[j])) return false;
+    }
+  }
+  return true;
 }
 
 Verdict Shortcut::refresh_type(Program& program, TypeVersion& entry) {

@@ -55,10 +55,17 @@ class Shortcut {
     PyTypeObject* type;
     unsigned version;
   };
+  // A `storages` step: the keys of the tensors that the table knows, which words watch over, and the others' positions.
+  struct Sharing {
+    int step;
+    std::vector<const void*> keys;
+    std::vector<size_t> unknown;
+  };
   friend class ShortcutBuilder;
 
   static const Word* first_changed(const Word* word, const Word* end);
   Verdict run_steps(Program& program, const std::vector<int>& steps, PyObject* const* roots);
+  bool shared_alike(Program& program, Sharing& sharing);
   Verdict refresh_type(Program& program, TypeVersion& entry);
   Verdict refresh_dict(Program& program, int reg);
   Verdict confirm_reader(Program& program, int step);
@@ -69,6 +76,7 @@ class Shortcut {
   std::vector<Origin> origins_;        // by word
   std::vector<int> word_of_dict_;      // by register
   std::vector<TensorCheck> tensors_;
+  std::vector<Sharing> sharings_;
   std::vector<int> early_;             // steps to evaluate that need no register of the table
   std::vector<int> late_;              // the others
   std::vector<State> states_;          // by register

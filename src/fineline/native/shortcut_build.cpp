@@ -35,6 +35,7 @@ class ShortcutBuilder {
   // Covers a step by words. Dynamic: it has to be evaluated in each pass. For an access step, otherwise, what its
   // result is.
   State cover(Step& step) {
+    if (step.op == Op::Storages) return sharing(step);
     if (step.src >= 0 && !table_.known(step.src)) return State::Dynamic;
     for (int other : step.registers) {
       if (!table_.known(other)) return State::Dynamic;
@@ -158,6 +159,24 @@ class ShortcutBuilder {
     if (!typed(reg)) return false;
     if (PyAnySet_Check(object)) return add_word(&reinterpret_cast<PySetObject*>(object)->used, PySet_GET_SIZE(object));
     return add_word(&reinterpret_cast<PyVarObject*>(object)->ob_size, Py_SIZE(object));
+  }
+
+  State sharing(const Step& step) {
+    Shortcut::Sharing sharing{step_, {}, {}};
+    for (size_t i = 0; i < step.registers.size(); i++) {
+      int reg = step.registers[i];
+      PyObject* tensor = value(reg);
+      sharing.keys.push_back(storage_key(tensor));
+      if (table_.known(reg) && (stable(reg) || typed(reg))) {
+        StoragePath path = storage_path(tensor);
+        add_word(path.impl, load_word(path.impl));
+        add_word(path.storage, load_word(path.storage));
+      } else {
+        sharing.unknown.push_back(i);
+      }
+    }
+    table_.sharings_.push_back(std::move(sharing));
+    return kCovered;
   }
 
   bool function(int reg) {

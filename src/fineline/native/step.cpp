@@ -86,48 +86,22 @@ bool check_function(PyObject* object, PyObject* expected) {
       same(function->func_kwdefaults, PyTuple_GET_ITEM(expected, 2));
 }
 
-// Whether positions share keys just as the pattern says. Where the keys that last passed are known, only the
-// positions that changed are compared with all others.
-bool has_pattern(Step& step, const std::vector<const void*>& keys) {
-  const std::vector<int>& pattern = step.pattern;
-  size_t count = keys.size();
-  std::vector<size_t> changed;
-  if (step.storages.size() == count) {
-    for (size_t i = 0; i < count; i++) {
-      if (keys[i] != step.storages[i]) changed.push_back(i);
-    }
-    if (changed.size() <= 8) {
-      return std::all_of(changed.begin(), changed.end(), [&](size_t i) {
-        for (size_t j = 0; j < count; j++) {
-          if ((keys[i] == keys[j]) != (pattern[i] == pattern[j])) return false;
-        }
-        return true;
-      });
-    }
-  }
-  std::unordered_set<const void*> firsts;
-  for (size_t i = 0; i < count; i++) {
-    size_t first = static_cast<size_t>(pattern[i]);
-    if (first == i ? !firsts.insert(keys[i]).second : first > i || keys[first] != keys[i]) return false;
-  }
-  return true;
-}
-
-Verdict check_storages(Step& step, PyObject** registers) {
+// Whether positions share keys just as the pattern says, which gives for each the first that has the same key.
+Verdict check_storages(const Step& step, PyObject** registers) {
   std::vector<const void*> keys;
-  keys.reserve(step.registers.size());
-  for (int number : step.registers) {
-    keys.push_back(storage_key(registers[number]));
+  std::unordered_set<const void*> firsts;
+  for (size_t i = 0; i < step.pattern.size(); i++) {
+    keys.push_back(storage_key(registers[step.registers[i]]));
     if (!keys.back()) return Verdict::Fail;
+    size_t first = static_cast<size_t>(step.pattern[i]);
+    if (first == i ? !firsts.insert(keys[i]).second : first > i || keys[first] != keys[i]) return Verdict::Fail;
   }
-  if (!has_pattern(step, keys)) return Verdict::Fail;
-  step.storages = std::move(keys);
   return Verdict::Pass;
 }
 
 }  // namespace
 
-Verdict evaluate_step(Step& step, PyObject** registers, PyObject* const* roots) {
+Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots) {
   PyObject* value = step.src >= 0 ? registers[step.src] : nullptr;
   PyObject** result = step.dst >= 0 ? &registers[step.dst] : nullptr;
   if (step.python) return Verdict::Python;

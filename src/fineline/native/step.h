@@ -26,15 +26,13 @@ struct Step {
   PyObject* payload = nullptr;
   Py_ssize_t number = 0;         // root: position; index: index; len: length; member: offset of the field
   Py_hash_t hash = -1;           // key, absent
-  PyTypeObject* type = nullptr;  // type, type_attr, type_lacks; member: class of the descriptor
+  PyTypeObject* type = nullptr;  // type, type_attr, type_lacks, tensor; member: class of the descriptor
   PyObject* name = nullptr;      // type_attr, type_lacks
   bool null_is_none = false;     // member: what an empty field reads as
   TensorSpecPtr tensor;          // tensor; null if only Python can tell
   std::vector<int> registers;    // same, distinct, storages: the other registers
   std::vector<int> pattern;      // storages
-  // storages: keys that were last found to have the pattern; ambient: the pictures that last passed and failed.
-  std::vector<const void*> storages;
-  AmbientPicture passed{};
+  AmbientPicture passed{};       // ambient: the pictures that last passed and failed
   AmbientPicture failed{};
 };
 
@@ -44,7 +42,7 @@ bool parse_step(PyObject* tuple, Step& step);
 
 // Evaluates a step on registers that hold borrowed references. Runs no Python code, collects no garbage, sets no
 // error and does not release the GIL: what Python would be needed for comes back as `Verdict::Python`.
-Verdict evaluate_step(Step& step, PyObject** registers, PyObject* const* roots);
+Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots);
 
 // Evaluates any step, in Python where need be; the result of an access step comes back as a new reference in
 // `*result`. -1 with an error set if Python raised, 0 if the check failed, 1 if it passed.

@@ -114,9 +114,10 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
 TensorCheck::TensorCheck(PyObject* object, const TensorSpec* expected) : tensor(object), spec(expected) {
   const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
   auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  hints[0] = impl->sizes().data();
-  hints[1] = reinterpret_cast<const char*>(impl) + sizeof(c10::TensorImpl) - 1;  // where the key set is
-  hints[2] = meta ? &meta->requires_grad_ : nullptr;
+  hints[0] = object;
+  hints[1] = impl->sizes().data();
+  hints[2] = reinterpret_cast<const char*>(impl) + sizeof(c10::TensorImpl) - 1;  // where the key set is
+  hints[3] = meta ? &meta->requires_grad_ : nullptr;
 }
 
 bool tensors_match(const TensorCheck* checks, size_t count) {
@@ -139,6 +140,12 @@ const void* storage_key(PyObject* object) {
   const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
   const void* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   return storage ? storage : object;
+}
+
+StoragePath storage_path(PyObject* tensor) {
+  static_assert(sizeof(at::Tensor) == sizeof(void*) && sizeof(c10::Storage) == sizeof(void*));
+  const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
+  return {&cdata, &cdata.unsafeGetTensorImpl()->unsafe_storage()};
 }
 
 bool is_device_type(PyTypeObject* type) { return type == &THPDeviceType; }

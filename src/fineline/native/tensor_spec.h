@@ -20,7 +20,7 @@ struct TensorCheck {
   const TensorSpec* spec;
   // Where the check read when the entry was made. It will most likely read there again, so that memory is asked for
   // ahead of time; nothing else is done with these addresses.
-  const void* hints[3];
+  const void* hints[4];
 };
 
 // Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own,
@@ -35,6 +35,13 @@ bool tensors_match(const TensorCheck* checks, size_t count);
 
 // A key that tensors with the same storage have in common; null if `object` is no tensor.
 const void* storage_key(PyObject* object);
+
+// The two words in memory that decide a tensor's storage key, in the order in which one leads to the other.
+struct StoragePath {
+  const void* impl;
+  const void* storage;
+};
+StoragePath storage_path(PyObject* tensor);
 
 bool is_device_type(PyTypeObject* type);
 
