@@ -22,7 +22,7 @@ from fineline.report.explain import Explanation
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 
 
-def compile(  # noqa: A001  (PyTorch's own name for it)
+def compile(
     fn: Callable | None = None,
     *,
     backend: str | Callable = "inductor",
@@ -40,7 +40,9 @@ def compile(  # noqa: A001  (PyTorch's own name for it)
     for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s.
     """
     if fn is None:
-        return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable)
+        return functools.partial(
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable
+        )
     if not callable(fn):
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
     if isinstance(fn, type):

@@ -382,7 +382,7 @@ def instance_attribute_shadows_the_class() -> Any:
     return (lambda x: obj.out(x)), (obj,)
 
 
-@table.program()
+@table.program(recompiles=(1,))  # the list is empty before the first call
 def tensors_kept_on_an_instance() -> Any:
     class Ema:
         def __init__(self) -> None:

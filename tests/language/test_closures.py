@@ -127,7 +127,7 @@ def global_int_incremented() -> Any:
     return fn
 
 
-@table.program()
+@table.program(recompiles=(1,))  # the list is empty before the first call
 def global_list_appended() -> Any:
     LOG.clear()
 

@@ -13,50 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.oracle import Program, Step
+from tests.soundness.template import CALLS, CHANGES, EXTRAS, OVERRIDES, PRELUDE, SETTERS, classes, tail
 
-CALLS = 5
-PRELUDE = '''\
-import contextlib
-import itertools
-from types import SimpleNamespace
-
-import torch
-
-LOG = []
-G_INT = 2
-G_LIST = [1, 2]
-G_DICT = {"a": 1, "b": 2}
-
-
-def tensor(seed, grad=False):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, 3, generator=generator).requires_grad_(grad)
-
-
-class Oops(Exception):
-    pass
-
-
-@contextlib.contextmanager
-def scope(name):
-    LOG.append("+" + name)
-    try:
-        yield name
-    finally:
-        LOG.append("-" + name)
-
-
-class Swallow:
-    def __init__(self, kind):
-        self.kind = kind
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        return kind is not None and issubclass(kind, self.kind)
-
-'''
 UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "reshape(3, 2).T", "t().reshape(2, 3)"]
 UNARY_2X3 = [u for u in UNARY if u != "reshape(3, 2).T"] + ["sum(1, keepdim=True).expand(2, 3)", "view(6).view(2, 3)", "softmax(0)"]
 INPLACE = ["add_(1)", "mul_(0.5)", "tanh_()", "neg_()", "zero_()", "copy_({T})", "relu_()", "add_({T}, alpha=2)"]
@@ -101,10 +59,10 @@ class Writer:
 
     # -- expressions -------------------------------------------------------------------------------------------------
     def tensor(self, depth: int = 2) -> str:
-        if depth <= 0 or self.chance(25):
+        kind = self.draw(st.integers(-6, 19))
+        if depth <= 0 or kind <= 0:  # 0 is what shrinking goes towards
             return self.var("T") or "tensor(3)"
         T, less = (lambda: self.tensor(depth - 1)), depth - 1
-        kind = self.draw(st.integers(0, 19))
         if kind <= 2:
             return f"{T()}.{self.pick(UNARY_2X3)}"
         if kind <= 5:
@@ -135,10 +93,10 @@ class Writer:
 
     def number(self, depth: int = 1) -> str:
         simple = self.draw(st.integers(0, 3))
-        if depth <= 0 or self.chance(40):
+        kind = self.draw(st.integers(-5, 10))
+        if depth <= 0 or kind <= 0:
             return self.var("I") or str(simple) if self.chance(60) else str(simple)
         N, less = (lambda: self.number(depth - 1)), depth - 1
-        kind = self.draw(st.integers(0, 10))
         if kind <= 2:
             return f"(({N()} {self.pick(['+', '-', '*'])} {N()}) % 5)"
         if kind == 3 and (xs := self.var("L") or self.var("N")):
@@ -256,9 +214,10 @@ class Writer:
 
     def write_outside(self) -> None:
         choices = [
-            "state.n += {I}", "state.t = {T}", "state.items.append({I})", "state.ts[0] = {T}", "G_LIST.append({I})", "G_DICT['b'] = {I}",
-            "state.o.n = {I}", "state.o.v = {T}", "LOG.append({I})", "state.t.add_(1)", "Sub.k = {I}", "Base.extra = {I}", "state.d['a'] = {T}",
-            "state.seen.add({I})", "state.ts[:] = [{T}]", "del state.items[:]", "G_DICT.pop('zz', None)", "state.last = state.o",
+            "state.n += {I}", "state.t = {T}", "state.items.append({I})", "state.ts[0] = {T}", "G_LIST.append({I})", "state.last = state.o",
+            "state.o.n = {I}", "state.o.v = {T}", "LOG.append({I})", "state.t.add_(1)", "Sub.k = {I}", "Base.extra = {I}",
+            "state.d['a'] = {T}", "state.seen.add({I})", "state.ts[:] = [{T}]", "del state.items[:]", "G_DICT['b'] = {I}",
+            "G_DICT.pop('zz', None)",
         ]  # fmt: skip
         text = self.pick(choices).format(T=self.tensor(1), I=self.number())
         if self.chance(25) and not self.closing:
@@ -446,63 +405,11 @@ class Writer:
         self.depth -= 1
 
 
-def class_text(w: Writer) -> str:
-    extra = w.pick(["pass", "def __len__(self): return self.n % 2", "def __getattr__(self, name):\n        raise AttributeError(name)"])
-    setter = w.pick(["self.v = value * 2", "self.__dict__['v'] = value", "self.n += 1\n        self.v = value"])
-    method = "def m(self, a, k=2):\n        return super().m(a, k) + self.n"
-    override = w.pick(["pass", method, "k = 4", "@property\n    def p(self): return self.v.sin()"])
-    return f'''\
-def raise_oops(value):
-    raise Oops(value)
-
-
-class Base:
-    k = 3
-
-    def __init__(self, v, n=0):
-        self.v = v
-        self.n = n
-        self.items = []
-
-    def m(self, a, k=1):
-        self.n += {w.pick(["0", "1"])}
-        return a * k + self.v
-
-    @property
-    def p(self):
-        return self.v * self.k
-
-    @p.setter
-    def p(self, value):
-        {setter}
-
-    def __add__(self, other):
-        return self.v + other
-
-    {extra}
-
-
-class Sub(Base):
-    {override}
-
-'''
-
-
-CHANGES = [
-    "lambda: None", "lambda: None", "lambda: None", "lambda: setattr(state, 'n', 5)", "lambda: setattr(state, 'n', 1)",
-    "lambda: setattr(state.o, 'n', 4)", "lambda: state.items.append(1)", "lambda: state.ts.append(tensor(31))", "lambda: setattr(Base, 'k', 6)", "lambda: setattr(Sub, 'k', 2)",
-    "lambda: setattr(state, 'o', Sub(tensor(32), 1))", "lambda: G_DICT.update(a=7)", "lambda: G_LIST.insert(0, 9)", "lambda: G_LIST.clear()",
-    "lambda: globals().update(G_INT=6)", "lambda: setattr(state, 't', tensor(33, True))", "lambda: setattr(state.o, 'maybe', 2)",
-    "lambda: state.d.update(q=tensor(34))", "lambda: setattr(Base, 'm', lambda self, a, k=1: a - k)", "lambda: state.items.clear()",
-    "lambda: setattr(fn, '__defaults__', (4,))", "lambda: setattr(state, 'o', Base(tensor(35)))", "lambda: state.d.pop('a', None)",
-]  # fmt: skip
-
-
 @st.composite
 def programs(draw: Any) -> str:
     """The source of a program."""
     w = Writer(draw)
-    head = PRELUDE + class_text(w)
+    head = PRELUDE + classes(w.pick(EXTRAS), w.pick(SETTERS), w.pick(OVERRIDES), w.chance(50))
     w.depth = 2
     w.scope = {"T": ["state.t", "x", "y"], "I": ["state.n", "n"], "L": ["state.ts", "xs"], "N": ["state.items"], "D": ["state.d", "d"]}
     w.bind("O", "state.o")
@@ -513,42 +420,9 @@ def programs(draw: Any) -> str:
     parts = [w.tensor(2)] + [w.var(k) or w.number() for k in draw(st.lists(st.sampled_from("TTILNDOS"), max_size=3))]
     result = w.pick(["{0}", "[{0}]", "({0}, x)", "{{'r': [{0}]}}", "({0},)"]).format(", ".join(parts))
     changes = [draw(st.sampled_from(CHANGES)) for _ in range(CALLS)]
-    given = [
-        (draw(st.sampled_from([1, 1, 1, 2, 0])), draw(st.sampled_from([2, 2, 2, 3, 1, 0])), draw(st.booleans()) and draw(st.booleans()), w.chance(10))
-        for _ in range(CALLS)
-    ]
+    given = [(w.pick([1, 1, 1, 2, 0]), w.pick([2, 2, 2, 3, 1, 0]), w.chance(25), w.chance(10)) for _ in range(CALLS)]
     grad = w.chance(30)
-    tail = f'''\
-
-
-def make():
-    cell = 1
-    state = SimpleNamespace(
-        n=1, t=tensor(20), ts=[tensor(21), tensor(22)], d={{"a": tensor(23)}}, o=Base(tensor(24), 2), items=[1], seen=set(), log=LOG
-    )
-
-    def fn(x, y, xs, d, n=1):
-        nonlocal cell
-        global G_INT
-{chr(10).join(w.lines)}
-        return {result}
-
-    state.changes = [
-        {("," + chr(10) + "        ").join(changes)},
-    ]
-    return fn, state
-
-
-def args(place):
-    n, length, alias, same = {given!r}[place]
-    x, y = tensor(place, {grad}), tensor(place + 10)
-    if same:
-        y = x
-    xs = [tensor(place * 10 + k + 40) for k in range(length)]
-    d = {{"a": xs[0] if alias and xs else tensor(place + 60), "b": tensor(place + 70)}}
-    return (x, y, xs, d) if n == 1 else (x, y, xs, d, n)
-'''
-    return head + tail
+    return head + tail(w.lines, result, changes, given, grad)
 
 
 def program_of(source: str, number: int = 0) -> Program:

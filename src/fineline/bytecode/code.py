@@ -11,7 +11,9 @@ _CACHE = dis.opmap["CACHE"]
 _BACKWARD = frozenset(n for n in dis.opmap if "BACKWARD" in n)
 _RELATIVE = frozenset(dis.hasjrel)
 _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_READS = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"})
+_READS = frozenset(
+    {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
+)
 
 CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS = 0x1, 0x2, 0x4, 0x8
 CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
@@ -71,14 +73,18 @@ class CodeInfo:
             instructions.append(Instruction(name, arg))
         self.instructions = instructions
         self.handlers = [
-            Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti) for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
+            Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti)
+            for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
         ]
         self.lines = self._line_numbers(index_of)
         self.names = code.co_names
         extra = [c for c in code.co_cellvars if c not in code.co_varnames]
         self.slots = (*code.co_varnames, *extra, *code.co_freevars)
         self.nslots = len(self.slots)
-        self.is_plain = not code.co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) and not code.co_kwonlyargcount
+        self.is_plain = (
+            not code.co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+            and not code.co_kwonlyargcount
+        )
         self.linked: list | None = None
         self.live: list[frozenset[int]] | None = None
 

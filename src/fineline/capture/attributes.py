@@ -31,7 +31,22 @@ MODULE_GETATTR = nn.Module.__getattr__
 TYPE_MRO = type.__dict__["__mro__"]
 TYPE_DICT = type.__dict__["__dict__"]
 # C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
-GENERIC_MODULES = frozenset({"builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc"})
+GENERIC_MODULES = frozenset(
+    {
+        "builtins",
+        "collections",
+        "functools",
+        "itertools",
+        "types",
+        "re",
+        "_thread",
+        "operator",
+        "_io",
+        "torch._C",
+        "torch",
+        "_collections_abc",
+    }
+)
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType)
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
@@ -106,7 +121,9 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
     if heap and id(cls) in cap.made:
         # A class made here is as it is; what it inherits may change.
-        cls = next((k for k in TYPE_MRO.__get__(cls) if id(k) not in cap.made and (descr is MISSING or name in TYPE_DICT.__get__(k))), object)
+        cls = next(
+            (k for k in TYPE_MRO.__get__(cls) if id(k) not in cap.made and (descr is MISSING or name in TYPE_DICT.__get__(k))), object
+        )
         heap = bool(cls.__flags__ & HEAP_TYPE) and raw_lookup(cls, name) is descr
     if descr is MISSING:
         if heap:
@@ -172,7 +189,9 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             if info.getattr_fn is not None:
                 return vm.call(f, vm.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
             return vm.call(f, fn, [obj, name], None, then, data)
-        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(then, data)
+        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
+            then, data
+        )
     return generic_load(vm, f, obj, name, info, then, data)
 
 
@@ -324,7 +343,7 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
 def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
     """``super().name``: the MRO behind the class that asks."""
     cap = vm.cap
-    this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__
+    this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
         return vm.finish(f, getattr(sup, name), then, data)
     mro = start.__mro__
@@ -416,8 +435,10 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         cap.types.pop(obj, None)
         setattr(obj, name, value)
         return None
-    if isinstance(obj, type) or isinstance(obj, types.FunctionType) and id(obj) in cap.sources:
-        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}").discard()
+    if isinstance(obj, type) or (isinstance(obj, types.FunctionType) and id(obj) in cap.sources):
+        raise Border(
+            setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}"
+        ).discard()
     info = type_info(cap, t)
     setter = info.setter(cap)
     if isinstance(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
@@ -518,4 +539,15 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     return None
 
 
-__all__ = ["delete_attr", "generic_delete", "generic_load", "generic_store", "load_attr", "load_method", "raw_lookup", "store_attr", "torch", "type_info"]
+__all__ = [
+    "delete_attr",
+    "generic_delete",
+    "generic_load",
+    "generic_store",
+    "load_attr",
+    "load_method",
+    "raw_lookup",
+    "store_attr",
+    "torch",
+    "type_info",
+]

@@ -151,11 +151,7 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
 
 
 def _same_metadata(a: BaseException, b: BaseException) -> bool:
-    return (
-        getattr(a, "__notes__", None) is getattr(b, "__notes__", None)
-        and a.__cause__ is b.__cause__
-        and a.__context__ is b.__context__
-    )
+    return getattr(a, "__notes__", None) is getattr(b, "__notes__", None) and a.__cause__ is b.__cause__ and a.__context__ is b.__context__
 
 
 def _leaves(e: BaseException) -> list:
@@ -259,7 +255,11 @@ def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
     if not hasattr(module, name):
         found = sys.modules.get(f"{getattr(module, '__name__', '')}.{name}")
         if found is None:
-            raise ImportError(f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({getattr(module, '__file__', 'unknown location')})", name=getattr(module, "__name__", None), path=getattr(module, "__file__", None))
+            raise ImportError(
+                f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({getattr(module, '__file__', 'unknown location')})",
+                name=getattr(module, "__name__", None),
+                path=getattr(module, "__file__", None),
+            )
         f.stack.append(found)
         return None
     return load_attr(vm, f, module, name)
@@ -290,4 +290,3 @@ def _format(vm: Any, f: Frame, value: Any, spec: str) -> Frame | None:
         f.stack.append(value)
         return None
     return vm.call(f, format, [value, spec])
-

@@ -14,8 +14,8 @@ from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.signals import Border
 from fineline.capture.marked import dynamo_function, explicit_break, mark_of
+from fineline.capture.signals import Border
 from fineline.capture.specials import LRU_TYPE, SPECIALS, call_cached
 from fineline.graph.torch_table import classify_torch
 from fineline.policy.marks import MARKS, graph_break, is_compiling, is_dynamo_compiling
@@ -26,7 +26,8 @@ NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forwar
 GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
 MODULE_GLOBALS = nn.Module.__init__.__globals__
 C_NEW = frozenset(
-    id(t.__new__) for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes)
+    id(t.__new__)
+    for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes)
 )
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
@@ -246,7 +247,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     if cls in VALUE_TYPES and all([is_value(a) and natives.deep_plain(cap, a) for a in args]):
         return vm.finish(f, cls(*args, **(kwargs or {})), then, data)
     if not cap.active:
-        if not (cls.__flags__ & HEAP_TYPE) or natives.polyfill_needed(args) is False and not _has_python_init(cls):
+        if not (cls.__flags__ & HEAP_TYPE) or (natives.polyfill_needed(args) is False and not _has_python_init(cls)):
             return vm.finish(f, vm.native(cls, tuple(args), kwargs), then, data)
     if not cls.__flags__ & HEAP_TYPE:
         return natives.call(vm, f, cls, cls, args, kwargs, then, data)
@@ -292,7 +293,9 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
 
 
 def _has_python_init(cls: type) -> bool:
-    return isinstance(raw_lookup(cls, "__init__"), types.FunctionType) or isinstance(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
+    return isinstance(raw_lookup(cls, "__init__"), types.FunctionType) or isinstance(
+        raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod)
+    )
 
 
 def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
@@ -322,7 +325,11 @@ def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
     cap = vm.cap
-    if not cap.active and not isinstance(obj, InterpretedGenerator) and not isinstance(getattr(type(obj), "__call__", None), types.FunctionType):
+    if (
+        not cap.active
+        and not isinstance(obj, InterpretedGenerator)
+        and not isinstance(raw_lookup(type(obj), "__call__"), types.FunctionType)
+    ):
         return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
     if vm.call_out is not None and f is vm.eager_frame and isinstance(obj, nn.Module):
         return vm.finish(f, vm.native(vm.call_out(obj, args, kwargs), (), None), then, data)
@@ -347,7 +354,7 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         # A region met inside a capture is run through: the outer region's backend gets its operators.
         return load_attr(vm, f, obj, inner, _call_loaded, (args, kwargs, then, data))
     info = type_info(cap, type(obj))
-    kind, call = info.look(cap, "__call__")
+    kind, call = info.look(cap, "__call__")  # type: ignore[assignment]
     if isinstance(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
         return load_attr(vm, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
     if isinstance(call, types.FunctionType):
@@ -379,7 +386,12 @@ def no_hooks(cap: Capture, m: nn.Module) -> bool:
         hooks = d.get(name)
         if hooks is None or len(hooks):
             return False
-        if src is not None and id(d) not in cap.expanded and not (id(d) in written and cap.journal.is_dirty(d, name)) and id(hooks) not in written:
+        if (
+            src is not None
+            and id(d) not in cap.expanded
+            and not (id(d) in written and cap.journal.is_dirty(d, name))
+            and id(hooks) not in written
+        ):
             guards.check(guards.access(src, "key", name, hooks), "len", 0)
     if src is not None:
         if "_compiled_call_impl" in d:
@@ -404,13 +416,13 @@ def _no_global_hooks(cap: Capture) -> bool:
 
 CALLERS = {
     types.FunctionType: call_function,
-    types.MethodType: call_method,
+    types.MethodType: call_method,  # type: ignore[dict-item]
     types.BuiltinFunctionType: call_builtin,
     types.MethodDescriptorType: call_descriptor,
     types.WrapperDescriptorType: call_descriptor,
     types.ClassMethodDescriptorType: call_descriptor,
     types.MethodWrapperType: call_method_wrapper,
-    functools.partial: call_partial,
+    functools.partial: call_partial,  # type: ignore[dict-item]
     type: call_type,
     LRU_TYPE: call_cached,
 }

@@ -6,7 +6,7 @@ import enum
 import operator
 import re
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import torch
@@ -123,7 +123,7 @@ class Capture:
                 guards.check(src, "same", known.reg)
             return v
         if isinstance(v, PINNED):
-            if t is types.BuiltinFunctionType and not isinstance(v.__self__, (type, types.ModuleType, type(None))):
+            if t is types.BuiltinFunctionType and not isinstance(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
                 guards.check(src, "type", t)
                 self.adopt(v, src)
                 self._load_members(v, src, BOUND[t])

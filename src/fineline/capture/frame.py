@@ -28,7 +28,23 @@ class Frame:
     ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame.
     """
 
-    __slots__ = ("back", "builtins", "data", "function", "generator", "globals", "info", "ip", "kwnames", "local", "namespace", "on_stop", "ops", "stack", "then")
+    __slots__ = (
+        "back",
+        "builtins",
+        "data",
+        "function",
+        "generator",
+        "globals",
+        "info",
+        "ip",
+        "kwnames",
+        "local",
+        "namespace",
+        "on_stop",
+        "ops",
+        "stack",
+        "then",
+    )
 
     def __init__(self, info: CodeInfo, ops: list, globals_: dict, builtins: dict, local: list, back: Frame | None) -> None:
         self.info = info
@@ -87,7 +103,11 @@ class InterpretedGenerator:
         return self.drive(self, "send", value)
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
-        exc = typ if isinstance(typ, BaseException) else (typ(val) if val is not None and not isinstance(val, BaseException) else val or typ())
+        exc = (
+            typ
+            if isinstance(typ, BaseException)
+            else (typ(val) if val is not None and not isinstance(val, BaseException) else val or typ())
+        )
         return self.drive(self, "throw", exc)
 
     def close(self) -> Any:

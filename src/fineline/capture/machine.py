@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fineline.bytecode.code import CODES, CO_ASYNC_GENERATOR, CO_COROUTINE, CodeInfo
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
 from fineline.capture import protocols
 from fineline.capture.calls import bind_arguments, call_value, see_function
 from fineline.capture.capture import Capture
@@ -81,7 +81,9 @@ class Machine:
             info.linked = link(info, None)
         return info.linked
 
-    def push_function(self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None) -> Frame | None:
+    def push_function(
+        self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+    ) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
         if f is not None and f is self.eager_frame and self.call_out is not None:
             call = self.call_out(fn, args, kwargs)
@@ -147,7 +149,16 @@ class Machine:
     see_function = staticmethod(see_function)
 
     # -- generators ------------------------------------------------------------------------------------------------
-    def resume(self, f: Frame | None, gen: InterpretedGenerator, value: Any, then: Any = None, data: Any = None, on_stop: Any = None, throw: BaseException | None = None) -> Frame | None:
+    def resume(
+        self,
+        f: Frame | None,
+        gen: InterpretedGenerator,
+        value: Any,
+        then: Any = None,
+        data: Any = None,
+        on_stop: Any = None,
+        throw: BaseException | None = None,
+    ) -> Frame | None:
         """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
         if gen.state == "running":
             raise ValueError("generator already executing")
@@ -282,7 +293,7 @@ class Machine:
     def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
         """Goes on behind a border with its result."""
         if then is not None:
-            return then(self, f, value, data) or self.frame
+            return then(self, f, value, data) or self.frame  # type: ignore[return-value]
         if push:
             f.stack.append(value)
         return f
@@ -372,7 +383,7 @@ class Machine:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                e.__traceback__ = None
+                self.traces.caught(e, f)
                 self.frame = f
                 return f
             self.depth -= 1

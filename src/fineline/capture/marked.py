@@ -11,7 +11,6 @@ from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, Mark, torch_mark
 
-
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
 
 

@@ -22,9 +22,18 @@ from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items()), type(OrderedDict().keys()), type(OrderedDict().values()), type(OrderedDict().items())})
+VIEWS = frozenset(
+    {
+        type({}.keys()),
+        type({}.values()),
+        type({}.items()),
+        type(OrderedDict().keys()),
+        type(OrderedDict().values()),
+        type(OrderedDict().items()),
+    }
+)
 ITERATORS = frozenset(
-    type(x)
+    type(x)  # type: ignore[var-annotated]
     for x in (
         iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"), iter(b""),
         iter(deque()), reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(deque()), reversed(()), zip(), enumerate(()),
@@ -56,13 +65,17 @@ INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 def hashable(obj: Any) -> bool:
     """Whether looking ``obj`` up in a table runs no user code."""
     h = type(obj).__hash__
-    return h is OBJECT_HASH or not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref))
+    return (
+        h is OBJECT_HASH or (not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref)))
+    )
 
 
 def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
     """Whether a class defines one of these methods in Python."""
     info = type_info(cap, t)
-    return any(isinstance(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names)
+    return any(
+        isinstance(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names
+    )
 
 
 def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
@@ -79,7 +92,23 @@ def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
     if not t.__flags__ & HEAP_TYPE:
         return not walk
     if isinstance(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
-        return not overridden(cap, t, ("__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__"))
+        return not overridden(
+            cap,
+            t,
+            (
+                "__iter__",
+                "__len__",
+                "__getitem__",
+                "keys",
+                "__eq__",
+                "__hash__",
+                "__contains__",
+                "__str__",
+                "__lt__",
+                "__index__",
+                "__bool__",
+            ),
+        )
     return False
 
 
@@ -124,7 +153,25 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     if isinstance(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if isinstance(a, dict) else a
         return plain(cap, a) and all([deep_plain(cap, x, depth + 1) for x in items])
-    return plain(cap, a) or not overridden(cap, t, ("__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__", "__len__"))
+    return plain(cap, a) or not overridden(
+        cap,
+        t,
+        (
+            "__eq__",
+            "__hash__",
+            "__lt__",
+            "__gt__",
+            "__le__",
+            "__ge__",
+            "__str__",
+            "__repr__",
+            "__format__",
+            "__index__",
+            "__float__",
+            "__bool__",
+            "__len__",
+        ),
+    )
 
 
 def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
-from fineline.capture import blocks, natives, protocols
+from fineline.capture import natives, protocols
 from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr, type_info
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
@@ -17,6 +17,7 @@ from fineline.capture.instructions import HANDLERS, Handler, handler
 from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
 from fineline.capture.signals import Border, Finished
 from fineline.capture.specials import iterate, length, load_cell, step_eagerly
+
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
 @handler
@@ -479,7 +480,9 @@ def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
             f.stack.extend(reversed(seq))
             return None
         raise ValueError(
-            f"too many values to unpack (expected {arg})" if len(seq) > arg else f"not enough values to unpack (expected {arg}, got {len(seq)})"
+            f"too many values to unpack (expected {arg})"
+            if len(seq) > arg
+            else f"not enough values to unpack (expected {arg}, got {len(seq)})"
         )
     if not isinstance(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
@@ -612,7 +615,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if isinstance(v, (list, dict, tuple, set, frozenset)):
         return length(vm, f, v, _length_truth, (then, data))
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not isinstance(v, type)):
-        if cap.active and id(v) not in cap.made or t not in natives.VIEWS:
+        if (cap.active and id(v) not in cap.made) or t not in natives.VIEWS:
             raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
         return vm.finish(f, bool(v), then, data)
     if cap.active and t.__flags__ & (1 << 9) and not isinstance(v, type):
@@ -758,7 +761,7 @@ def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> Frame | None:
         fn.__doc__ = consts[0]
     module = f.globals.get("__name__")
     if fn.__module__ != module:
-        fn.__module__ = module
+        fn.__module__ = module  # type: ignore[assignment]
     vm.cap.made.add(id(fn))
     s.append(fn)
     return None

@@ -75,7 +75,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             return None
     if _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
-    if natives.deep_plain(cap, a) and natives.deep_plain(cap, b) or _moves_only(op, a, b):
+    if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
         result = op(a, b)
         if type(result) not in VALUES:
@@ -144,7 +144,7 @@ def _unary(name: str, op: Any) -> Any:
     def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
         cap = vm.cap
-        if type(a) in SCALARS or not cap.active and not _python_method(cap, a, None, name):
+        if type(a) in SCALARS or (not cap.active and not _python_method(cap, a, None, name)):
             if cap.lazy:
                 cap.settle(a)
             f.stack.append(op(a))
@@ -164,7 +164,9 @@ def _unary(name: str, op: Any) -> Any:
 
 
 HANDLERS.update(
-    UNARY_NEGATIVE=_unary("__neg__", operator.neg), UNARY_POSITIVE=_unary("__pos__", operator.pos), UNARY_INVERT=_unary("__invert__", operator.invert)
+    UNARY_NEGATIVE=_unary("__neg__", operator.neg),
+    UNARY_POSITIVE=_unary("__pos__", operator.pos),
+    UNARY_INVERT=_unary("__invert__", operator.invert),
 )
 
 
@@ -203,14 +205,16 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         f.stack.append(vm.native(op, (a, b), None))
         return None
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        if name in ("__eq__", "__ne__") and not (isinstance(a, (Tensor, int, float, complex)) and isinstance(b, (Tensor, int, float, complex))):
+        if name in ("__eq__", "__ne__") and not (
+            isinstance(a, (Tensor, int, float, complex)) and isinstance(b, (Tensor, int, float, complex))
+        ):
             # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
             if a is None or b is None or isinstance(a, str) or isinstance(b, str):
                 f.stack.append(op(a, b))
                 return None
         f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
         return None
-    if _python_method(cap, a, b, name, rname) or name == "__ne__" and _python_method(cap, a, b, "__eq__"):
+    if _python_method(cap, a, b, name, rname) or (name == "__ne__" and _python_method(cap, a, b, "__eq__")):
         return vm.call(f, protocols.compare, [a, b, name, rname, op])
     if natives.deep_plain(cap, a) and natives.deep_plain(cap, b):
         if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
@@ -288,7 +292,12 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.call(f, protocols.contains, [container, item], None, then)
     if isinstance(item, Tensor) and isinstance(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if t in (set, frozenset) and natives.key_plain(cap, item, container) or natives.deep_plain(cap, container) and natives.deep_plain(cap, item):
+    if (
+        (t in (set, frozenset)
+        and natives.key_plain(cap, item, container))
+        or (natives.deep_plain(cap, container)
+        and natives.deep_plain(cap, item))
+    ):
         try:
             cap.expand(container, True, ordered=False)
         except NotForGraph as e:
@@ -345,7 +354,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
                 return vm.call(f, missing, [obj, key])
             if isinstance(obj, defaultdict):
                 return _default_item(vm, f, obj, key)
-            obj[key]  # noqa: B018  (raises the KeyError)
+            obj[key]
         f.stack.append(_dict_item(cap, obj, key))
         return None
     if isinstance(key, Tensor) and isinstance(obj, (tuple, list)):
@@ -410,13 +419,13 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
 def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
     cap = vm.cap
     method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
-    if isinstance(method, types.FunctionType) and not type(cls).__module__ == "enum":
+    if isinstance(method, types.FunctionType) and type(cls).__module__ != "enum":
         return vm.call(f, method, [cls, key])
     if method is not None:
         f.stack.append(cls[key])  # type: ignore[index]
         return None
     getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
-    if isinstance(getter, classmethod) and isinstance(getter.__func__, types.FunctionType) and not cls.__module__ == "typing":
+    if isinstance(getter, classmethod) and isinstance(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
         return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
     f.stack.append(cls[key])  # type: ignore[index]
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-MISSING = object()
+MISSING: Any = object()
 
 
 def special(obj: Any, name: str) -> Any:
@@ -144,8 +144,7 @@ def truth(obj: Any) -> bool:
         return result
     method = special(obj, "__len__")
     if method is not MISSING:
-        n = method()
-        return n != 0
+        return checked_length(method) != 0
     return True
 
 
@@ -193,7 +192,7 @@ def unpack(it: Any, n: int) -> list:
 def listed(it: Any) -> list:
     out = []
     for x in it:
-        out.append(x)  # noqa: PERF402  (a call of list(it) would be interpreted by this very function)
+        out.append(x)
     return out
 
 
@@ -275,7 +274,9 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
             attrs.append(subject)
         else:
             if len(match_args) < nargs:
-                raise TypeError(f"{cls.__name__}() accepts {len(match_args)} positional sub-pattern{'' if len(match_args) == 1 else 's'} ({nargs} given)")
+                raise TypeError(
+                    f"{cls.__name__}() accepts {len(match_args)} positional sub-pattern{'' if len(match_args) == 1 else 's'} ({nargs} given)"
+                )
             for i in range(nargs):
                 value = getattr(subject, match_args[i], MISSING)
                 if value is MISSING:

@@ -43,7 +43,14 @@ from fineline.capture.signals import Border
 from fineline.capture.watch import IsInstance, guard_mro, guard_subclass
 
 # Metaclasses whose __instancecheck__ answers from the classes alone.
-STATIC_CHECKS = (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(torch.nn.Buffer))
+STATIC_CHECKS = (
+    abc.ABCMeta,
+    type(nn.Parameter),
+    enum.EnumMeta,
+    type(typing.Protocol),
+    type(torch.autograd.Function),
+    type(torch.nn.Buffer),
+)
 
 
 def answer(vm: Any, f: Frame, value: Any, then: Any, data: Any) -> Frame | None:
@@ -135,13 +142,13 @@ def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, th
 
 def _object_setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not vm.cap.active:
-        return answer(vm, f, object.__setattr__(*args), then, data)
+        return answer(vm, f, object.__setattr__(*args), then, data)  # type: ignore[func-returns-value]
     return _none_after(vm, f, generic_store, args, then, data)
 
 
 def _object_delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not vm.cap.active:
-        return answer(vm, f, object.__delattr__(*args), then, data)
+        return answer(vm, f, object.__delattr__(*args), then, data)  # type: ignore[func-returns-value]
     return _none_after(vm, f, generic_delete, args, then, data)
 
 
@@ -173,7 +180,9 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                 elif isinstance(check, types.FunctionType):
                     if c is classes:
                         return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
-                    raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(then, data)
+                    raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
+                        then, data
+                    )
         src = cap.sources.get(id(obj))
         if src is not None and not src.checked:
             cap.guards.check(src, "type", type(obj))
@@ -305,7 +314,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     """``iter(obj)``."""
     cap = vm.cap
     t = type(obj)
-    if t is InterpretedGenerator or t in natives.ITERATORS and id(obj) not in cap.sources:
+    if t is InterpretedGenerator or (t in natives.ITERATORS and id(obj) not in cap.sources):
         return answer(vm, f, obj, then, data)
     if not cap.active:
         method = raw_lookup(t, "__iter__")
@@ -432,7 +441,11 @@ def _generator_method(verb: str) -> Callable:
             return answer(vm, f, gen, then, data)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
-            exc = typ if isinstance(typ, BaseException) else (val if isinstance(val, BaseException) else typ(val) if val is not None else typ())
+            exc = (
+                typ
+                if isinstance(typ, BaseException)
+                else (val if isinstance(val, BaseException) else typ(val) if val is not None else typ())
+            )
             return vm.resume(f, gen, None, then, data, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
@@ -459,7 +472,7 @@ def _exc_info(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
 
 
 def _exception(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return answer(vm, f, vm.handled if vm.handled is not None else vm.native(sys.exception, (), None), then, data)  # type: ignore[attr-defined]
+    return answer(vm, f, vm.handled if vm.handled is not None else vm.native(sys.exception, (), None), then, data)
 
 
 def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -525,7 +538,11 @@ def closed(fn: types.FunctionType) -> bool:
         return False
     for name in fn.__code__.co_names:
         value = fn.__globals__.get(name, MISSING)
-        if value is not MISSING and not isinstance(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType)) and not callable(value):
+        if (
+            value is not MISSING
+            and not isinstance(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
+            and not callable(value)
+        ):
             return False
     return True
 
@@ -543,12 +560,32 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
         cap.expand(obj)
         items = [x for pair in obj.items() for x in pair] if isinstance(obj, dict) else obj
         return all([closed_world(cap, x, seen) for x in items])
-    if isinstance(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or isinstance(obj, (list, dict, set, tuple, int, str, float, BaseException)):
+    if (
+        isinstance(obj, (Tensor, nn.Module))
+        or not t.__flags__ & HEAP_TYPE
+        or isinstance(obj, (list, dict, set, tuple, int, str, float, BaseException))
+    ):
         return False
     info = type_info(cap, t)
-    if any(isinstance(info.look(cap, n)[1], types.FunctionType) for n in ("__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__new__")):
+    if any(
+        isinstance(info.look(cap, n)[1], types.FunctionType)
+        for n in (
+            "__deepcopy__",
+            "__copy__",
+            "__reduce__",
+            "__reduce_ex__",
+            "__getstate__",
+            "__setstate__",
+            "__getnewargs__",
+            "__getnewargs_ex__",
+            "__new__",
+        )
+    ):
         return False
-    if any(isinstance(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values()) or not t.__dictoffset__:
+    if (
+        any(isinstance(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
+        or not t.__dictoffset__
+    ):
         return False
     d = obj.__dict__
     cap.dict_source(obj, d)
@@ -601,10 +638,10 @@ def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     """``list.__init__`` and kin, of an object made here: the update of an empty container."""
     cap = vm.cap
     obj, rest = args[0], args[1:]
-    if not cap.active or not rest and not kwargs:
+    if not cap.active or (not rest and not kwargs):
         return answer(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
     update = next(u for t, u in UPDATES if isinstance(obj, t))
-    if len(obj) or id(obj) not in cap.made or isinstance(obj, collections.deque) and (len(rest) > 1 or kwargs):
+    if len(obj) or id(obj) not in cap.made or (isinstance(obj, collections.deque) and (len(rest) > 1 or kwargs)):
         raise Border(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
     if isinstance(obj, collections.defaultdict):
         obj.default_factory = rest[0]
@@ -612,7 +649,13 @@ def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     return vm.call(f, update, [obj, *rest], kwargs, then, data)
 
 
-UPDATES = ((list, list.extend), (collections.OrderedDict, dict.update), (dict, dict.update), (set, set.update), (collections.deque, collections.deque.extend))
+UPDATES = (
+    (list, list.extend),
+    (collections.OrderedDict, dict.update),
+    (dict, dict.update),
+    (set, set.update),
+    (collections.deque, collections.deque.extend),
+)
 
 
 def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -780,7 +823,9 @@ def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None
 
 def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cap = vm.cap
-    if cap.active and not (len(args) == 2 and not kwargs and all(isinstance(c, type) for c in (args[1] if isinstance(args[1], tuple) else (args[1],)))):
+    if cap.active and not (
+        len(args) == 2 and not kwargs and all(isinstance(c, type) for c in (args[1] if isinstance(args[1], tuple) else (args[1],)))
+    ):
         raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
     result = vm.native(fn, tuple(args), kwargs)
     for part in result if isinstance(result, tuple) else (result,):
@@ -932,7 +977,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.hash: _text,
         builtins.id: _text,
         sys.exc_info: _exc_info,
-        sys.exception: _exception,  # type: ignore[attr-defined]
+        sys.exception: _exception,
         protocols.special: _special,
         protocols.native_binary: _native_binary,
         InterpretedGenerator.send: _generator_method("send"),

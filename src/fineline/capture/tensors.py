@@ -26,8 +26,12 @@ def _call_target(fn: Any) -> tuple[str, Any]:
     """-> (FX opcode, target) for a callable."""
     if isinstance(fn, METHODS):
         return "call_method", fn.__name__
-    if isinstance(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase.")) and getattr(Tensor, fn.__name__, None) is fn:
-        return "call_method", fn.__name__
+    if (
+        isinstance(fn, types.FunctionType)
+        and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+        and getattr(Tensor, fn.__name__, None) is fn
+    ):
+        return "call_method", fn.__name__  # type: ignore[union-attr]
     return "call_function", fn
 
 
@@ -43,16 +47,57 @@ MASKS = (torch.bool, torch.uint8)
 
 
 # Operators that take sizes or positions: a tensor given for one of these is read.
-SIZE_NAMES = (
-    "view reshape expand new_zeros new_ones new_empty new_full zeros ones empty full arange range linspace logspace repeat narrow split "
-    "split_with_sizes chunk tensor_split roll unflatten tile broadcast_to rand randn randint randperm eye select unfold as_strided "
-    "resize_ triu tril diagonal permute transpose movedim flatten squeeze unsqueeze topk"
-).split()
+SIZE_NAMES = [
+    "view",
+    "reshape",
+    "expand",
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "new_full",
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "arange",
+    "range",
+    "linspace",
+    "logspace",
+    "repeat",
+    "narrow",
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "tensor_split",
+    "roll",
+    "unflatten",
+    "tile",
+    "broadcast_to",
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "eye",
+    "select",
+    "unfold",
+    "as_strided",
+    "resize_",
+    "triu",
+    "tril",
+    "diagonal",
+    "permute",
+    "transpose",
+    "movedim",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+    "topk",
+]
 SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None)
 
 
 def _tensor_size(args: Any) -> bool:
-    return any(isinstance(a, Tensor) or isinstance(a, (tuple, list)) and _tensor_size(a) for a in args)
+    return any(isinstance(a, Tensor) or (isinstance(a, (tuple, list)) and _tensor_size(a)) for a in args)
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
@@ -60,7 +105,8 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
     if fn is operator.getitem or fn is Tensor.__getitem__:
         key = args[1]
         return any(
-            isinstance(k, Tensor) and k.dtype in MASKS or type(k) is slice and any(isinstance(x, Tensor) for x in (k.start, k.stop, k.step))
+            (isinstance(k, Tensor) and k.dtype in MASKS)
+            or (type(k) is slice and any(isinstance(x, Tensor) for x in (k.start, k.stop, k.step)))
             for k in (key if isinstance(key, tuple) else (key,))
         )
     if fn is torch.where or fn is Tensor.where:
@@ -143,11 +189,18 @@ class TensorOps:
             raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
-        if id(fn) in RESHAPERS and args and id(args[0]) in cap.sources and (fn is not Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True)):
+        if (
+            id(fn) in RESHAPERS
+            and args
+            and id(args[0]) in cap.sources
+            and (fn is not Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True))
+        ):
             # The graph's example inputs must look as they did when the graph began.
             raise Border(fn, tuple(args), kwargs, "FL513", f"{fn.__name__} changes the metadata of a tensor that existed before")
         if data_shaped(fn, args, kwargs):
-            raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values")
+            raise Border(
+                fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
+            )
         op, target = _call_target(fn)
         if op == "call_method" and args and not isinstance(args[0], Tensor):
             op, target = "call_function", fn

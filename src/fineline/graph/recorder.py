@@ -87,7 +87,7 @@ class Recorder:
 
     def record(self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None) -> Any:
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
-        node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))
+        node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
         self.calls += 1
         if isinstance(out, Tensor):
             entry = self._nodes.get(id(out))

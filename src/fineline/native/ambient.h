@@ -5,8 +5,8 @@
 
 namespace fineline {
 
-// Two equal pictures, both complete, mean equal facts. Not complete: a mode or a transform is active, whose facts
-// need Python. A plain array of words, so that pictures compare as memory.
+// Two equal pictures, both complete, mean equal facts. Not complete: a mode or a transform is active, whose facts need Python. A plain
+// array of words, so that pictures compare as memory.
 struct AmbientPicture {
   uint64_t words[8];
   bool complete;

@@ -81,8 +81,8 @@ Verdict find_key(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value
     *value = _PyDict_GetItem_KnownHash(dict, key, hash);
     return *value ? Verdict::Pass : Verdict::Fail;
   }
-  // A lookup compares the key with every stored key of the same hash. Do that here, by scanning, to see before
-  // each comparison whether it stays in C.
+  // A lookup compares the key with every stored key of the same hash. Do that here, by scanning, to see before each comparison whether
+  // it stays in C.
   bool plain = is_plain_constant(key);
   Py_ssize_t position = 0;
   PyObject *stored, *found;

@@ -11,7 +11,7 @@ namespace {
 
 struct Entry {
   Py_ssize_t nargs;
-  Ref kwnames;  // tuple of interned names, empty if there are none
+  Ref kwnames;  // tuple of names, empty if there are none
   Ref program;  // GuardProgram, or None: always a hit
   Ref target;
 };
@@ -42,33 +42,6 @@ bool same_names(PyObject* entry, PyObject* kwnames) {
   return true;
 }
 
-// Values handed to a target: small numbers of them live on the C stack. The first slot is the callee's to use.
-class Arguments {
- public:
-  explicit Arguments(size_t count) : count_(count) {
-    if (count >= kOnStack) heap_.resize(count + 1);
-    slots_ = count >= kOnStack ? heap_.data() : stack_;
-  }
-  Arguments(const Arguments&) = delete;
-  Arguments& operator=(const Arguments&) = delete;
-  ~Arguments() {
-    for (size_t i = 1; i <= filled_; i++) Py_DECREF(slots_[i]);
-  }
-  PyObject** values() { return slots_ + 1; }
-  PyObject* call(PyObject* target) {
-    filled_ = count_;
-    return PyObject_Vectorcall(target, values(), count_ | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  }
-
- private:
-  static constexpr size_t kOnStack = 512;
-  size_t count_;
-  size_t filled_ = 0;
-  PyObject** slots_;
-  PyObject* stack_[kOnStack];
-  std::vector<PyObject*> heap_;
-};
-
 // Calls the target if the entry's program hits. Error: what the target or an interrupted guard raised.
 Outcome try_entry(const Entry& entry, PyObject* const* roots, Py_ssize_t n_roots, PyObject** result) {
   if (entry.program.get() == Py_None) {
@@ -76,10 +49,12 @@ Outcome try_entry(const Entry& entry, PyObject* const* roots, Py_ssize_t n_roots
     return *result ? Outcome::Hit : Outcome::Error;
   }
   Program* program = reinterpret_cast<GuardProgram*>(entry.program.get())->program;
-  Arguments arguments(program->n_outputs());
-  Outcome outcome = program->check(roots, arguments.values());
+  if (!reinterpret_cast<GuardProgram*>(entry.program.get())->steps) return Outcome::Miss;
+  std::vector<PyObject*> slots(program->n_outputs() + 1);  // the first is for the callee to use
+  Outcome outcome = program->check(roots, slots.data() + 1);
   if (outcome != Outcome::Hit) return outcome;
-  *result = arguments.call(entry.target.get());
+  *result = PyObject_Vectorcall(entry.target.get(), slots.data() + 1, program->n_outputs() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  for (size_t i = 1; i < slots.size(); i++) Py_DECREF(slots[i]);
   return *result ? Outcome::Hit : Outcome::Error;
 }
 
@@ -90,7 +65,7 @@ PyObject* call_miss(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
     if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return nullptr;
   }
-  Ref miss = Ref::borrow(as_dispatcher(self)->miss);
+  Ref miss = new_ref(as_dispatcher(self)->miss);
   return PyObject_CallFunctionObjArgs(miss.get(), positional.get(), keywords.get(), nullptr);
 }
 
@@ -157,32 +132,26 @@ bool parse_entry(PyObject* tuple, Entry& entry) {
     return false;
   }
   if (!PyArg_ParseTuple(tuple, "nO!OO", &entry.nargs, &PyTuple_Type, &kwnames, &program, &target)) return false;
-  Ref names(PyTuple_New(PyTuple_GET_SIZE(kwnames)));
-  for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(kwnames); i++) {
-    PyObject* name = Py_NewRef(PyTuple_GET_ITEM(kwnames, i));
-    if (PyUnicode_CheckExact(name)) PyUnicode_InternInPlace(&name);
-    PyTuple_SET_ITEM(names.get(), i, name);
-    if (!PyUnicode_Check(name)) {
-      PyErr_SetString(PyExc_TypeError, "keyword names must be strings");
-      return false;
-    }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); i++) {
+    if (PyUnicode_CheckExact(PyTuple_GET_ITEM(kwnames, i))) continue;
+    PyErr_SetString(PyExc_TypeError, "keyword names must be strings");
+    return false;
   }
-  if (!names) return false;
   if (program != Py_None) {
     if (Py_TYPE(program) != &GuardProgramType) {
       PyErr_Format(PyExc_TypeError, "a native dispatcher needs native guard programs, not %R", Py_TYPE(program));
       return false;
     }
-    Py_ssize_t expected = reinterpret_cast<GuardProgram*>(program)->program->n_roots();
+    Py_ssize_t expected = reinterpret_cast<GuardProgram*>(program)->n_roots;
     Py_ssize_t given = entry.nargs + PyTuple_GET_SIZE(kwnames);
     if (expected != given) {
       PyErr_Format(PyExc_ValueError, "the guard program takes %zd roots, the call has %zd", expected, given);
       return false;
     }
   }
-  entry.kwnames = std::move(names);
-  entry.program = Ref::borrow(program);
-  entry.target = Ref::borrow(target);
+  entry.kwnames = new_ref(kwnames);
+  entry.program = new_ref(program);
+  entry.target = new_ref(target);
   return true;
 }
 

@@ -19,6 +19,7 @@ PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!program) return nullptr;
   PyObject* self = type->tp_alloc(type, 0);
   if (!self) return nullptr;
+  as_program(self)->n_roots = n_roots;
   as_program(self)->steps = step_tuple.release();
   as_program(self)->outputs = output_tuple.release();
   as_program(self)->program = program.release();
@@ -47,7 +48,7 @@ void program_dealloc(PyObject* self) {
 
 // The items of `roots`, if the program can be run on them.
 PyObject* const* checked_roots(PyObject* self, PyObject* roots) {
-  Py_ssize_t expected = as_program(self)->program->n_roots();
+  Py_ssize_t expected = as_program(self)->n_roots;
   if (!PyTuple_Check(roots)) {
     PyErr_SetString(PyExc_TypeError, "roots must be a tuple");
   } else if (PyTuple_GET_SIZE(roots) != expected) {
@@ -69,13 +70,7 @@ PyObject* program_check(PyObject* self, PyObject* roots) {
   if (outcome == Outcome::Error) return nullptr;
   if (outcome == Outcome::Miss) Py_RETURN_NONE;
   PyObject* result = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
-  for (size_t i = 0; i < outputs.size(); i++) {
-    if (result) {
-      PyTuple_SET_ITEM(result, i, outputs[i]);
-    } else {
-      Py_DECREF(outputs[i]);
-    }
-  }
+  for (size_t i = 0; result && i < outputs.size(); i++) PyTuple_SET_ITEM(result, i, outputs[i]);
   return result;
 }
 
@@ -92,8 +87,6 @@ PyObject* program_repr(PyObject* self) {
   return PyUnicode_FromFormat("<guard program: %zd steps>", static_cast<Py_ssize_t>(as_program(self)->program->steps.size()));
 }
 
-PyObject* get_n_roots(PyObject* self, void*) { return PyLong_FromSsize_t(as_program(self)->program->n_roots()); }
-
 PyMethodDef methods[] = {
     {"check", program_check, METH_O, "check(roots): the values of the output registers, or None on a miss."},
     {"failing", program_failing, METH_O, "failing(roots): the index of the first failing step, -1 if all pass."},
@@ -102,14 +95,10 @@ PyMethodDef methods[] = {
 };
 
 PyMemberDef members[] = {
+    {"n_roots", T_PYSSIZET, offsetof(GuardProgram, n_roots), READONLY, "how many roots a call must have"},
     {"steps", T_OBJECT, offsetof(GuardProgram, steps), READONLY, "the steps as they were given"},
     {"outputs", T_OBJECT, offsetof(GuardProgram, outputs), READONLY, "the registers that a hit delivers"},
     {nullptr, 0, 0, 0, nullptr},
-};
-
-PyGetSetDef getters[] = {
-    {"n_roots", get_n_roots, nullptr, "how many roots a call must have", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 PyTypeObject make_type() {
@@ -125,7 +114,6 @@ PyTypeObject make_type() {
   type.tp_repr = program_repr;
   type.tp_methods = methods;
   type.tp_members = members;
-  type.tp_getset = getters;
   type.tp_weaklistoffset = offsetof(GuardProgram, weakrefs);
   return type;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030C0000
@@ -18,28 +19,12 @@ namespace fineline {
 // The outcome of a step, or of a whole pass: `Python` means that only the reference evaluator can tell.
 enum class Verdict : uint8_t { Pass, Fail, Python };
 
-// An owned reference.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* owned) : object_(owned) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
-  ~Ref() { Py_XDECREF(object_); }
-
-  static Ref borrow(PyObject* object) { return Ref(Py_XNewRef(object)); }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  PyObject* object_ = nullptr;
+struct Decref {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
 };
+using Ref = std::unique_ptr<PyObject, Decref>;  // an owned reference
+
+inline Ref new_ref(PyObject* borrowed) { return Ref(Py_XNewRef(borrowed)); }
 
 inline uint64_t load_word(const void* at) {
   uint64_t word;

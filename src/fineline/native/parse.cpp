@@ -31,8 +31,8 @@ bool parse_class_and_name(Step& step) {
   return true;
 }
 
-// A member that is a plain pointer in the object can be read in place: slots, a method's `__self__`, a function's
-// `__closure__`, and three attributes of functions whose getters do nothing else.
+// A member that is a plain pointer in the object can be read in place: slots, a method's `__self__`, a function's `__closure__`, and
+// three attributes of functions whose getters do nothing else.
 void parse_member(Step& step) {
   step.python = true;
   PyTypeObject* kind = Py_TYPE(step.payload);

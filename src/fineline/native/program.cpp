@@ -7,8 +7,8 @@ namespace fineline {
 
 namespace {
 
-// A register that changes often is read anew in each call, if no more steps than this build on it; if more do, a new
-// table is worth its price.
+// A register that changes often is read anew in each call, if no more steps than this build on it; if more do, a new table is worth its
+// price.
 constexpr int kSmall = 64;
 constexpr size_t kMostTables = 64;
 constexpr size_t kMostTableSteps = 200'000;
@@ -39,7 +39,6 @@ Outcome failed() {
 
 std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, PyObject* outputs) {
   auto program = std::make_unique<Program>();
-  program->n_roots_ = n_roots;
   program->steps.resize(PyTuple_GET_SIZE(tuples));
   std::vector<TensorSpecPtr> specs;
   for (size_t i = 0; i < program->steps.size(); i++) {
@@ -53,7 +52,7 @@ std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, Py
       step.tensor = *known;
     }
   }
-  if (!program->number_registers(outputs)) return nullptr;
+  if (!program->number_registers(n_roots, outputs)) return nullptr;
   program->loud.resize(program->steps.size());
   program->fickle.resize(program->steps.size());
   program->changes_.resize(program->steps.size());
@@ -63,7 +62,7 @@ std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, Py
 }
 
 // Numbers registers in the order they are written, and refuses what guards.evaluate.validate refuses.
-bool Program::number_registers(PyObject* outputs) {
+bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
   std::unordered_map<int, int> numbers;
   auto renumber = [&numbers](int& number) {
     auto found = numbers.find(number);
@@ -80,7 +79,7 @@ bool Program::number_registers(PyObject* outputs) {
       PyErr_Format(PyExc_ValueError, "guard step %R reads a register that is not written before it", step.tuple);
       return false;
     }
-    if (step.op == Op::Root && (step.number < 0 || step.number >= n_roots_)) {
+    if (step.op == Op::Root && (step.number < 0 || step.number >= n_roots)) {
       PyErr_Format(PyExc_ValueError, "there is no root %zd", step.number);
       return false;
     }
@@ -94,7 +93,8 @@ bool Program::number_registers(PyObject* outputs) {
     }
     readers.resize(numbers.size());
     if (step.src >= 0) readers[step.src].push_back(static_cast<int>(i));
-    if (step.type && step.op != Op::Member) of_type[step.type].push_back(static_cast<int>(i));
+    if (step.type && step.op != Op::Member) of_type[step.type];
+    if (step.op == Op::TypeAttr || step.op == Op::TypeLacks) of_type[step.type].push_back(static_cast<int>(i));
     if (step.op == Op::Ambient) ambient_.push_back(static_cast<int>(i));
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
@@ -195,22 +195,28 @@ bool Program::quiet_pass(PyObject* const* roots, PyObject*** registers) {
   return true;
 }
 
-// Python code runs here: other threads and re-entrant calls may use this program meanwhile, so all that is needed
-// afterwards is owned.
+// One step, with its result owned. False if it fails; a Python error may be set.
+bool Program::evaluate_owned(int number, PyObject* const* roots, std::vector<PyObject*>& registers, std::vector<Ref>& owned) {
+  PyObject* result = nullptr;
+  if (evaluate_step_anyhow(steps[number], registers.data(), roots, &result) <= 0) return false;
+  if (result) {
+    registers[steps[number].dst] = result;
+    owned.emplace_back(result);
+  }
+  return true;
+}
+
+// Python code runs here: other threads and re-entrant calls may use this program meanwhile, so all that is needed afterwards is owned.
 Outcome Program::loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs) {
   std::shared_ptr<const Plan> plan = plan_;
   std::vector<PyObject*> registers(n_registers());
   std::vector<Ref> owned;
   for (int reg : plan->kept) {
     registers[reg] = quiet[reg];
-    owned.push_back(Ref::borrow(quiet[reg]));
+    owned.push_back(new_ref(quiet[reg]));
   }
   for (int number : plan->loud) {
-    PyObject* result = nullptr;
-    if (evaluate_step_anyhow(steps[number], registers.data(), roots, &result) <= 0) return failed();
-    if (!result) continue;
-    registers[steps[number].dst] = result;
-    owned.emplace_back(result);
+    if (!evaluate_owned(number, roots, registers, owned)) return failed();
   }
   for (size_t i = 0; i < outputs_.size(); i++) outputs[i] = Py_NewRef(registers[outputs_[i]]);
   return Outcome::Hit;
@@ -220,13 +226,7 @@ int Program::failing(PyObject* const* roots) {
   std::vector<PyObject*> registers(n_registers());
   std::vector<Ref> owned;
   for (size_t i = 0; i < steps.size(); i++) {
-    PyObject* result = nullptr;
-    if (evaluate_step_anyhow(steps[i], registers.data(), roots, &result) <= 0) {
-      return failed() == Outcome::Error ? -2 : static_cast<int>(i);
-    }
-    if (!result) continue;
-    registers[steps[i].dst] = result;
-    owned.emplace_back(result);
+    if (!evaluate_owned(static_cast<int>(i), roots, registers, owned)) return failed() == Outcome::Error ? -2 : static_cast<int>(i);
   }
   return -1;
 }
@@ -249,8 +249,8 @@ void Program::learn(Shortcut* stale, PyObject* const* roots) {
   shortcuts_[recent_] = std::move(fresh);
 }
 
-// Whether a root that differs from the last call's had better be read anew each time. Roots with much behind them
-// (modules) get a table each, as long as there are few.
+// Whether a root that differs from the last call's had better be read anew each time. Roots with much behind them (modules) get a table
+// each, as long as there are few.
 bool Program::note_changed_roots(PyObject* const* roots) {
   bool noted = false;
   if (shortcuts_.empty()) return noted;

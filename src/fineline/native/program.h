@@ -13,8 +13,8 @@ namespace fineline {
 
 enum class Outcome : uint8_t { Hit, Miss, Error };
 
-// Which steps the quiet pass evaluates. Loud steps, and all that depend on them, may run Python code; they come after
-// the quiet ones, on owned references. A plan never changes, so a pass that Python code re-enters keeps the one it has.
+// Which steps the quiet pass evaluates. Loud steps, and all that depend on them, may run Python code; they come after the quiet ones,
+// on owned references. A plan never changes, so a pass that Python code re-enters keeps the one it has.
 struct Plan {
   std::vector<int> quiet;
   std::vector<int> loud;
@@ -32,12 +32,12 @@ class Program {
   // Index of the first failing step, -1 if all pass, -2 with an error set.
   int failing(PyObject* const* roots);
 
-  Py_ssize_t n_roots() const { return n_roots_; }
   size_t n_outputs() const { return outputs_.size(); }
   // Counts of tables, table hits, full passes and registers evaluated anew on each call: for tests and reports.
   PyObject* statistics() const;
 
-  // What shortcuts read. `readers[r]`: the steps whose source is register r; `of_type[t]`: the steps that look t up.
+  // What shortcuts read. `readers[r]`: the steps whose source is register r; `of_type[t]`: the steps that look something
+  // up in type t, for all types that the payloads keep alive.
   std::vector<Step> steps;
   std::vector<std::vector<int>> readers;
   std::unordered_map<PyTypeObject*, std::vector<int>> of_type;
@@ -49,19 +49,19 @@ class Program {
   bool holds_type(PyTypeObject* type) const { return of_type.count(type) != 0; }
 
  private:
-  bool number_registers(PyObject* outputs);
+  bool number_registers(Py_ssize_t n_roots, PyObject* outputs);
   void count_dependents();
   void make_plan();
   void promote(int step);
   Shortcut* find_shortcut(PyObject* const* roots);
   bool quiet_pass(PyObject* const* roots, PyObject*** registers);
   Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
+  bool evaluate_owned(int number, PyObject* const* roots, std::vector<PyObject*>& registers, std::vector<Ref>& owned);
   void learn(Shortcut* stale, PyObject* const* roots);
   bool note_changed_roots(PyObject* const* roots);
   bool note_changed_steps(const Shortcut& stale);
   size_t most_shortcuts() const;
 
-  Py_ssize_t n_roots_ = 0;
   std::vector<int> outputs_;
   std::vector<int> ambient_;      // steps
   std::vector<int> dependents_;   // by step: how many steps build on its result

@@ -5,8 +5,8 @@
 
 namespace fineline {
 
-// The first word that is not as expected, or `end`. This loop is where an unchanged call spends its time: written so
-// that a word costs one load of each side and one branch that is not taken.
+// The first word that is not as expected, or `end`. This loop is where an unchanged call spends its time: written so that a word costs
+// one load of each side and one branch that is not taken.
 const Shortcut::Word* Shortcut::first_changed(const Word* word, const Word* end) {
 #pragma GCC unroll 8
   for (; word != end; word++) {
@@ -37,10 +37,15 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
   for (const Word* word = first_changed(begin, end); word != end; word = first_changed(word + 1, end)) {
     const Origin& origin = origins_[word - begin];
     blamed = origin.step;
-    verdict = origin.dict < 0 ? Verdict::Python : refresh_dict(program, origin.dict);
-    if (verdict != Verdict::Pass) return verdict;
+    if (origin.dict >= 0) {
+      verdict = refresh_dict(program, origin.dict);
+      if (verdict != Verdict::Pass) return verdict;
+      continue;
+    }
+    const Step& step = program.steps[blamed];
+    bool fails = !is_access(step.op) && step.src >= 0 && evaluate_step(step, registers.data(), arguments) == Verdict::Fail;
+    return fails ? Verdict::Fail : Verdict::Python;
   }
-  if (!tensors_match(tensors_.data(), tensors_.size())) return Verdict::Fail;
   verdict = run_steps(program, late_, arguments);
   for (Sharing& sharing : sharings_) {
     if (verdict == Verdict::Pass && !shared_alike(program, sharing)) verdict = Verdict::Fail;
@@ -71,29 +76,31 @@ bool Shortcut::shared_alike(Program& program, Sharing& sharing) {
 }
 
 Verdict Shortcut::refresh_type(Program& program, TypeVersion& entry) {
-  for (int number : program.of_type.at(entry.type)) {
-    Op op = program.steps[number].op;
-    if (op != Op::TypeAttr && op != Op::TypeLacks) continue;
-    Verdict verdict = confirm_reader(program, number);
-    if (verdict != Verdict::Pass) return verdict;
-  }
+  Verdict verdict = confirm_steps(program, program.of_type.at(entry.type));
+  if (verdict != Verdict::Pass) return verdict;
   if (!PyType_HasFeature(entry.type, Py_TPFLAGS_VALID_VERSION_TAG)) return Verdict::Python;
   entry.version = entry.type->tp_version_tag;
   return Verdict::Pass;
 }
 
 Verdict Shortcut::refresh_dict(Program& program, int reg) {
-  for (int number : program.readers[reg]) {
-    Verdict verdict = confirm_reader(program, number);
-    if (verdict != Verdict::Pass) return verdict;
-  }
+  Verdict verdict = confirm_steps(program, program.readers[reg]);
+  if (verdict != Verdict::Pass) return verdict;
   words_[word_of_dict_[reg]].expected = reinterpret_cast<PyDictObject*>(registers[reg])->ma_version_tag;
   return Verdict::Pass;
 }
 
-// Evaluates by value one step whose source is alive. A changed result makes the table useless, unless it fails a check
-// right away; an unchanged address may be another object, so what was taken for granted of it is confirmed in turn.
-Verdict Shortcut::confirm_reader(Program& program, int number) {
+Verdict Shortcut::confirm_steps(Program& program, const std::vector<int>& numbers) {
+  Verdict verdict = Verdict::Pass;
+  for (auto number = numbers.begin(); number != numbers.end() && verdict == Verdict::Pass; number++) {
+    verdict = confirm_step(program, *number);
+  }
+  return verdict;
+}
+
+// Evaluates by value one step whose source is alive. A changed result makes the table useless, unless it fails a check right away; an
+// unchanged address may be another object, so what was taken for granted of it is confirmed in turn.
+Verdict Shortcut::confirm_step(Program& program, int number) {
   Step& step = program.steps[number];
   if (program.loud[number] || (step.dst >= 0 && !known(step.dst))) return Verdict::Pass;
   for (int other : step.registers) {
@@ -118,11 +125,7 @@ Verdict Shortcut::confirm(Program& program, int reg) {
   if (Py_TYPE(object) != types_[reg]) return Verdict::Python;
   int word = word_of_dict_[reg];
   if (word >= 0 && PyDict_Check(object) && load_word(words_[word].at) == words_[word].expected) return Verdict::Pass;
-  for (int number : program.readers[reg]) {
-    Verdict verdict = confirm_reader(program, number);
-    if (verdict != Verdict::Pass) return verdict;
-  }
-  return Verdict::Pass;
+  return confirm_steps(program, program.readers[reg]);
 }
 
 }  // namespace fineline

@@ -8,14 +8,13 @@
 //   dynamic  evaluated anew in each pass: what is reached from roots that differ from call to call.
 // What cannot change on a stable object needs no word. What is read of a pointed one always has one, or is evaluated.
 //
-// Words stand in the order of the steps, so whatever a word lies in has been proved alive by the words before it, and
-// nothing that could free it runs in between: a pass runs no Python code and keeps the GIL.
+// Words stand in the order of the steps, so whatever a word lies in has been proved alive by the words before it, and nothing that
+// could free it runs in between: a pass runs no Python code and keeps the GIL.
 #pragma once
 
 #include <vector>
 
 #include "object.h"
-#include "tensor_spec.h"
 
 namespace fineline {
 
@@ -68,14 +67,14 @@ class Shortcut {
   bool shared_alike(Program& program, Sharing& sharing);
   Verdict refresh_type(Program& program, TypeVersion& entry);
   Verdict refresh_dict(Program& program, int reg);
-  Verdict confirm_reader(Program& program, int step);
+  Verdict confirm_steps(Program& program, const std::vector<int>& numbers);
+  Verdict confirm_step(Program& program, int number);
   Verdict confirm(Program& program, int reg);
 
   std::vector<TypeVersion> versions_;
   std::vector<Word> words_;
   std::vector<Origin> origins_;        // by word
   std::vector<int> word_of_dict_;      // by register
-  std::vector<TensorCheck> tensors_;
   std::vector<Sharing> sharings_;
   std::vector<int> early_;             // steps to evaluate that need no register of the table
   std::vector<int> late_;              // the others

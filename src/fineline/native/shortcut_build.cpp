@@ -32,8 +32,7 @@ class ShortcutBuilder {
   State state(int reg) const { return table_.states_[reg]; }
   bool stable(int reg) const { return state(reg) == State::Stable; }
 
-  // Covers a step by words. Dynamic: it has to be evaluated in each pass. For an access step, otherwise, what its
-  // result is.
+  // Covers a step by words. Dynamic: it has to be evaluated in each pass. For an access step, otherwise, what its result is.
   State cover(Step& step) {
     if (step.op == Op::Storages) return sharing(step);
     if (step.src >= 0 && !table_.known(step.src)) return State::Dynamic;
@@ -81,8 +80,8 @@ class ShortcutBuilder {
       case Op::Distinct:
         return kCovered;  // a matter of addresses alone
       case Op::Tensor:
-        table_.tensors_.emplace_back(value(step.src), step.tensor.get());
-        return kCovered;
+        words_.clear();
+        return covered(typed(step.src) && tensor_words(value(step.src), words_) && add_words());
       default:
         return State::Dynamic;
     }
@@ -96,13 +95,18 @@ class ShortcutBuilder {
     return table_.words_[entry->second].expected == expected;
   }
 
+  bool add_words() {
+    for (const void* at : words_) add_word(at, load_word(at));
+    return true;
+  }
+
   void push_word(const void* at, uint64_t expected, int dict) {
     table_.words_.push_back({at, expected});
     table_.origins_.push_back({step_, dict});
   }
 
-  // Makes sure that the object in `reg` has, in each pass, the type it has now. The type must not be one that can die
-  // and leave its address to another: the program holds it, or it is static.
+  // Makes sure that the object in `reg` has, in each pass, the type it has now. The type must not be one that can die and leave its
+  // address to another: the program holds it, or it is static.
   bool typed(int reg) {
     PyTypeObject* type = Py_TYPE(value(reg));
     if (stable(reg) && is_permanent(type)) return true;
@@ -168,9 +172,9 @@ class ShortcutBuilder {
       PyObject* tensor = value(reg);
       sharing.keys.push_back(storage_key(tensor));
       if (table_.known(reg) && (stable(reg) || typed(reg))) {
-        StoragePath path = storage_path(tensor);
-        add_word(path.impl, load_word(path.impl));
-        add_word(path.storage, load_word(path.storage));
+        words_.clear();
+        storage_words(tensor, words_);
+        add_words();
       } else {
         sharing.unknown.push_back(i);
       }
@@ -188,6 +192,7 @@ class ShortcutBuilder {
 
   Program& program_;
   Shortcut& table_;
+  std::vector<const void*> words_;                  // where a tensor is watched
   int step_ = 0;                                    // the step that is being covered
   std::vector<char> early_;                         // by register: dynamic, and reached from dynamic roots alone
   std::unordered_map<const void*, size_t> place_;   // the word at an address

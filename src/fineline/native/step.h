@@ -36,20 +36,19 @@ struct Step {
   AmbientPicture failed{};
 };
 
-// Fills `step` from a step tuple, apart from the registers' numbers. Sets a Python error and returns false if it is
-// malformed.
+// Fills `step` from a step tuple, apart from the registers' numbers. Sets a Python error and returns false if it is malformed.
 bool parse_step(PyObject* tuple, Step& step);
 
-// Evaluates a step on registers that hold borrowed references. Runs no Python code, collects no garbage, sets no
-// error and does not release the GIL: what Python would be needed for comes back as `Verdict::Python`.
+// Evaluates a step on registers that hold borrowed references. Runs no Python code, collects no garbage, sets no error and does not
+// release the GIL: what Python would be needed for comes back as `Verdict::Python`.
 Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots);
 
-// Evaluates any step, in Python where need be; the result of an access step comes back as a new reference in
-// `*result`. -1 with an error set if Python raised, 0 if the check failed, 1 if it passed.
+// Evaluates any step, in Python where need be; the result of an access step comes back as a new reference in `*result`. -1 with an
+// error set if Python raised, 0 if the check failed, 1 if it passed.
 int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, PyObject** result);
 
-// Whether the picture of the thread and process agrees with an `ambient` step, asking Python where it cannot tell.
-// -1 with an error set, 0, 1.
+// Whether the picture of the thread and process agrees with an `ambient` step, asking Python where it cannot tell. -1 with an error
+// set, 0, 1.
 int check_ambient(Step& step);
 
 // The slot that holds `object`'s instance dict, if it is at a place that the type alone determines; else null.

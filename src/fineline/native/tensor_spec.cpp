@@ -25,6 +25,22 @@ class TensorSpec {
 
 namespace {
 
+// Pointers to private fields, which have readers but no addresses: only an explicit instantiation may name such a field.
+template <typename Field, auto Pointer>
+struct Expose {
+  friend constexpr auto private_field(Field) { return Pointer; }
+};
+#define EXPOSE(Field, member)         \
+  struct Field {                      \
+    friend constexpr auto private_field(Field); \
+  };                                  \
+  template struct Expose<Field, &c10::TensorImpl::member>
+EXPOSE(SizesField, sizes_and_strides_);
+EXPOSE(AutogradField, autograd_meta_);
+EXPOSE(DtypeField, data_type_);
+EXPOSE(KeysField, key_set_);
+static_assert(sizeof(at::Tensor) == 8 && sizeof(c10::Storage) == 8 && sizeof(c10::DispatchKeySet) == 8);
+
 // Positions of facts.TensorFacts.
 enum { kClass, kDtype, kDevice, kLayout, kSizes, kStrides, kRequiresGrad, kKeys, kInference, kCount };
 
@@ -111,28 +127,21 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
   }
 }
 
-TensorCheck::TensorCheck(PyObject* object, const TensorSpec* expected) : tensor(object), spec(expected) {
-  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+bool tensor_words(PyObject* tensor, std::vector<const void*>& words) {
+  const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
+  const c10::TensorImpl* impl = cdata.unsafeGetTensorImpl();
   auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  hints[0] = object;
-  hints[1] = impl->sizes().data();
-  hints[2] = reinterpret_cast<const char*>(impl) + sizeof(c10::TensorImpl) - 1;  // where the key set is
-  hints[3] = meta ? &meta->requires_grad_ : nullptr;
-}
-
-bool tensors_match(const TensorCheck* checks, size_t count) {
-  constexpr size_t kAhead = 8;
-  try {
-    for (size_t i = 0; i < count; i++) {
-      if (i + kAhead < count) {
-        for (const void* hint : checks[i + kAhead].hints) __builtin_prefetch(hint);
-      }
-      if (!matches(checks[i].tensor, *checks[i].spec)) return false;
-    }
-    return true;
-  } catch (...) {
-    return false;
-  }
+  // The first field of the sizes is their number. With many dimensions, they are kept elsewhere.
+  const void* dimensions = &(impl->*private_field(SizesField{}));
+  if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return false;
+  words.insert(words.end(), {&cdata, dimensions, &(impl->*private_field(AutogradField{}))});
+  for (const int64_t& size : impl->sizes()) words.push_back(&size);
+  for (const int64_t& stride : impl->strides()) words.push_back(&stride);
+  // The word at the element type holds the device and the flags, too.
+  words.insert(words.end(), {&(impl->*private_field(DtypeField{})), &(impl->*private_field(KeysField{}))});
+  if (meta) words.push_back(&meta->requires_grad_);
+  if (meta && !meta->requires_grad_) words.push_back(&meta->grad_fn_);
+  return true;
 }
 
 const void* storage_key(PyObject* object) {
@@ -142,10 +151,9 @@ const void* storage_key(PyObject* object) {
   return storage ? storage : object;
 }
 
-StoragePath storage_path(PyObject* tensor) {
-  static_assert(sizeof(at::Tensor) == sizeof(void*) && sizeof(c10::Storage) == sizeof(void*));
+void storage_words(PyObject* tensor, std::vector<const void*>& words) {
   const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
-  return {&cdata, &cdata.unsafeGetTensorImpl()->unsafe_storage()};
+  words.insert(words.end(), {&cdata, &cdata.unsafeGetTensorImpl()->unsafe_storage()});
 }
 
 bool is_device_type(PyTypeObject* type) { return type == &THPDeviceType; }

@@ -9,6 +9,7 @@ class Program;
 
 struct GuardProgram {
   PyObject_HEAD
+  Py_ssize_t n_roots;
   PyObject* steps;    // the tuple that owns all payloads; null once the collector has cleared the program
   PyObject* outputs;
   Program* program;

@@ -178,9 +178,13 @@ class Rebuilder:
         if t is types.CellType:
             return self._cell(v)
         if t is types.MethodType:
-            return self.statement(self.fresh("method"), f"{self.constant(types.MethodType, 'MethodType')}({self.expr(v.__func__)}, {self.expr(v.__self__)})", v)
+            return self.statement(
+                self.fresh("method"),
+                f"{self.constant(types.MethodType, 'MethodType')}({self.expr(v.__func__)}, {self.expr(v.__self__)})",
+                v,
+            )
         if t is functools.partial:
-            parts = [self.expr(v.func), *[self.expr(x) for x in v.args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in v.keywords.items()]]
+            parts = [self.expr(v.func), *[self.expr(x) for x in v.args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in v.keywords.items()]]  # type: ignore[assignment]
             return self.statement(self.fresh("partial"), f"{self.constant(functools.partial, 'partial')}({', '.join(parts)})", v)
         if t in ITERATORS or t in GETTERS:
             return self._reduced(v)
@@ -191,7 +195,9 @@ class Rebuilder:
         if t is slice:
             return f"slice({self.expr(v.start)}, {self.expr(v.stop)}, {self.expr(v.step)})"
         if t is property:
-            return self.statement(self.fresh("prop"), f"property({self.expr(v.fget)}, {self.expr(v.fset)}, {self.expr(v.fdel)}, {v.__doc__!r})", v)
+            return self.statement(
+                self.fresh("prop"), f"property({self.expr(v.fget)}, {self.expr(v.fset)}, {self.expr(v.fdel)}, {v.__doc__!r})", v
+            )
         if t is classmethod or t is staticmethod:
             return self.statement(self.fresh("wrapper"), f"{t.__name__}({self.expr(v.__func__)})", v)
         if t is types.SimpleNamespace:
@@ -248,13 +254,19 @@ class Rebuilder:
             closure = f", None, ({cells},)"
         make = self.constant(types.FunctionType, "FunctionType")
         name = self.statement(
-            self.fresh(v.__name__), f"{make}({self.constant(v.__code__, 'code')}, {self.constant(v.__globals__, 'globals')}, {v.__name__!r}{closure})", v
+            self.fresh(v.__name__),
+            f"{make}({self.constant(v.__code__, 'code')}, {self.constant(v.__globals__, 'globals')}, {v.__name__!r}{closure})",
+            v,
         )
         fresh = types.FunctionType(v.__code__, v.__globals__, v.__name__, None, v.__closure__)
         for attr in ("__defaults__", "__kwdefaults__"):
             if getattr(v, attr) is not None:
                 value = getattr(v, attr)
-                text = self.expr(value) if type(value) is tuple else "{" + ", ".join([f"{k!r}: {self.expr(x)}" for k, x in value.items()]) + "}"
+                text = (
+                    self.expr(value)
+                    if type(value) is tuple
+                    else "{" + ", ".join([f"{k!r}: {self.expr(x)}" for k, x in value.items()]) + "}"
+                )
                 self.lines.append(f"{name}.{attr} = {text}")
         for attr in ("__qualname__", "__doc__", "__module__"):
             if getattr(v, attr) != getattr(fresh, attr):
@@ -272,7 +284,9 @@ class Rebuilder:
             raise Unrebuildable("a generator that has begun and is not finished")
         fn, code = f.function, f.info.code
         n, k = code.co_argcount, code.co_kwonlyargcount
-        values = [x.cell_contents if type(x) is types.CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)]
+        values = [
+            x.cell_contents if type(x) is types.CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)
+        ]
         parts = [self.expr(x) for x in values[:n]]
         at = n + k
         if code.co_flags & CO_VARARGS:
@@ -321,18 +335,23 @@ class Rebuilder:
 
     def _instance(self, v: Any, t: type) -> str:
         """An object of a class written in Python, or of a subclass of a builtin container."""
-        if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not hasattr(t, "n_sequence_fields"):
+        if (
+            not t.__flags__ & HEAP_TYPE
+            and t not in (deque, OrderedDict, defaultdict, bytearray, object)
+            and not hasattr(t, "n_sequence_fields")
+        ):
             raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
         self._known(v)
         make = self.expr(t)
         base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
         if issubclass(t, tuple):
             if hasattr(t, "n_sequence_fields"):
-                name = self.statement(self.fresh(t.__name__), f"{make}(({self.items(v)},))", v)
-                return name
-            name = self.statement(self.fresh(t.__name__), f"tuple.__new__({make}, ({self.items(tuple.__iter__(v))}{',' if len(v) else ''}))", v)
+                return self.statement(self.fresh(t.__name__), f"{make}(({self.items(v)},))", v)
+            name = self.statement(
+                self.fresh(t.__name__), f"tuple.__new__({make}, ({self.items(tuple.__iter__(v))}{',' if len(v) else ''}))", v
+            )
         elif base in SCALAR_BASES:
-            name = self.statement(self.fresh(t.__name__), f"{base.__name__}.__new__({make}, {base.__new__(base, v)!r})", v)
+            name = self.statement(self.fresh(t.__name__), f"{base.__name__}.__new__({make}, {base.__new__(base, v)!r})", v)  # type: ignore[type-var]
         elif base is frozenset:
             name = self.statement(self.fresh(t.__name__), f"frozenset.__new__({make}, ({self.items(v)}{',' if v else ''}))", v)
         elif base is deque:

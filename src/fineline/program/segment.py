@@ -64,7 +64,7 @@ class Program:
             self.gm.real_recompile()
             namespace["graph"] = self.gm.forward
             weakref.finalize(self.gm, _forget_source, getattr(self.gm.forward.__code__, "co_filename", ""))
-        exec(compile(self.source, filename, "exec"), namespace)  # noqa: S102
+        exec(compile(self.source, filename, "exec"), namespace)
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
         # Out of its own globals, or the two would hold each other.
@@ -177,7 +177,11 @@ class SegmentWriter:
         for k, v in now.items():
             if k in stays and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
                 continue
-            late.append(f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})" if type(obj) is not dict else f"{target}[{r.expr(k)}] = {r.expr(v)}")
+            late.append(
+                f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})"
+                if type(obj) is not dict
+                else f"{target}[{r.expr(k)}] = {r.expr(v)}"
+            )
 
     @staticmethod
     def _dirty(w: Written, key: Any) -> bool:
@@ -193,7 +197,11 @@ class SegmentWriter:
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
         if type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
-            late.append(f"{target} += [{self.rebuild.items(now[n:])}]" if not target.isidentifier() else f"{target}.extend([{self.rebuild.items(now[n:])}])")
+            late.append(
+                f"{target} += [{self.rebuild.items(now[n:])}]"
+                if not target.isidentifier()
+                else f"{target}.extend([{self.rebuild.items(now[n:])}])"
+            )
             return
         late.append(f"list.__setitem__({target}, slice(None), [{self.rebuild.items(now)}])")
 
@@ -256,7 +264,9 @@ class SegmentWriter:
         for src in [s for s, _ in texts if s is not None]:
             if src.op != "pin":
                 src.value = None
-        return Segment(Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts)
+        return Segment(
+            Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts
+        )
 
     def _guard_aliases(self) -> None:
         """What was written to must not turn out to be another object of its kind that was read as a different one."""

@@ -18,7 +18,7 @@ from fineline.capture.signals import Border, Unrebuildable
 class Root(NamedTuple):
     """A live value: the program passes it as its argument number ``index``."""
 
-    index: int
+    number: int
 
 
 class Const(NamedTuple):
@@ -33,19 +33,19 @@ class Made(NamedTuple):
 
 
 class GeneratorRef(NamedTuple):
-    index: int
+    number: int
 
 
 class Reduced(NamedTuple):
     """An iterator of C's, by what makes it again; ``index`` tells which."""
 
-    index: int
+    number: int
 
 
 class Object(NamedTuple):
     """An object made in the capture that holds a suspended generator: made again part by part."""
 
-    index: int
+    number: int
 
 
 class ObjectShape(NamedTuple):
@@ -153,7 +153,7 @@ class Template:
         cap = self._cap
         if isinstance(v, type) and id(v) in cap.made:
             raise Unrebuildable(f"the class {v.__qualname__}, made anew by each call")
-        if v is NULL or (not cap.lazy or id(v) not in cap.lazy) and (type(v) is not tuple and is_value(v)):
+        if v is NULL or ((not cap.lazy or id(v) not in cap.lazy) and (type(v) is not tuple and is_value(v))):
             return Const(v)
         if isinstance(v, InterpretedGenerator):
             return GeneratorRef(self._generator_number(v))
@@ -263,7 +263,7 @@ class Template:
                 return objects[at]
             kind, t, parts = self.objects[at]
             if kind == "instance":
-                obj = objects[at] = object.__new__(t)
+                obj = objects[at] = object.__new__(t)  # type: ignore[var-annotated]
                 obj.__dict__.update({k: value(x) for k, x in parts.items()})
             elif kind == "dict":
                 obj = objects[at] = {}
@@ -292,13 +292,13 @@ class Template:
             if type(spec) is Const:
                 return spec.value
             if type(spec) is Root:
-                return values[spec.index]
+                return values[spec.number]
             if type(spec) is GeneratorRef:
-                return gens[spec.index]
+                return gens[spec.number]
             if type(spec) is Object:
-                return held(spec.index)
+                return held(spec.number)
             if type(spec) is Reduced:
-                return iterator(spec.index)
+                return iterator(spec.number)
             if spec.type is dict:
                 return {k: value(x) for k, x in spec.items}
             return spec.type([value(x) for x in spec.items])
@@ -320,7 +320,11 @@ class Template:
         vm.frame = frames[self.top]
         vm.depth = self.depth
         vm.handled = value(self.handled)
-        return value(self.data), [values[i] for i in self.container_roots], [*objects.values(), *[o.__dict__ for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType]]
+        return (
+            value(self.data),
+            [values[i] for i in self.container_roots],
+            [*objects.values(), *[o.__dict__ for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType]],
+        )
 
     @property
     def has_handlers(self) -> bool:

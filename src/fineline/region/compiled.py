@@ -18,12 +18,12 @@ class Compiled:
     __slots__ = ("__call__", "__dict__", "__weakref__", "_region")
 
     def __init__(self, fn: Callable, region: Region) -> None:
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn)  # type: ignore[arg-type]
         object.__setattr__(self, "_region", region)
         object.__setattr__(self, "__call__", region.entry.dispatcher)
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        return self if obj is None else types.MethodType(self, obj)
+        return self if obj is None else types.MethodType(self, obj)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<fineline.compile of {self.__wrapped__!r}>"  # type: ignore[attr-defined]

@@ -115,5 +115,5 @@ def place_of(fn: Any) -> tuple[str, int]:
         if inner is None or inner is fn:
             break
         fn = inner
-    code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)
+    code = getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else (getattr(fn, "__qualname__", type(fn).__qualname__), 0)

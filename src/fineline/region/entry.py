@@ -10,7 +10,7 @@ from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
 
 
-def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  (interpreted)
+def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
     return fn(*args, **kwargs)
 
 

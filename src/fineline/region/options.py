@@ -7,6 +7,7 @@ from types import CodeType
 from typing import Any
 
 from fineline.errors import BadArgument
+from fineline.region.dispatch import Evaluator
 
 KNOWN = {"recompile_limit": int, "evaluator": str, "force_borders": bool}
 
@@ -20,7 +21,7 @@ class Options:
 
     fullgraph: bool = False
     recompile_limit: int = 8
-    evaluator: str = "native"
+    evaluator: Evaluator = "native"
     force_borders: bool = False
     rules: Any = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
@@ -41,5 +42,5 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
             raise BadArgument(f"option {key!r} takes a {kind.__name__}, not {value!r}")
         own[key] = value
     if own.get("evaluator", "native") not in ("native", "reference"):
-        raise BadArgument(f"option 'evaluator' is \"native\" or \"reference\", not {own['evaluator']!r}")
+        raise BadArgument(f'option \'evaluator\' is "native" or "reference", not {own["evaluator"]!r}')
     return own, rest

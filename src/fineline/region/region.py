@@ -384,13 +384,15 @@ class Run:
         region = self.region
         n = writer.cap.recorder.calls
         recorder = writer.cap.recorder
-        small = n > 0 and (between and n < SMALL_GRAPH and self.borders > FEW_BORDERS or recorder.only_state)
+        small = n > 0 and ((between and n < SMALL_GRAPH and self.borders > FEW_BORDERS) or recorder.only_state)
         segment = writer.compile(_as_it_is if small else region.compile_graph)
         if segment.graph is not None:
             places = writer.cap.recorder.places
             if small:
                 reason = f"{n} operators between two graph breaks: too few for a graph of their own"
-                region._note(Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places}))
+                region._note(
+                    Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places})
+                )
             else:
                 at = next((p for p in places if p[0]), None) or place_of(region.fn)
                 region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
@@ -420,7 +422,12 @@ class Run:
             failed = Site(region, template, True, declared) if template.has_handlers else None
             writer = SegmentWriter(vm.cap, self._name())
             writer.border(
-                border.fn, border.args_, border.kwargs, template.roots, after.dispatcher, failed.dispatcher if failed is not None else None,
+                border.fn,
+                border.args_,
+                border.kwargs,
+                template.roots,
+                after.dispatcher,
+                failed.dispatcher if failed is not None else None,
                 self.site is region.entry,
             )
             self._keep(writer, not declared and not self.site.declared)
@@ -469,7 +476,11 @@ class Run:
         while f is not None and f.back is not None:
             caller = f.back
             key = (caller.info.code, caller.ip - 1)
-            if caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX") and key not in options.opaque and caller.info.code not in ENTRY:
+            if (
+                caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
+                and key not in options.opaque
+                and caller.info.code not in ENTRY
+            ):
                 options.opaque.add(key)
                 return
             f = caller
