@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from hypothesis import settings  # noqa: E402
 
 from tests import oracle  # noqa: E402
+from tests.gaps import GAPS  # noqa: E402
 
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("suite")
@@ -49,6 +50,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if engine(config) == "fineline":
+        for item in items:
+            name = getattr(getattr(item, "callspec", None), "id", "").partition("-")[2]
+            if name in GAPS and "language" in item.nodeid:
+                item.add_marker(pytest.mark.xfail(reason=GAPS[name], strict=False))
         return
     for item in items:
         if not {"twin", "evaluator"} & set(getattr(item, "fixturenames", ())) and "oracle" not in item.keywords:

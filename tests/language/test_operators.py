@@ -69,26 +69,31 @@ class Vec:
         return f"Vec{tuple(self.v.shape)}"
 
 
+def taken() -> list[str]:
+    """What was noted; nothing stays, so that each call begins alike."""
+    log = Vec.log[:]
+    Vec.log.clear()
+    return log
+
+
 @table.snippet()
 def arithmetic_dunders(x):
-    Vec.log.clear()
     a = Vec(x)
     b = a + Vec(x * 2) + 1
     c = 2 + b
     a += 1
-    return b.v, c.v, a.v, (-a).v, abs(b).v, a @ b, list(Vec.log)
+    return b.v, c.v, a.v, (-a).v, abs(b).v, a @ b, taken()
 
 
 @table.snippet()
 def add_not_implemented(x):
-    Vec.log.clear()
     told = []
     for right in ("s", None, [1]):
         try:
             Vec(x) + right
         except TypeError as error:
             told.append(str(error))
-    return x * 2, told
+    return x * 2, told, taken()
 
 
 @table.snippet()
@@ -150,12 +155,11 @@ def inplace_falls_back(x):
 
 @table.snippet()
 def items_by_protocol(x):
-    Vec.log.clear()
     a = Vec(x)
     a[0] = 5.0
     a[1:, ::2] = 7.0
     del a[3, ...]
-    return a.v, a[1].v, a[..., -1].v, len(a), list(Vec.log)
+    return a.v, a[1].v, a[..., -1].v, len(a), taken()
 
 
 @table.snippet()
@@ -242,8 +246,6 @@ def truth_errors(x):
 
 @table.snippet()
 def rich_comparisons(x):
-    Vec.log.clear()
-
     class Ver:
         def __init__(self, n):
             self.n = n
@@ -261,7 +263,7 @@ def rich_comparisons(x):
     except TypeError as error:
         told.append(str(error))
     kinds = (a < b, a > b, a >= b, b <= a, a == a, a == b, a != b, Vec(x) == Vec(x), Vec(x) != 3, 3 == Vec(x))
-    return x + 1, kinds, told, [v.n for v in sorted([b, a])]
+    return x + 1, kinds, told, [v.n for v in sorted([b, a])], taken()
 
 
 @table.snippet()
@@ -412,11 +414,10 @@ def operator_module(x):
 
 @table.snippet(args=lambda i: (Vec(t(i)), Vec(t(i + 1))))
 def objects_with_operators_as_arguments(a, b):
-    a.log.clear()
     c = a + b
     c += 1
     c[0] = 0.0
-    return c, -a, len(c)
+    return c, -a, len(c), taken()
 
 
 @table.snippet()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
+from fineline.capture import blocks as blocks  # its import registers its handlers
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr, type_info
 from fineline.capture.capture import SINGLETONS, VALUES

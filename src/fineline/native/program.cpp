@@ -280,8 +280,9 @@ bool Program::note_changed_steps(const Shortcut& stale) {
 }
 
 PyObject* Program::statistics() const {
+  size_t words = shortcuts_.empty() ? 0 : shortcuts_[std::min(recent_, shortcuts_.size() - 1)]->size();
   return Py_BuildValue(
-      "{sn sK sK sn sn}", "tables", static_cast<Py_ssize_t>(shortcuts_.size()), "hits", static_cast<unsigned long long>(hits_),
+      "{sn sn sK sK sn sn}", "words", static_cast<Py_ssize_t>(words), "tables", static_cast<Py_ssize_t>(shortcuts_.size()), "hits", static_cast<unsigned long long>(hits_),
       "full_passes", static_cast<unsigned long long>(full_passes_), "fickle",
       static_cast<Py_ssize_t>(std::count(fickle.begin(), fickle.end(), 1)), "loud", static_cast<Py_ssize_t>(plan_->loud.size()));
 }

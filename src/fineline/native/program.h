@@ -33,7 +33,7 @@ class Program {
   int failing(PyObject* const* roots);
 
   size_t n_outputs() const { return outputs_.size(); }
-  // Counts of tables, table hits, full passes and registers evaluated anew on each call: for tests and reports.
+  // Counts of words in the latest table, tables, table hits, full passes and registers evaluated anew on each call: for tests and reports.
   PyObject* statistics() const;
 
   // What shortcuts read. `readers[r]`: the steps whose source is register r; `of_type[t]`: the steps that look something

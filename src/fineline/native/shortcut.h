@@ -38,6 +38,7 @@ class Shortcut {
   std::vector<Root> roots;
   std::vector<PyObject*> registers;
   int blamed = -1;  // the step whose word made the last `run` give up
+  size_t size() const { return words_.size(); }
   bool known(int reg) const { return states_[reg] != State::Dynamic; }
 
  private:
