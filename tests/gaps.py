@@ -12,13 +12,13 @@ _BY_REASON = {
         "init_subclass_and_set_name int_and_float_subclasses list_subclass metaclass prepare rich_comparisons slots "
         "slots_with_dict strings_of_objects tensor_with_reflected_object total_ordering truth tuple_and_str_subclasses "
         "hash_and_equality_in_dicts partialmethod single_dispatch partial numeric_conversions "
-        "class_changed_after_instances "
+        ""
     ),
     "The answer is right, but the operators lie between graph breaks and are too few for a graph of their own, or run eagerly.": (
         "dict_methods eval_and_exec import_errors inference_mode "
     ),
     "The answer is right, but each call is captured anew: it makes a class or a cache, or changes what it reads.": (
-        "cached_property enums flags global_list_appended lru_cache_inside tensors_kept_on_an_instance "
+        "cached_property enums flags lru_cache_inside "
     ),
     "The answer is right; a class-level list that the program clears and then reads has another length at the second call, so that is captured again.": (
         "add_not_implemented arithmetic_dunders items_by_protocol objects_with_operators_as_arguments "

@@ -168,7 +168,7 @@ def getattr_and_callable(x):
     return getattr(x, "sin")(), callable(torch.sin), callable(3), hasattr(x, "nope"), getattr(x, "nope", None), hasattr(torch, "relu")
 
 
-@table.snippet()
+@table.snippet(min_graphs=0)  # exec and eval run code that nobody has seen
 def eval_and_exec(x):
     space = {"x": x, "n": 2}
     exec("y = x * n", space)

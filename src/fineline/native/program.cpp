@@ -40,17 +40,8 @@ Outcome failed() {
 std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, PyObject* outputs) {
   auto program = std::make_unique<Program>();
   program->steps.resize(PyTuple_GET_SIZE(tuples));
-  std::vector<TensorSpecPtr> specs;
   for (size_t i = 0; i < program->steps.size(); i++) {
-    Step& step = program->steps[i];
-    if (!parse_step(PyTuple_GET_ITEM(tuples, i), step)) return nullptr;
-    if (!step.tensor) continue;
-    auto known = std::find_if(specs.begin(), specs.end(), [&step](const TensorSpecPtr& spec) { return same_spec(*spec, *step.tensor); });
-    if (known == specs.end()) {
-      specs.push_back(step.tensor);
-    } else {
-      step.tensor = *known;
-    }
+    if (!parse_step(PyTuple_GET_ITEM(tuples, i), program->steps[i])) return nullptr;
   }
   if (!program->number_registers(n_roots, outputs)) return nullptr;
   program->loud.resize(program->steps.size());

@@ -53,10 +53,7 @@ class ShortcutBuilder {
       case Op::Key:
         return dict_version(step.src) ? State::Stable : State::Dynamic;
       case Op::Absent:
-        return covered(dict_version(step.src));
       case Op::Keys:
-        // Moving keys of an OrderedDict does not change its version.
-        if (PyODict_Check(value(step.src)) && PyTuple_GET_SIZE(step.payload) > 1) return State::Dynamic;
         return covered(dict_version(step.src));
       case Op::Index:
         return item(step);

@@ -20,20 +20,12 @@ Verdict verdict(bool passed) { return passed ? Verdict::Pass : Verdict::Fail; }
 Verdict read_dict(PyObject* object, PyObject** result) {
   if (PyType_Check(object)) return Verdict::Fail;
   if (PyObject_TypeCheck(object, local_type)) return Verdict::Python;
-  PyTypeObject* type = Py_TYPE(object);
-  if (type->tp_dictoffset == 0) return Verdict::Fail;
+  if (Py_TYPE(object)->tp_dictoffset == 0) return Verdict::Fail;
   NoCollection during_allocation;
-  PyObject** slot = _PyObject_GetDictPtr(object);
-  if (!slot) return Verdict::Fail;
-  if (!*slot) {
-    Ref dict(PyObject_GenericGetDict(object, nullptr));
-    if (!dict) {
-      PyErr_Clear();
-      return Verdict::Fail;
-    }
-  }
-  *result = *slot;
-  return verdict(PyDict_Check(*slot));
+  Ref dict(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) PyErr_Clear();
+  *result = dict.get();  // which the object holds, too
+  return verdict(dict && PyDict_Check(dict.get()));
 }
 
 Verdict read_item(PyObject* object, Py_ssize_t index, PyObject** result) {
@@ -67,7 +59,7 @@ Verdict check_length(PyObject* object, Py_ssize_t expected) {
 
 Verdict check_keys(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return Verdict::Fail;
-  // An OrderedDict keeps its order apart from the dict; Python knows it.
+  // An OrderedDict keeps its order apart from the dict, and moves keys without a change of version; Python knows it.
   if (PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1) return Verdict::Python;
   Py_ssize_t position = 0, index = 0;
   PyObject* key;

@@ -30,10 +30,10 @@ template <typename Field, auto Pointer>
 struct Expose {
   friend constexpr auto private_field(Field) { return Pointer; }
 };
-#define EXPOSE(Field, member)         \
-  struct Field {                      \
+#define EXPOSE(Field, member)                   \
+  struct Field {                                \
     friend constexpr auto private_field(Field); \
-  };                                  \
+  };                                            \
   template struct Expose<Field, &c10::TensorImpl::member>
 EXPOSE(SizesField, sizes_and_strides_);
 EXPOSE(AutogradField, autograd_meta_);
@@ -65,26 +65,9 @@ std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
   return values;
 }
 
-inline bool requires_grad(const c10::TensorImpl* impl) {
+bool requires_grad(const c10::TensorImpl* impl) {
   auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
   return meta && (meta->requires_grad_ || meta->grad_fn_);
-}
-
-// A loop of its own: a call of memcmp costs more than the few numbers it would compare.
-inline bool equal(c10::IntArrayRef a, const std::vector<int64_t>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < b.size(); i++) {
-    if (a[i] != b[i]) return false;
-  }
-  return true;
-}
-
-inline bool matches(PyObject* object, const TensorSpec& spec) {
-  if (Py_TYPE(object) != spec.cls) return false;
-  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
-  // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
-  return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && equal(impl->sizes(), spec.sizes) &&
-      equal(impl->strides(), spec.strides) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
 }
 
 }  // namespace
@@ -114,14 +97,13 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts) {
   return spec;
 }
 
-bool same_spec(const TensorSpec& a, const TensorSpec& b) {
-  return a.cls == b.cls && a.keys == b.keys && a.dtype == b.dtype && a.device == b.device && a.requires_grad == b.requires_grad &&
-      a.sizes == b.sizes && a.strides == b.strides;
-}
-
 bool tensor_matches(PyObject* object, const TensorSpec& spec) {
+  if (Py_TYPE(object) != spec.cls) return false;
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
   try {
-    return matches(object, spec);
+    // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
+    return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && impl->sizes() == c10::IntArrayRef(spec.sizes) &&
+        impl->strides() == c10::IntArrayRef(spec.strides) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
   } catch (...) {  // a tensor without the field in question
     return false;
   }

@@ -9,15 +9,11 @@
 namespace fineline {
 
 class TensorSpec;
-
 using TensorSpecPtr = std::shared_ptr<const TensorSpec>;
 
 // Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own, layouts other than
 // strided), which leaves the check to Python.
 TensorSpecPtr parse_tensor_spec(PyObject* facts);
-
-// Whether two specs ask the same, so that one can stand for both: fewer of them stay closer at hand.
-bool same_spec(const TensorSpec& a, const TensorSpec& b);
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec);
 
