@@ -107,7 +107,7 @@ class Machine:
         if closure:
             local[info.nslots - len(closure) :] = closure
         globals_ = fn.__globals__
-        frame = Frame(info, self.link(info), globals_, fn.__builtins__, local, f)  # type: ignore[attr-defined]
+        frame = Frame(info, self.link(info), globals_, fn.__builtins__, local, f)
         frame.function = fn
         frame.then = then
         frame.data = data
