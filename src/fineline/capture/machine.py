@@ -107,7 +107,8 @@ class Machine:
         if closure:
             local[info.nslots - len(closure) :] = closure
         globals_ = fn.__globals__
-        frame = Frame(info, self.link(info), globals_, fn.__builtins__, local, f)
+        function: Any = fn
+        frame = Frame(info, self.link(info), globals_, function.__builtins__, local, f)
         frame.function = fn
         frame.then = then
         frame.data = data

@@ -40,7 +40,8 @@ def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     cap.made.add(id(kw))
     local = [fn, tuple(args), kw]
     local += [NULL] * (info.nslots - len(local))
-    return Frame(info, vm.link(info), _call.__globals__, _call.__builtins__, local, None)
+    function: Any = _call
+    return Frame(info, vm.link(info), function.__globals__, function.__builtins__, local, None)
 
 
 def _pin_method(cap: Any, fn: types.MethodType) -> None:
