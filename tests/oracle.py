@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import inspect
 import io
+import logging
 import random
 import sys
 import warnings
@@ -181,10 +182,13 @@ def ambient_kept() -> Iterator[None]:
     random.seed(0)
     np.random.seed(0)
     torch.set_warn_always(True)
+    quiet = logging.NullHandler()  # what the compiler says about itself is no output of the program
+    logging.getLogger("fineline").addHandler(quiet)
     try:
         with torch.enable_grad():
             yield
     finally:
+        logging.getLogger("fineline").removeHandler(quiet)
         torch.set_default_dtype(saved[0])
         torch.set_num_threads(saved[1])
         torch.set_warn_always(saved[2])
@@ -237,7 +241,7 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
                     error = caught
             parts: dict[str, Any] = {"random": random_state(), "ambient": ambient()}
             parts["world"] = freezer.moment({"result": result, "raised": error, **given})
-            parts["output"] = (out.getvalue()[before[3] :], without_notices(err.getvalue()[before[4] :]))
+            parts["output"] = (out.getvalue()[before[3] :], err.getvalue()[before[4] :])
             parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2] :] if not about_compiling(w)]
             counts = (probe.compiled - before[0], probe.ran - before[1])
             if program.backward and freezer.differentiable:
@@ -247,11 +251,6 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             if error is not None:
                 error.__traceback__ = None
     return seen
-
-
-def without_notices(text: str) -> str:
-    """Standard error without what the compiler says about itself."""
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("fineline: "))
 
 
 def about_compiling(warning: warnings.WarningMessage) -> bool:
@@ -289,17 +288,24 @@ def eager(program: Program) -> list[Observation]:
     return program.expected
 
 
+class Different(AssertionError):
+    """The compiled program is not the eager one."""
+
+
+class NotCaptured(AssertionError):
+    """The answers are right, but graphs, captures or hits are not as the program's marks say."""
+
+
 def check(program: Program, twin: str) -> list[Observation]:
     """The program under a twin equals the program run eagerly, and was captured as its marks say."""
     probe = Probe()
     expected = eager(program)
     with graphs_of_any_size(twin):
         actual = run(program, compiler_for(twin, probe), probe)
-    found = compare(expected, actual, program.tolerance)
-    if not found and twin != "identity":
-        found = count(program, twin, actual, probe)
-    if found:
-        raise AssertionError("\n  ".join([f"{program.name} [{twin}] is not what eager is (eager != compiled):", *found[:12]]))
+    if found := compare(expected, actual, program.tolerance):
+        raise Different("\n  ".join([f"{program.name} [{twin}] is not what eager is (eager != compiled):", *found[:12]]))
+    if twin != "identity" and (found := count(program, twin, actual, probe)):
+        raise NotCaptured("\n  ".join([f"{program.name} [{twin}] is right, but not captured as it should be:", *found]))
     return actual
 
 
