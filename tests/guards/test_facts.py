@@ -146,6 +146,17 @@ def test_tensor_facts_notice(name: str) -> None:
     assert twins.holds(torch.zeros(2, 2))
 
 
+def test_tensor_facts_notice_a_lazy_conjugate() -> None:
+    """Nothing but the dispatch keys tells it from a plain tensor."""
+    t = torch.zeros(2, dtype=torch.complex64)
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), tensor_facts(t))
+    twins = steps.twins(1)
+    assert twins.holds(t)
+    t.data = t.data.conj()
+    assert t.is_conj() and not twins.holds(t)
+
+
 TENSORS: dict[str, Callable[[], torch.Tensor]] = {
     "scalar": lambda: torch.tensor(1.0),
     "empty": lambda: torch.zeros(0, 3),

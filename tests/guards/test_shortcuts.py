@@ -276,6 +276,18 @@ def test_a_program_keeps_nothing_alive() -> None:
         gc.enable()
 
 
+def test_a_weakly_held_object_freed_and_another_in_its_place() -> None:
+    for _ in range(5):
+        module = Module()
+        steps = Steps()
+        steps.check("weak", steps.get("root", -1, 0), weakref.ref(module))
+        twins = steps.twins(1)
+        assert twins.holds(module)
+        del module
+        fresh = [Module() for _ in range(3)]
+        assert not any(twins.holds(module) for module in fresh)
+
+
 class Impostor:
     """Equal to a string, and runs code to say so."""
 

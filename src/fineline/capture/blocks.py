@@ -9,16 +9,15 @@ from typing import Any
 
 from fineline.capture import protocols
 from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
+from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
-from fineline.capture.instructions import handler
+from fineline.capture.instructions import family
 from fineline.capture.signals import Border
-from fineline.capture.specials import mark_made
 
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
 
 
 # -- exceptions --------------------------------------------------------------------------------------------------------
-@handler
 def RAISE_VARARGS(vm: Any, f: Frame, arg: int) -> Frame | None:
     cause = f.stack.pop() if arg == 2 else MISSING
     if arg == 0:
@@ -58,13 +57,11 @@ def _exception_changes(vm: Any, exc: BaseException) -> None:
         vm.fail("FL424", "an exception object that existed before the call is raised", False)
 
 
-@handler
 def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack.pop()
     return vm.throw(exc, again=True)
 
 
-@handler
 def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack.pop()
     f.stack.append(vm.handled)
@@ -73,13 +70,11 @@ def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-@handler
 def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> Frame | None:
     vm.handled = f.stack.pop()
     return None
 
 
-@handler
 def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     classes = f.stack.pop()
     for c in classes if isinstance(classes, tuple) else (classes,):
@@ -89,7 +84,6 @@ def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-@handler
 def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     classes = f.stack.pop()
     exc = f.stack[-1]
@@ -120,7 +114,6 @@ def _wrapped(exc: BaseException) -> BaseExceptionGroup:
     return ExceptionGroup("", [exc]) if isinstance(exc, Exception) else BaseExceptionGroup("", [exc])
 
 
-@handler
 def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> Frame | None:
     excs = f.stack.pop()
     orig = f.stack.pop()
@@ -160,7 +153,6 @@ def _leaves(e: BaseException) -> list:
     return [e]
 
 
-@handler
 def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> Frame | None:
     f.stack.append(AssertionError)
     return None
@@ -176,7 +168,6 @@ def _bound(vm: Any, obj: Any, name: str) -> Any:
     return types.MethodType(descr, obj) if isinstance(descr, types.FunctionType) else descr.__get__(obj, type(obj))
 
 
-@handler
 def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
     manager = f.stack.pop()
     enter, leave = _bound(vm, manager, "__enter__"), _bound(vm, manager, "__exit__")
@@ -188,31 +179,26 @@ def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.call(f, enter, [])
 
 
-@handler
 def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack[-1]
     return vm.call(f, f.stack[-4], [type(exc), exc, exc.__traceback__])
 
 
 # -- match -------------------------------------------------------------------------------------------------------------
-@handler
 def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> Frame | None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
     return None
 
 
-@handler
 def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
     return None
 
 
-@handler
 def MATCH_KEYS(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
 
 
-@handler
 def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
     names = f.stack.pop()
     cls = f.stack.pop()
@@ -224,7 +210,6 @@ def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
-@handler
 def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
     fromlist = f.stack.pop()
     level = f.stack.pop()
@@ -248,7 +233,6 @@ def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
     return builtins.__import__(name, globals_, None, fromlist, level)
 
 
-@handler
 def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
     module = f.stack[-1]
     name = f.info.names[arg]
@@ -265,7 +249,6 @@ def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
     return load_attr(vm, f, module, name)
 
 
-@handler
 def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
     f.stack.append(f.builtins["__build_class__"])
     return None
@@ -275,7 +258,6 @@ def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
 CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 
-@handler
 def FORMAT_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
     spec = f.stack.pop() if arg & 4 else ""
     value = f.stack.pop()
@@ -290,3 +272,6 @@ def _format(vm: Any, f: Frame, value: Any, spec: str) -> Frame | None:
         f.stack.append(value)
         return None
     return vm.call(f, format, [value, spec])
+
+
+HANDLERS = family(globals())

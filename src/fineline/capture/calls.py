@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
+from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.marked import dynamo_function, explicit_break, mark_of
 from fineline.capture.signals import Border
-from fineline.capture.specials import LRU_TYPE, SPECIALS, call_cached
+from fineline.capture.specials import SPECIALS
 from fineline.graph.torch_table import classify_torch
 from fineline.policy.marks import MARKS, graph_break, is_compiling, is_dynamo_compiling
 

@@ -1,17 +1,16 @@
-"""The table of instruction handlers, filled by the files of the instruction families when they are imported."""
+"""Handlers of instructions: a function for each, named as the instruction is, in files by family."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fineline.capture.frame import Frame
 
 Handler = Callable[[Any, Frame, int], Frame | None]
-HANDLERS: dict[str, Handler] = {}
 
 
-def handler(fn: Handler) -> Handler:
-    """Registers the handler of the instruction that the function is named after."""
-    HANDLERS[fn.__name__] = fn
-    return fn
+def family(names: Mapping[str, Any], **more: Handler) -> Mapping[str, Handler]:
+    """The handlers among a file's names, and ``more`` that are made by a function."""
+    return MappingProxyType({k: v for k, v in names.items() if k.isupper() and callable(v)} | more)

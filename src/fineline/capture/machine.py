@@ -14,8 +14,9 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, Code
 from fineline.capture import protocols
 from fineline.capture.calls import bind_arguments, call_value, see_function
 from fineline.capture.capture import Capture
+from fineline.capture.flow import LONG_LOOP, sent, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.opcodes import LONG_LOOP, link, sent, truth
+from fineline.capture.opcodes import link
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside

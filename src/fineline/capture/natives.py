@@ -65,8 +65,8 @@ INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 def hashable(obj: Any) -> bool:
     """Whether looking ``obj`` up in a table runs no user code."""
     h = type(obj).__hash__
-    return (
-        h is OBJECT_HASH or (not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref)))
+    return h is OBJECT_HASH or (
+        not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref))
     )
 
 

@@ -14,7 +14,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
-from fineline.capture.instructions import HANDLERS, handler
+from fineline.capture.instructions import family
 from fineline.capture.signals import Border
 from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
@@ -47,7 +47,6 @@ def _scalar(cap: Any, a: Any, b: Any) -> bool:
     return False
 
 
-@handler
 def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
@@ -163,14 +162,6 @@ def _unary(name: str, op: Any) -> Any:
     return unary
 
 
-HANDLERS.update(
-    UNARY_NEGATIVE=_unary("__neg__", operator.neg),
-    UNARY_POSITIVE=_unary("__pos__", operator.pos),
-    UNARY_INVERT=_unary("__invert__", operator.invert),
-)
-
-
-@handler
 def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack[-1]
     if v is True or v is False:
@@ -185,7 +176,6 @@ def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> Frame | None:
     return None
 
 
-@handler
 def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
@@ -240,7 +230,6 @@ def guard_identity(cap: Any, a: Any, b: Any) -> None:
         cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
 
 
-@handler
 def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
@@ -257,7 +246,6 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-@handler
 def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     container = s.pop()
@@ -292,11 +280,8 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.call(f, protocols.contains, [container, item], None, then)
     if isinstance(item, Tensor) and isinstance(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if (
-        (t in (set, frozenset)
-        and natives.key_plain(cap, item, container))
-        or (natives.deep_plain(cap, container)
-        and natives.deep_plain(cap, item))
+    if (t in (set, frozenset) and natives.key_plain(cap, item, container)) or (
+        natives.deep_plain(cap, container) and natives.deep_plain(cap, item)
     ):
         try:
             cap.expand(container, True, ordered=False)
@@ -501,3 +486,11 @@ def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         del obj[key]
         return None
     return vm.call(f, method, [obj, key], None, vm.discard)
+
+
+HANDLERS = family(
+    globals(),
+    UNARY_NEGATIVE=_unary("__neg__", operator.neg),
+    UNARY_POSITIVE=_unary("__pos__", operator.pos),
+    UNARY_INVERT=_unary("__invert__", operator.invert),
+)

@@ -32,7 +32,11 @@ class Traces:
     def caught(self, e: BaseException, frame: Any) -> None:
         """``e`` is handled in ``frame``: code that looks finds a traceback that begins there, with no frame of fineline's."""
         inner = without_own_frames(e.__traceback__)
-        e.__traceback__ = inner if is_own(frame.info.code) else TracebackType(inner, _frame_of(frame.info.code, frame.line, frame.globals), -1, frame.line)
+        e.__traceback__ = (
+            inner
+            if is_own(frame.info.code)
+            else TracebackType(inner, _frame_of(frame.info.code, frame.line, frame.globals), -1, frame.line)
+        )
 
     def clear(self) -> None:
         self._passed.clear()

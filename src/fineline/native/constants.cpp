@@ -1,6 +1,9 @@
 // Comparing constants and looking up dict keys without ever running Python code.
 #include "constants.h"
 
+#include <algorithm>
+#include <array>
+
 #include "tensor_spec.h"
 
 namespace fineline {
@@ -24,24 +27,28 @@ bool compares_in_c(PyTypeObject* type) {
       compare == PyBytes_Type.tp_richcompare || is_device_type(type);
 }
 
-bool slots_plain(PySliceObject* slice) {
-  return is_plain_constant(slice->start) && is_plain_constant(slice->stop) && is_plain_constant(slice->step);
+using Items = std::array<PyObject*, 3>;
+Items slice_items(PyObject* object) {
+  auto slice = reinterpret_cast<PySliceObject*>(object);
+  return {slice->start, slice->stop, slice->step};
 }
 
-Verdict both(Verdict first, Verdict second) { return first == Verdict::Pass ? second : first; }
+Verdict same_items(PyObject* const* a, PyObject* const* b, size_t count) {
+  Verdict all = Verdict::Pass;
+  for (size_t i = 0; i < count && all == Verdict::Pass; i++) all = same_constant(a[i], b[i]);
+  return all;
+}
 
 }  // namespace
 
 bool is_plain_constant(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   if (type == &PyFloat_Type || type == &PyComplex_Type) return true;
-  if (type == &PySlice_Type) return slots_plain(reinterpret_cast<PySliceObject*>(value));
-  if (PyTuple_Check(value)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
-      if (!is_plain_constant(PyTuple_GET_ITEM(value, i))) return false;
-    }
-    return true;
+  if (type == &PySlice_Type) {
+    Items items = slice_items(value);
+    return std::all_of(items.begin(), items.end(), is_plain_constant);
   }
+  if (PyTuple_Check(value)) return std::all_of(&PyTuple_GET_ITEM(value, 0), &PyTuple_GET_ITEM(value, Py_SIZE(value)), is_plain_constant);
   return compares_by_identity(type) || compares_in_c(type);
 }
 
@@ -59,17 +66,10 @@ Verdict same_constant(PyObject* a, PyObject* b) {
     return verdict(std::memcmp(&x, &y, sizeof x) == 0);
   }
   if (PyTuple_Check(a)) {
-    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return Verdict::Fail;
-    Verdict all = Verdict::Pass;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a) && all == Verdict::Pass; i++) {
-      all = same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
-    }
-    return all;
+    if (Py_SIZE(a) != Py_SIZE(b)) return Verdict::Fail;
+    return same_items(&PyTuple_GET_ITEM(a, 0), &PyTuple_GET_ITEM(b, 0), Py_SIZE(a));
   }
-  if (type == &PySlice_Type) {
-    auto x = reinterpret_cast<PySliceObject*>(a), y = reinterpret_cast<PySliceObject*>(b);
-    return both(same_constant(x->start, y->start), both(same_constant(x->stop, y->stop), same_constant(x->step, y->step)));
-  }
+  if (type == &PySlice_Type) return same_items(slice_items(a).data(), slice_items(b).data(), 3);
   if (compares_by_identity(type)) return Verdict::Fail;
   if (compares_in_c(type)) return verdict(PyObject_RichCompareBool(a, b, Py_EQ) == 1);
   return Verdict::Python;

@@ -69,10 +69,8 @@ bool parse_payload(Step& step) {
     case Op::Key:
     case Op::Absent:
       step.hash = PyObject_Hash(payload);
-      if (step.hash == -1) {  // a miss, when it comes to that
-        PyErr_Clear();
-        step.python = true;
-      }
+      step.python = step.hash == -1;  // a miss, when it comes to that
+      PyErr_Clear();
       return true;
     case Op::Member:
       parse_member(step);
@@ -109,11 +107,9 @@ bool parse_payload(Step& step) {
       return PyWeakref_CheckRef(payload);
     case Op::Ambient:
     case Op::SetEq:
-      step.python = true;
-      return true;
     case Op::Predicate:
       step.python = true;
-      return PyTuple_Check(payload) && PyTuple_GET_SIZE(payload) == 2;
+      return step.op != Op::Predicate || (PyTuple_CheckExact(payload) && PyTuple_GET_SIZE(payload) == 2);
     default:
       return true;
   }

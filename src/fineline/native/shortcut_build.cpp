@@ -121,10 +121,11 @@ class ShortcutBuilder {
   }
 
   State instance_dict(const Step& step) {
-    PyObject** slot = typed(step.src) ? fixed_dict_slot(value(step.src)) : nullptr;
-    if (!slot) return State::Dynamic;
+    PyTypeObject* type = Py_TYPE(value(step.src));
+    bool determines_slot = (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) || type->tp_dictoffset > 0;
+    if (!determines_slot || !typed(step.src)) return State::Dynamic;
     is_dict_.insert(step.dst);  // nothing else fits in the slot
-    return field(slot);
+    return field(_PyObject_GetDictPtr(value(step.src)));
   }
 
   // A version is given to one state of one dict only, so an equal one proves the dict and all it holds.

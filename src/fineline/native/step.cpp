@@ -181,12 +181,6 @@ int check_ambient(Step& step) {
   return same;
 }
 
-PyObject** fixed_dict_slot(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  bool fixed = (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) || type->tp_dictoffset > 0;
-  return fixed ? _PyObject_GetDictPtr(object) : nullptr;
-}
-
 bool init_steps() {
   Ref evaluate(PyImport_ImportModule("fineline.guards.evaluate")), facts(PyImport_ImportModule("fineline.guards.facts"));
   Ref thread(PyImport_ImportModule("_thread"));

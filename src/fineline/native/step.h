@@ -51,9 +51,6 @@ int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* root
 // set, 0, 1.
 int check_ambient(Step& step);
 
-// The slot that holds `object`'s instance dict, if it is at a place that the type alone determines; else null.
-PyObject** fixed_dict_slot(PyObject* object);
-
 // Looks up what this file needs of Python. Call once, when the module is made.
 bool init_steps();
 

@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <optional>
-#include <vector>
 
 namespace fineline {
 

@@ -1,0 +1,165 @@
+"""getattr(), setattr() and their kin, as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from fineline.capture import protocols
+from fineline.capture.attributes import (
+    MISSING,
+    PLAIN,
+    PROPERTY,
+    PY_DATA,
+    PY_OTHER,
+    STATIC,
+    delete_attr,
+    generic_delete,
+    generic_load,
+    generic_store,
+    load_attr,
+    raw_lookup,
+    store_attr,
+    type_info,
+)
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.signals import Border
+
+
+def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) not in (2, 3) or kwargs or not isinstance(args[1], str):
+        return vm.finish(f, getattr(*args, **(kwargs or {})), then, data)
+    if not vm.cap.active:
+        return vm.finish(f, getattr(*args), then, data)
+    if len(args) == 2:
+        return load_attr(vm, f, args[0], args[1], then, data)
+    obj, name, default = args
+    if _simple(vm, obj, name):
+        # The common case without a frame: nothing of the user's runs, so AttributeError comes from this very call.
+        try:
+            if isinstance(obj, nn.Module):
+                return generic_load(vm, f, obj, name, type_info(vm.cap, type(obj)), then, data, use_getattr=False)
+            return load_attr(vm, f, obj, name, then, data)
+        except AttributeError:
+            return vm.finish(f, default, then, data)
+    return vm.call(f, protocols.attribute_or, [builtins.getattr, obj, name, default], None, then, data)
+
+
+def _simple(vm: Any, obj: Any, name: str) -> bool:
+    """Whether reading a missing attribute of ``obj`` runs no code that fails only later."""
+    if isinstance(obj, (type, types.ModuleType, super)):
+        return isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
+    info = type_info(vm.cap, type(obj))
+    if not info.generic or (info.getattr_fn is not None and not info.is_module):
+        return False
+    return info.look(vm.cap, name)[0] not in (PROPERTY, PY_DATA, PY_OTHER)
+
+
+def _hasattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    obj, name = args
+    if not vm.cap.active:
+        return vm.finish(f, hasattr(obj, name), then, data)
+    info = None if isinstance(obj, (type, super)) else type_info(vm.cap, type(obj))
+    if info is not None and info.generic:
+        kind, _ = info.look(vm.cap, name)
+        if kind >= 4:
+            # A plain class attribute or a method: the instance's dict can only hide it, not take it away.
+            return vm.finish(f, True, then, data)
+        if kind == 0 and (info.getattr_fn is None or info.is_module) and not isinstance(obj, types.ModuleType):
+            try:
+                return generic_load(vm, f, obj, name, info, _true_then, (then, data), use_getattr=False)
+            except AttributeError:
+                return vm.finish(f, False, then, data)
+    return vm.call(f, protocols.has_attribute, [builtins.getattr, obj, name], None, then, data)
+
+
+def _true_then(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    return vm.finish(f, True, *state)
+
+
+def _setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return _none_after(vm, f, store_attr, args, then, data)
+
+
+def _none_after(vm: Any, f: Frame, write: Callable, args: list, then: Any, data: Any) -> Frame | None:
+    """A write as a function call, whose result is None."""
+    try:
+        frame = write(vm, f, *args)
+    except Border as b:
+        b.push = True
+        raise b.to(then, data) from None
+    if frame is None:
+        return vm.finish(f, None, then, data)
+    frame.then, frame.data = _give_none, (then, data)
+    return frame
+
+
+def _give_none(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    return vm.finish(f, None, *state)
+
+
+def _delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return _none_after(vm, f, delete_attr, args, then, data)
+
+
+def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    obj, name = args
+    if not vm.cap.active:
+        return vm.finish(f, object.__getattribute__(obj, name), then, data)
+    return generic_load(vm, f, obj, name, type_info(vm.cap, type(obj)), then, data, use_getattr=False)
+
+
+def _object_setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, object.__setattr__(*args), then, data)  # type: ignore[func-returns-value]
+    return _none_after(vm, f, generic_store, args, then, data)
+
+
+def _object_delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, object.__delattr__(*args), then, data)  # type: ignore[func-returns-value]
+    return _none_after(vm, f, generic_delete, args, then, data)
+
+
+def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """`protocols.special`: a bound method found on the type, or MISSING."""
+    obj, name = args
+    cap = vm.cap
+    if isinstance(obj, InterpretedGenerator):
+        descr = raw_lookup(InterpretedGenerator, name)
+        return vm.finish(f, types.MethodType(descr, obj) if descr is not MISSING else protocols.MISSING, then, data)
+    if cap.active:
+        kind, descr = type_info(cap, type(obj)).look(cap, name)
+    else:
+        descr = raw_lookup(type(obj), name)
+        kind = 0 if descr is MISSING else PLAIN
+    if not kind or descr is None:
+        return vm.finish(f, protocols.MISSING, then, data)
+    if isinstance(descr, types.FunctionType):
+        return vm.finish(f, types.MethodType(descr, obj), then, data)
+    if kind == STATIC or isinstance(descr, staticmethod):
+        return vm.finish(f, descr.__func__, then, data)
+    getter = raw_lookup(type(descr), "__get__")
+    if isinstance(getter, types.FunctionType):
+        return vm.call(f, getter, [descr, obj, type(obj)], None, then, data)
+    return vm.finish(f, descr.__get__(obj, type(obj)) if getter is not MISSING else descr, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        builtins.getattr: _getattr,
+        builtins.hasattr: _hasattr,
+        builtins.setattr: _setattr,
+        builtins.delattr: _delattr,
+        object.__getattribute__: _object_getattribute,
+        object.__setattr__: _object_setattr,
+        object.__delattr__: _object_delattr,
+        types.ModuleType.__getattribute__: _object_getattribute,
+        protocols.special: _special,
+    }
+)

@@ -1,0 +1,104 @@
+"""autograd.Function.apply: run through without gradients, one graph node with them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import protocols
+from fineline.capture.attributes import (
+    type_info,
+)
+from fineline.capture.capture import is_value
+from fineline.capture.frame import Frame
+from fineline.capture.introspection import load_cell
+from fineline.capture.signals import Border
+
+
+def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
+    cap = vm.cap
+    cls, rest = args[0], args[1:]
+    if not cap.active:
+        return vm.finish(f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
+    for name in ("forward", "setup_context", "backward", "jvp", "vmap"):
+        type_info(cap, cls).look(cap, name)
+    forward, setup = cls.forward, cls.setup_context
+    separate = setup is not torch.autograd.Function.setup_context
+    wants = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in rest)
+    if not wants and not kwargs and isinstance(forward, types.FunctionType):
+        ctx = InlineContext(len(rest))
+        cap.made.add(id(ctx))
+        cap.kept.append(ctx)
+        run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
+        return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
+    seen: set[int] = set()
+    methods = [m for m in (forward, setup if separate else None, cls.backward) if isinstance(m, types.FunctionType)]
+    if not all([see_closed(vm, m, seen) for m in methods]):
+        raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+    try:
+        result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)
+    except Border as b:
+        raise b.to(then, data) from None
+    return vm.finish(f, result, then, data)
+
+
+def _node_target(cls: Any) -> Callable:
+    """A function for FX to name: it can't print a bound classmethod."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)
+
+    apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+    return apply
+
+
+class InlineContext:
+    """The ``ctx`` of an autograd.Function whose backward will never run."""
+
+    def __init__(self, n: int) -> None:
+        self.needs_input_grad = (False,) * n
+        self.saved_tensors: tuple = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
+    """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
+    cap = vm.cap
+    if id(fn) in seen:
+        return True
+    seen.add(id(fn))
+    vm.see_function(cap, fn)
+    values = []
+    globals_ = fn.__globals__
+    src = cap.pin(globals_, f"globals of {globals_.get('__name__')}")
+    for name in fn.__code__.co_names:
+        if name in globals_:
+            values.append(cap.read_key(globals_, src, name, globals_[name]))
+    for cell in fn.__closure__ or ():
+        values.append(load_cell(vm, cell))
+    for v in values:
+        if isinstance(v, types.FunctionType):
+            if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
+                return False
+        elif not is_value(v):
+            return False
+    return True

@@ -1,0 +1,219 @@
+"""Instruction handlers that build and unpack containers, and make functions."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.instructions import family
+
+
+# -- containers ------------------------------------------------------------------------------------------------------
+def _popn(f: Frame, n: int) -> list:
+    if not n:
+        return []
+    items = f.stack[-n:]
+    del f.stack[-n:]
+    return items
+
+
+def BUILD_TUPLE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(tuple(_popn(f, arg)))
+    return None
+
+
+def BUILD_LIST(vm: Any, f: Frame, arg: int) -> Frame | None:
+    items = _popn(f, arg)
+    vm.cap.made.add(id(items))
+    f.stack.append(items)
+    return None
+
+
+def keyed(vm: Any, key: Any, among: Any) -> None:
+    """``key`` is about to be hashed, and compared with others."""
+    cap = vm.cap
+    if cap.active and type(key) is not str and not natives.key_plain(cap, key, among):
+        vm.fail("FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key", False)
+
+
+def BUILD_SET(vm: Any, f: Frame, arg: int) -> Frame | None:
+    items = _popn(f, arg)
+    for k in items:
+        keyed(vm, k, items)
+    out = set(items)
+    vm.cap.made.add(id(out))
+    f.stack.append(out)
+    return None
+
+
+def BUILD_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    items = _popn(f, 2 * arg)
+    for k in items[::2]:
+        keyed(vm, k, items[::2])
+    out = dict(zip(items[::2], items[1::2], strict=True))
+    vm.cap.made.add(id(out))
+    f.stack.append(out)
+    return None
+
+
+def BUILD_CONST_KEY_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    keys = f.stack.pop()
+    out = dict(zip(keys, _popn(f, arg), strict=True))
+    vm.cap.made.add(id(out))
+    f.stack.append(out)
+    return None
+
+
+def BUILD_STRING(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append("".join(_popn(f, arg)))
+    return None
+
+
+def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(slice(*_popn(f, arg)))
+    return None
+
+
+def _growing(vm: Any, container: Any) -> Any:
+    """What a comprehension adds to: behind a border it is a live value of before."""
+    cap = vm.cap
+    src = cap.sources.get(id(container))
+    if src is not None and cap.active:
+        cap.expand(container)
+        cap.journal.note(container, src)
+    return container
+
+
+def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.stack.pop()
+    list.append(_growing(vm, f.stack[-arg]), v)
+    return None
+
+
+def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.stack.pop()
+    keyed(vm, v, f.stack[-arg])
+    set.add(_growing(vm, f.stack[-arg]), v)
+    return None
+
+
+def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.stack.pop()
+    k = f.stack.pop()
+    keyed(vm, k, f.stack[-arg])
+    dict.__setitem__(_growing(vm, f.stack[-arg]), k, v)
+    return None
+
+
+def LIST_TO_TUPLE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(tuple(f.stack.pop()))
+    return None
+
+
+def LIST_EXTEND(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, list.extend, [f.stack[-arg - 1], f.stack.pop()], None, vm.discard)
+
+
+def SET_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, set.update, [f.stack[-arg - 1], f.stack.pop()], None, vm.discard)
+
+
+def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    source = f.stack.pop()
+    target = f.stack[-arg]
+    if isinstance(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
+        return vm.call(f, dict.update, [target, source], None, vm.discard)
+    if not hasattr(source, "keys"):
+        raise TypeError(f"'{type(source).__name__}' object is not a mapping")
+    return vm.call(f, protocols.merged, [target, source], None, vm.discard)
+
+
+def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    source = f.stack.pop()
+    target = f.stack[-arg]
+    fn = f.stack[-arg - 2]
+    if not hasattr(source, "keys"):
+        raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
+    if isinstance(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
+        if vm.cap.active:
+            vm.cap.expand(source)
+        for key in source:
+            if not isinstance(key, str):
+                raise TypeError("keywords must be strings")
+            if key in target:
+                raise TypeError(f"{natives.described_call(fn)} got multiple values for keyword argument '{key}'")
+        dict.update(_growing(vm, target), source)
+        return None
+    return vm.call(f, protocols.merged, [target, source], None, vm.discard)
+
+
+def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    seq = f.stack.pop()
+    t = type(seq)
+    if t is tuple or t is list or t is torch.Size:
+        if t is list:
+            vm.cap.expand(seq)
+        if len(seq) == arg:
+            f.stack.extend(reversed(seq))
+            return None
+        raise ValueError(
+            f"too many values to unpack (expected {arg})"
+            if len(seq) > arg
+            else f"not enough values to unpack (expected {arg}, got {len(seq)})"
+        )
+    if not isinstance(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
+    return vm.call(f, protocols.unpack, [seq, arg], None, _spread)
+
+
+def _spread(vm: Any, f: Frame, items: list, data: Any) -> Frame | None:
+    f.stack.extend(reversed(items))
+    return None
+
+
+def UNPACK_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
+
+
+def _spread_star(vm: Any, f: Frame, items: list, arg: int) -> Frame | None:
+    before, after = arg & 0xFF, arg >> 8
+    if len(items) < before + after:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+    end = len(items) - after
+    middle = items[before:end]
+    vm.cap.made.add(id(middle))
+    f.stack.extend(reversed(items[end:]))
+    f.stack.append(middle)
+    f.stack.extend(reversed(items[:before]))
+    return None
+
+
+def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    code = s.pop()
+    fn = types.FunctionType(code, f.globals, code.co_name, None, s.pop() if arg & 8 else None)
+    fn.__qualname__ = code.co_qualname
+    if arg & 4:
+        pairs = s.pop()
+        fn.__annotations__ = dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, tuple) else pairs
+    if arg & 2:
+        fn.__kwdefaults__ = s.pop()
+    if arg & 1:
+        fn.__defaults__ = s.pop()
+    consts = code.co_consts
+    if consts and isinstance(consts[0], str) and code.co_flags & 0x1:
+        fn.__doc__ = consts[0]
+    module = f.globals.get("__name__")
+    if fn.__module__ != module:
+        fn.__module__ = module  # type: ignore[assignment]
+    vm.cap.made.add(id(fn))
+    s.append(fn)
+    return None
+
+
+HANDLERS = family(globals())

@@ -1,0 +1,113 @@
+"""Lengths, truth and initialisation of containers, as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.attributes import (
+    type_info,
+)
+from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
+
+
+def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``list.__init__`` and kin, of an object made here: the update of an empty container."""
+    cap = vm.cap
+    obj, rest = args[0], args[1:]
+    if not cap.active or (not rest and not kwargs):
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    update = next(u for t, u in UPDATES if isinstance(obj, t))
+    if len(obj) or id(obj) not in cap.made or (isinstance(obj, collections.deque) and (len(rest) > 1 or kwargs)):
+        raise Border(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
+    if isinstance(obj, collections.defaultdict):
+        obj.default_factory = rest[0]
+        rest = rest[1:]
+    return vm.call(f, update, [obj, *rest], kwargs, then, data)
+
+
+UPDATES = (
+    (list, list.extend),
+    (collections.OrderedDict, dict.update),
+    (dict, dict.update),
+    (set, set.update),
+    (collections.deque, collections.deque.extend),
+)
+
+
+def _bool(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) != 1 or kwargs:
+        return vm.finish(f, bool(*args, **(kwargs or {})), then, data)
+    try:
+        return vm.truth(vm, f, args[0], then, data)
+    except Border as b:
+        raise b.to(then, data) from None
+
+
+def _len(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) != 1:
+        return vm.finish(f, len(*args), then, data)
+    return length(vm, f, args[0], then, data)
+
+
+def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+    cap = vm.cap
+    t = type(obj)
+    if cap.active:
+        if isinstance(obj, Tensor):
+            return vm.finish(f, len(obj), then, data)
+        if t in natives.CONTAINERS:
+            guard_length(cap, obj)
+            return vm.finish(f, len(obj), then, data)
+        if t.__flags__ & HEAP_TYPE:
+            method = type_info(cap, type(t) if isinstance(obj, type) else t).look(cap, "__len__")[1]
+            if isinstance(method, types.FunctionType):
+                return vm.call(f, protocols.checked_length, [types.MethodType(method, obj)], None, then, data)
+            guard_length(cap, obj)
+            return vm.finish(f, len(obj), then, data)
+        return natives.call(vm, f, len, len, [obj], None, then, data)
+    return vm.finish(f, len(obj), then, data)
+
+
+def guard_length(cap: Any, obj: Any) -> None:
+    src = cap.sources.get(id(obj))
+    if src is not None and id(obj) not in cap.expanded and not isinstance(obj, (str, bytes)):
+        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType, bytearray)):
+            cap.expand(obj, ordered=False)
+        else:
+            cap.guards.check(src, "len", len(obj))
+
+
+def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
+    cap = vm.cap
+    if len(args) == 2 and not kwargs and isinstance(args[0], type) and (cap.active or natives.polyfill_needed(args)):
+        return vm.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+    fn, cls, then, data = state
+    result = fn(cls, items)
+    vm.cap.made.add(id(result))
+    return vm.finish(f, result, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        tuple.__new__: _tuple_new,
+        builtins.len: _len,
+        builtins.bool: _bool,
+        **{t.__init__: _container_init for t, _ in UPDATES},
+        collections.defaultdict.__init__: _container_init,
+    }
+)

@@ -1,0 +1,115 @@
+"""copy.copy() and copy.deepcopy() of objects that copying runs no code of."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from fineline.capture.attributes import (
+    raw_lookup,
+    type_info,
+)
+from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
+
+
+def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
+    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor."""
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or isinstance(obj, PINNED) or t is types.FunctionType:
+        cap.settle(obj)
+        return True
+    if id(obj) in seen:
+        return True
+    seen.add(id(obj))
+    if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
+        cap.expand(obj)
+        items = [x for pair in obj.items() for x in pair] if isinstance(obj, dict) else obj
+        return all([closed_world(cap, x, seen) for x in items])
+    if (
+        isinstance(obj, (Tensor, nn.Module))
+        or not t.__flags__ & HEAP_TYPE
+        or isinstance(obj, (list, dict, set, tuple, int, str, float, BaseException))
+    ):
+        return False
+    info = type_info(cap, t)
+    if any(
+        isinstance(info.look(cap, n)[1], types.FunctionType)
+        for n in (
+            "__deepcopy__",
+            "__copy__",
+            "__reduce__",
+            "__reduce_ex__",
+            "__getstate__",
+            "__setstate__",
+            "__getnewargs__",
+            "__getnewargs_ex__",
+            "__new__",
+        )
+    ):
+        return False
+    if (
+        any(isinstance(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
+        or not t.__dictoffset__
+    ):
+        return False
+    d = obj.__dict__
+    cap.dict_source(obj, d)
+    return closed_world(cap, d, seen)
+
+
+def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
+    """A copy and all that is new in it was made here."""
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or isinstance(obj, PINNED) or t is types.FunctionType:
+        return
+    # Not ``made`` itself: the id of an object that is gone may stand in it.
+    seen = set() if seen is None else seen
+    if id(obj) in seen:
+        return
+    seen.add(id(obj))
+    cap.made.add(id(obj))
+    parts: list[Any] = []
+    if isinstance(obj, dict):
+        parts = [x for pair in dict.items(obj) for x in pair]
+    elif isinstance(obj, (list, tuple, set, frozenset, collections.deque)):
+        parts = list(obj)
+    elif isinstance(obj, BaseException):
+        parts = [obj.args]
+    if t.__dictoffset__:
+        parts.append(obj.__dict__)
+    for part in parts:
+        mark_made(cap, part, seen)
+
+
+def _copying(name: str) -> Callable:
+    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        cap = vm.cap
+        obj = args[0]
+        method = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
+        if isinstance(method, types.FunctionType) and not isinstance(obj, (Tensor, nn.Module)):
+            return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
+        if not cap.active:
+            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        if len(args) > 1 or kwargs or not closed_world(cap, obj, set()):
+            raise Border(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
+        result = fn(obj)
+        mark_made(cap, result)
+        return vm.finish(f, result, then, data)
+
+    return handler
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        copy.copy: _copying("__copy__"),
+        copy.deepcopy: _copying("__deepcopy__"),
+    }
+)

@@ -1,0 +1,328 @@
+"""Instruction handlers for iteration, jumps, calls and generators."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.attributes import type_info
+from fineline.capture.capture import SINGLETONS, VALUES
+from fineline.capture.containers import length
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.instructions import Handler, family
+from fineline.capture.iteration import Stepped, iterate, step_eagerly
+from fineline.capture.signals import Border, Finished
+
+
+# -- iteration -------------------------------------------------------------------------------------------------------
+def GET_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return iterate(vm, f, f.stack.pop())
+
+
+def GET_YIELD_FROM_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return iterate(vm, f, f.stack.pop())
+
+
+def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
+    it = f.stack[-1]
+    t = type(it)
+    if t is InterpretedGenerator:
+        return vm.resume(f, it, None, None, arg, _exhausted)
+    cap = vm.cap
+    if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
+        try:
+            f.stack.append(next(it))
+        except StopIteration:
+            f.stack.pop()
+            f.ip = arg
+        return None
+    if t is Stepped:
+        # Second visit: the border behind the first one has taken a step.
+        f.stack.pop()
+        if cap.active:
+            _loaded(cap, it, "ended")
+        if it.ended:
+            f.stack.pop()
+            f.ip = arg
+        else:
+            f.stack.append(it.value if not cap.active else _loaded(cap, it))
+        return None
+    method = getattr(t, "__next__", None)
+    if isinstance(method, types.FunctionType):
+        frame = vm.call(f, method, [it], None, None, arg)
+        if frame is not None:
+            frame.on_stop = _exhausted
+        return frame
+    f.ip -= 1
+    raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
+
+
+def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
+    src = cap.sources.get(id(step))
+    value = getattr(step, name)
+    return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
+
+
+def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+    f.stack.pop()
+    f.ip = arg
+    return None
+
+
+def GET_LEN(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return length(vm, f, f.stack[-1])
+
+
+# -- jumps -----------------------------------------------------------------------------------------------------------
+def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.ip = arg
+    return None
+
+
+# Backward jumps without a tensor operator in between (about 0.2 s of interpretation) after which a loop is left to CPython.
+LONG_LOOP = 100_000
+
+
+def JUMP_BACKWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.ip = arg
+    vm.jumps += 1
+    if vm.jumps > LONG_LOOP and vm.cap.active:
+        vm.long_loop(f)
+    return None
+
+
+def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+    """``bool(v)``."""
+    cap = vm.cap
+    t = type(v)
+    if t in SINGLETONS or t in VALUES:
+        if cap.lazy:
+            cap.settle(v)
+        return vm.finish(f, bool(v), then, data)
+    if isinstance(v, Tensor):
+        if cap.active:
+            raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
+        return vm.finish(f, bool(v), then, data)
+    if t in natives.CONTAINERS:
+        return length(vm, f, v, _length_truth, (then, data))
+    if isinstance(getattr(t, "__bool__", None), types.FunctionType) or isinstance(getattr(t, "__len__", None), types.FunctionType):
+        return vm.call(f, protocols.truth, [v], None, then, data)
+    if isinstance(v, (list, dict, tuple, set, frozenset)):
+        return length(vm, f, v, _length_truth, (then, data))
+    if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not isinstance(v, type)):
+        if (cap.active and id(v) not in cap.made) or t not in natives.VIEWS:
+            raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
+        return vm.finish(f, bool(v), then, data)
+    if cap.active and t.__flags__ & (1 << 9) and not isinstance(v, type):
+        from_type(cap, t)
+    return vm.finish(f, True if t not in natives.VIEWS else bool(v), then, data)
+
+
+def from_type(cap: Any, t: type) -> None:
+    """An object is true because its class has neither ``__bool__`` nor ``__len__``."""
+    info = type_info(cap, t)
+    info.look(cap, "__bool__")
+    info.look(cap, "__len__")
+
+
+def _length_truth(vm: Any, f: Frame, n: int, state: tuple) -> Frame | None:
+    return vm.finish(f, n != 0, *state)
+
+
+def _jump_if(wanted: bool, keep: bool) -> Handler:
+    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
+        s = f.stack
+        v = s[-1]
+        if v is True or v is False:
+            if v is wanted:
+                if not keep:
+                    s.pop()
+                f.ip = arg
+            else:
+                s.pop()
+            return None
+        if keep:
+            # The value itself stays; only its truth decides.
+            return truth(vm, f, v, _jump_kept, (wanted, arg)) if not isinstance(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
+        s.pop()
+        f.ip -= 1
+        return truth(vm, f, v)
+
+    return jump
+
+
+def _tensor_truth(vm: Any, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
+    if not vm.cap.active:
+        return _jump_kept(vm, f, bool(v), (wanted, arg))
+    return vm.call(f, protocols.truth_of, [v], None, _jump_kept, (wanted, arg))
+
+
+def _jump_kept(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    wanted, arg = state
+    if bool(value) is wanted:
+        f.ip = arg
+    else:
+        f.stack.pop()
+    return None
+
+
+def _jump_if_none(wanted: bool) -> Handler:
+    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
+        if (f.stack.pop() is None) is wanted:
+            f.ip = arg
+        return None
+
+    return jump
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
+def KW_NAMES(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.kwnames = f.info.code.co_consts[arg]
+    return None
+
+
+def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    args = s[-arg:] if arg else []
+    del s[len(s) - arg :]
+    self = s.pop()
+    fn = s.pop()
+    if fn is NULL:
+        fn = self
+    else:
+        args.insert(0, self)
+    kwargs = None
+    names = f.kwnames
+    if names:
+        f.kwnames = ()
+        n = len(names)
+        kwargs = dict(zip(names, args[-n:], strict=True))
+        del args[-n:]
+    return vm.call(f, fn, args, kwargs)
+
+
+def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    kwargs = s.pop() if arg & 1 else None
+    args = s.pop()
+    fn = s.pop()
+    if s and s[-1] is NULL:
+        s.pop()
+    if type(args) is not tuple:
+        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__") and not isinstance(args, InterpretedGenerator):
+            raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
+        return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
+    if kwargs is not None:
+        if vm.cap.active:
+            vm.cap.expand(kwargs)
+        kwargs = dict(kwargs)
+    return vm.call(f, fn, list(args), kwargs)
+
+
+def _call_listed(vm: Any, f: Frame, args: list, state: tuple) -> Frame | None:
+    fn, kwargs = state
+    if kwargs is not None and vm.cap.active:
+        vm.cap.expand(kwargs)
+    return vm.call(f, fn, list(args), dict(kwargs) if kwargs is not None else None)
+
+
+def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    value = f.stack.pop()
+    vm.depth -= 1
+    if f.generator is not None:
+        on_stop, data = f.on_stop, f.data
+        back = vm.leave_generator(f, "closed")
+        if back is None:
+            raise Finished(value)
+        if on_stop is not None:
+            return on_stop(vm, back, value, data) or back
+        raise StopIteration(value)
+    back = f.back
+    if back is None:
+        raise Finished(value)
+    vm.frame = back
+    if f.then is None:
+        back.stack.append(value)
+        return back
+    return f.then(vm, back, value, f.data) or back
+
+
+def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    gen = InterpretedGenerator(f, vm.drive)
+    f.generator = gen
+    vm.cap.made.add(id(gen))
+    vm.depth -= 1
+    back, f.back = f.back, None
+    if back is None:
+        raise Finished(gen)
+    vm.frame = back
+    then, data = f.then, f.data
+    if then is None:
+        back.stack.append(gen)
+        return back
+    return then(vm, back, gen, data) or back
+
+
+def YIELD_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    value = f.stack.pop()
+    then, data = f.then, f.data
+    back = vm.leave_generator(f, "suspended")
+    if back is None:
+        raise Finished(value)
+    if then is None:
+        back.stack.append(value)
+        return back
+    return then(vm, back, value, data) or back
+
+
+def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
+    value = f.stack.pop()
+    receiver = f.stack[-1]
+    if type(receiver) is InterpretedGenerator:
+        return vm.resume(f, receiver, value, None, arg, sent)
+    if value is None:
+        if type(receiver) in natives.ITERATORS and id(receiver) not in vm.cap.sources:
+            try:
+                f.stack.append(next(receiver))
+            except StopIteration as stop:
+                return sent(vm, f, stop.value, arg)
+            return None
+        method = getattr(type(receiver), "__next__", None)
+        args = [receiver]
+    else:
+        method = getattr(type(receiver), "send", None)
+        args = [receiver, value]
+    if isinstance(method, types.FunctionType):
+        frame = vm.call(f, method, args, None, None, arg)
+        if frame is not None:
+            frame.on_stop = sent
+        return frame
+    try:
+        f.stack.append(next(receiver) if value is None else receiver.send(value))
+    except StopIteration as stop:
+        return sent(vm, f, stop.value, arg)
+    if vm.cap.active:
+        vm.fail("FL416", f"yield from a {type(receiver).__name__}", False)
+    return None
+
+
+def sent(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+    f.stack.pop()
+    f.stack.append(value)
+    f.ip = arg
+    return None
+
+
+HANDLERS = family(
+    globals(),
+    JUMP_BACKWARD_NO_INTERRUPT=JUMP_FORWARD,
+    JUMP_IF_TRUE_OR_POP=_jump_if(True, True),
+    JUMP_IF_FALSE_OR_POP=_jump_if(False, True),
+    **{f"POP_JUMP_{way}_IF_TRUE": _jump_if(True, False) for way in ("FORWARD", "BACKWARD")},
+    **{f"POP_JUMP_{way}_IF_FALSE": _jump_if(False, False) for way in ("FORWARD", "BACKWARD")},
+    **{f"POP_JUMP_{way}_IF_NONE": _jump_if_none(True) for way in ("FORWARD", "BACKWARD")},
+    **{f"POP_JUMP_{way}_IF_NOT_NONE": _jump_if_none(False) for way in ("FORWARD", "BACKWARD")},
+)

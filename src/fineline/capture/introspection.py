@@ -1,0 +1,129 @@
+"""What code asks about frames, names, exceptions and signatures."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.capture.attributes import (
+    load_attr,
+)
+from fineline.capture.capture import NULL
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
+
+
+def load_cell(vm: Any, cell: types.CellType) -> Any:
+    """The contents of a cell, guarded if the cell existed before."""
+    value = cell.cell_contents
+    cap = vm.cap
+    src = cap.sources.get(id(cell))
+    if src is not None and id(cell) not in cap.journal.written:
+        cap.load(value, cap.guards.access(src, "cell", None, value))
+    return value
+
+
+def _locals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if f.namespace is not None:
+        return vm.finish(f, f.namespace, then, data)
+    out = {}
+    for name, value in zip(f.info.slots, f.local, strict=True):
+        if type(value) is types.CellType and (name in f.info.code.co_cellvars or name in f.info.code.co_freevars):
+            try:
+                value = load_cell(vm, value)
+            except ValueError:
+                continue
+        if value is not NULL:
+            out[name] = value
+    vm.cap.made.add(id(out))
+    return vm.finish(f, out, then, data)
+
+
+def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if vm.cap.active:
+        vm.cap.pin(f.globals, "globals()")
+    return vm.finish(f, f.globals, then, data)
+
+
+def _vars(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not args:
+        return _locals(vm, f, fn, args, kwargs, then, data)
+    return load_attr(vm, f, args[0], "__dict__", then, data)
+
+
+def _exc_info(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    e = vm.handled
+    if e is None:
+        return vm.finish(f, vm.native(sys.exc_info, (), None), then, data)
+    return vm.finish(f, (type(e), e, e.__traceback__), then, data)
+
+
+def _exception(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, vm.handled if vm.handled is not None else vm.native(sys.exception, (), None), then, data)
+
+
+def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
+    cap = vm.cap
+    ref = args[0]
+    obj = vm.native(ref, (), None)
+    src = cap.sources.get(id(ref))
+    if src is not None and cap.active:
+        cap.guards.check(src, "predicate", (_SameTarget(ref if obj is not None else None), "refers to the same object"), "target")
+        if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
+            raise Border(ref, (), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
+    return vm.finish(f, obj, then, data)
+
+
+class _SameTarget:
+    def __init__(self, ref: Any) -> None:
+        self.ref = ref
+
+    def __call__(self, other: Any) -> bool:
+        return other() is (None if self.ref is None else self.ref())
+
+
+def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
+    cap = vm.cap
+    target = args[0].__func__ if isinstance(args[0], types.MethodType) else args[0]
+    if not cap.active or not isinstance(target, types.FunctionType) or len(args) > 1 or kwargs:
+        if cap.active:
+            raise Border(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    wrapped: Any = target
+    while isinstance(wrapped, types.FunctionType):
+        vm.see_function(cap, wrapped)
+        d = wrapped.__dict__
+        src = cap.dict_source(wrapped, d)
+        for name in ("__signature__", "__wrapped__"):
+            if name in d:
+                cap.read_key(d, src, name, d[name])
+            else:
+                cap.read_absent(d, src, name)
+        wrapped = d.get("__wrapped__")
+    result = fn(*args)
+    cap.made.add(id(result))
+    for p in result.parameters.values():
+        cap.made.add(id(p))
+    cap.kept.append(result)
+    return vm.finish(f, result, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        builtins.locals: _locals,
+        builtins.globals: _globals,
+        builtins.vars: _vars,
+        sys.exc_info: _exc_info,
+        sys.exception: _exception,
+        inspect.signature: _signature,
+        weakref.ref.__call__: _call_weakref,
+    }
+)

@@ -1,0 +1,178 @@
+"""iter(), next() and the methods of generators, as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import enum
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.attributes import (
+    MISSING,
+    raw_lookup,
+    type_info,
+)
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.signals import Border
+
+
+def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+    """``iter(obj)``."""
+    cap = vm.cap
+    t = type(obj)
+    if t is InterpretedGenerator or (t in natives.ITERATORS and id(obj) not in cap.sources):
+        return vm.finish(f, obj, then, data)
+    if not cap.active:
+        method = raw_lookup(t, "__iter__")
+        if isinstance(method, types.FunctionType) and not isinstance(obj, (Tensor, type)):
+            return vm.call(f, method, [obj], None, then, data)
+        return vm.finish(f, vm.native(iter, (obj,), None), then, data)
+    if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
+        return _native_iter(vm, f, obj, then, data)
+    if isinstance(obj, Tensor):
+        if obj.dim() == 0:
+            iter(obj)
+        parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
+        it = iter(parts)
+        cap.made.add(id(it))
+        return vm.finish(f, it, then, data)
+    if isinstance(obj, enum.EnumMeta):
+        return vm.finish(f, iter(list(obj)), then, data)
+    info = type_info(cap, type(t) if isinstance(obj, type) else t)
+    method = info.look(cap, "__iter__")[1]
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [obj], None, then, data)
+    if method is not None:
+        if isinstance(obj, (list, tuple, dict, set, frozenset, collections.deque)):
+            return _native_iter(vm, f, obj, then, data)
+        if id(obj) in cap.made and hasattr(t, "__next__"):
+            return vm.finish(f, obj, then, data)
+        raise Border(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
+    if isinstance(info.look(cap, "__getitem__")[1], types.FunctionType):
+        return vm.call(f, protocols.old_iterator, [obj], None, then, data)
+    return vm.finish(f, iter(obj), then, data)
+
+
+def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+    try:
+        vm.cap.expand(obj)
+    except Exception as e:
+        raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
+    it = iter(obj)
+    vm.cap.made.add(id(it))
+    return vm.finish(f, it, then, data)
+
+
+def _iter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 1:
+        return iterate(vm, f, args[0], then, data)
+    poly = natives.POLYFILLS.get(iter)
+    if poly is not None:
+        return vm.call(f, poly, args, kwargs, then, data)
+    raise Border(iter, tuple(args), kwargs, "FL415", "iter() of a callable").to(then, data)
+
+
+class Stepped:
+    """One step of an iterator that ran eagerly."""
+
+    __slots__ = ("ended", "value")
+
+    def __init__(self, value: Any, ended: bool) -> None:
+        self.value, self.ended = value, ended
+
+
+def step_eagerly(it: Any) -> Stepped:
+    try:
+        return Stepped(next(it), False)
+    except StopIteration as stop:
+        return Stepped(stop.value, True)
+
+
+def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 2:
+        return vm.call(f, protocols.next_or, args, None, then, data)
+    it = args[0]
+    cap = vm.cap
+    t = type(it)
+    if t is InterpretedGenerator:
+        return vm.resume(f, it, None, then, data)
+    if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
+        value = next(it)
+        return vm.finish(f, value, then, data)
+    method = type_info(cap, t).look(cap, "__next__")[1] if cap.active else raw_lookup(t, "__next__")
+    if isinstance(method, types.FunctionType):
+        return vm.call(f, method, [it], None, then, data)
+    if method is None or method is MISSING or not cap.active:
+        return vm.finish(f, vm.native(next, (it,), None), then, data)
+    raise Border(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
+
+
+def _generator_method(verb: str) -> Callable:
+    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        gen = args[0]
+        if verb == "next":
+            return vm.resume(f, gen, None, then, data)
+        if verb == "send":
+            return vm.resume(f, gen, args[1], then, data)
+        if verb == "iter":
+            return vm.finish(f, gen, then, data)
+        if verb == "throw":
+            typ, val = args[1], args[2] if len(args) > 2 else None
+            exc = (
+                typ
+                if isinstance(typ, BaseException)
+                else (val if isinstance(val, BaseException) else typ(val) if val is not None else typ())
+            )
+            return vm.resume(f, gen, None, then, data, None, exc)
+        if gen.state in ("new", "closed"):
+            gen.state, gen.frame = "closed", None
+            return vm.finish(f, None, then, data)
+        return vm.call(f, close_generator, [gen, GeneratorExit()], None, then, data)
+
+    return handler
+
+
+def close_generator(gen: Any, exc: Any) -> None:
+    """``gen.close()`` of a suspended generator; interpreted."""
+    try:
+        gen.throw(exc)
+    except (GeneratorExit, StopIteration):
+        return
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
+def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
+    cap = vm.cap
+    first = args[:1] if fn is enumerate else args
+    if cap.active and not all(natives.plain(cap, a) for a in first):
+        return vm.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _over_iterators(vm: Any, f: Frame, iterators: list, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    full = [*iterators, *args[1:]] if fn is enumerate else iterators
+    return natives.call(vm, f, fn, fn, list(full), kwargs, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        builtins.iter: _iter,
+        builtins.next: _next,
+        zip: _zip,
+        enumerate: _zip,
+        InterpretedGenerator.send: _generator_method("send"),
+        InterpretedGenerator.throw: _generator_method("throw"),
+        InterpretedGenerator.close: _generator_method("close"),
+        InterpretedGenerator.__next__: _generator_method("next"),
+        InterpretedGenerator.__iter__: _generator_method("iter"),
+    }
+)

@@ -1,0 +1,68 @@
+"""str(), repr(), format(), hash() and id(), as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import natives
+from fineline.capture.attributes import (
+    type_info,
+)
+from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
+
+
+def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """str(), repr(), format(), hash(), id(): of values only; user classes run their own method."""
+    cap = vm.cap
+    if not cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if args and fn is not id:
+        obj = args[0]
+        if natives.deep_plain(cap, obj) and not _prints_address(obj):
+            try:
+                natives.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
+            except Border as b:
+                raise b.to(then, data) from None
+            return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+        t = type(obj)
+        if t.__flags__ & HEAP_TYPE and not isinstance(obj, Tensor):
+            info = type_info(cap, t)
+            names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
+            for name in names:
+                method = info.look(cap, name)[1]
+                if isinstance(method, types.FunctionType):
+                    return vm.call(f, method, list(args), kwargs, then, data)
+                if name != names[-1] and method is not object.__str__:
+                    break
+    raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+def _prints_address(obj: Any) -> bool:
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or isinstance(obj, PINNED):
+        return isinstance(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
+    if isinstance(obj, (list, tuple, set, frozenset)):
+        return any(_prints_address(x) for x in obj)
+    if isinstance(obj, dict):
+        return any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
+    return not (isinstance(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        builtins.str: _text,
+        builtins.repr: _text,
+        builtins.format: _text,
+        builtins.hash: _text,
+        builtins.id: _text,
+    }
+)

@@ -1,0 +1,279 @@
+"""Instruction handlers for the stack, constants, variables, attributes and items."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from fineline.capture import blocks as blocks  # its import registers its handlers
+from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr
+from fineline.capture.frame import NULL, Frame
+from fineline.capture.instructions import family
+from fineline.capture.introspection import load_cell
+from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
+
+
+# -- stack and constants ---------------------------------------------------------------------------------------------
+def NOP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return None
+
+
+def POP_TOP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.pop()
+    return None
+
+
+def PUSH_NULL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(NULL)
+    return None
+
+
+def COPY(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(f.stack[-arg])
+    return None
+
+
+def SWAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    s[-1], s[-arg] = s[-arg], s[-1]
+    return None
+
+
+def LOAD_CONST(vm: Any, f: Frame, arg: int) -> Frame | None:
+    value = f.info.code.co_consts[arg]
+    if vm.cap.lazy:
+        # It may be the very number that was passed in.
+        vm.cap.settle(value)
+    f.stack.append(value)
+    return None
+
+
+# -- variables -------------------------------------------------------------------------------------------------------
+def LOAD_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.local[arg]
+    if v is NULL:
+        raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
+    f.stack.append(v)
+    return None
+
+
+def STORE_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.local[arg] = f.stack.pop()
+    return None
+
+
+def DELETE_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+    if f.local[arg] is NULL:
+        raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
+    f.local[arg] = NULL
+    return None
+
+
+def MAKE_CELL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.local[arg]
+    cell = types.CellType() if v is NULL else types.CellType(v)
+    vm.cap.made.add(id(cell))
+    f.local[arg] = cell
+    return None
+
+
+def LOAD_CLOSURE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    f.stack.append(f.local[arg])
+    return None
+
+
+def _unbound(f: Frame, arg: int) -> Exception:
+    name = f.info.slots[arg]
+    if name in f.info.code.co_cellvars:
+        return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+    return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
+
+
+def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+    try:
+        f.stack.append(load_cell(vm, f.local[arg]))
+    except ValueError:
+        cell = f.local[arg]
+        if vm.cap.active and id(cell) in vm.cap.sources and id(cell) not in vm.cap.journal.written:
+            vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
+        raise _unbound(f, arg) from None
+    return None
+
+
+def _cell_is_empty(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
+def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+    name = f.info.slots[arg]
+    if f.namespace is not None and name in f.namespace:
+        f.stack.append(f.namespace[name])
+        return None
+    return LOAD_DEREF(vm, f, arg)
+
+
+def _write_cell(vm: Any, cell: types.CellType) -> None:
+    src = vm.cap.sources.get(id(cell))
+    if src is not None:
+        vm.cap.journal.note(cell, src)
+
+
+def STORE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+    cell = f.local[arg]
+    _write_cell(vm, cell)
+    cell.cell_contents = f.stack.pop()
+    return None
+
+
+def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+    cell = f.local[arg]
+    _write_cell(vm, cell)
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        raise _unbound(f, arg) from None
+    del cell.cell_contents
+    return None
+
+
+def global_value(vm: Any, f: Frame, name: str) -> Any:
+    """A global or builtin by name, guarded."""
+    cap = vm.cap
+    g = f.globals
+    if not cap.active:
+        if name in g:
+            return g[name]
+        if name in f.builtins:
+            return f.builtins[name]
+        raise NameError(f"name '{name}' is not defined", name=name)
+    cache = cap.global_values.get(id(g))
+    if cache is None:
+        cache = cap.global_values[id(g)] = {}
+    if name in cache:
+        return cache[name]
+    src = cap.sources.get(id(g))
+    if src is None:
+        src = cap.pin(g, f"globals of {g.get('__name__')}")
+    if name in g:
+        value = cap.read_key(g, src, name, g[name])
+    else:
+        cap.read_absent(g, src, name)
+        if name not in f.builtins:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        b = cap.pin(f.builtins, "builtins")
+        value = cap.read_key(f.builtins, b, name, f.builtins[name])
+    cache[name] = value
+    return value
+
+
+def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    if arg & 1:
+        f.stack.append(NULL)
+    name = f.info.names[arg >> 1]
+    cache = vm.cap.global_values.get(id(f.globals))
+    if cache is not None and name in cache:
+        f.stack.append(cache[name])
+        return None
+    f.stack.append(global_value(vm, f, name))
+    return None
+
+
+def LOAD_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+    name = f.info.names[arg]
+    if f.namespace is not None and name in f.namespace:
+        f.stack.append(_name_in(vm, f, name))
+    else:
+        f.stack.append(global_value(vm, f, name))
+    return None
+
+
+def _name_in(vm: Any, f: Frame, name: str) -> Any:
+    """A name of a class body, whose namespace may come from before a border."""
+    cap = vm.cap
+    src = cap.sources.get(id(f.namespace))
+    return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])
+
+
+def STORE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    _global_write(vm, f, f.info.names[arg])
+    f.globals[f.info.names[arg]] = f.stack.pop()
+    return None
+
+
+def _global_write(vm: Any, f: Frame, name: str) -> None:
+    cap = vm.cap
+    if cap.active:
+        src = cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
+        cap.journal.note(f.globals, src, name)
+        cap.global_values.pop(id(f.globals), None)
+
+
+def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    name = f.info.names[arg]
+    if name not in f.globals:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    global_value(vm, f, name)
+    if vm.cap.active:
+        vm.cap.guard_presence(f.globals, vm.cap.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
+    _global_write(vm, f, name)
+    del f.globals[name]
+    return None
+
+
+def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    if "__annotations__" not in f.namespace:
+        store_dict_item(vm.cap, f.namespace, "__annotations__", vm.cap.fresh({}))
+    return None
+
+
+def STORE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+    store_dict_item(vm.cap, f.namespace, f.info.names[arg], f.stack.pop())
+    return None
+
+
+def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+    name = f.info.names[arg]
+    if name not in f.namespace:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    return vm.call(f, dict.__delitem__, [f.namespace, name], None, vm.discard)
+
+
+# -- attributes and items --------------------------------------------------------------------------------------------
+def LOAD_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return load_attr(vm, f, f.stack.pop(), f.info.names[arg])
+
+
+def LOAD_METHOD(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return load_method(vm, f, f.stack.pop(), f.info.names[arg])
+
+
+def STORE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    obj = f.stack.pop()
+    return store_attr(vm, f, obj, f.info.names[arg], f.stack.pop())
+
+
+def DELETE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return delete_attr(vm, f, f.stack.pop(), f.info.names[arg])
+
+
+def BINARY_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    key = f.stack.pop()
+    return binary_subscr(vm, f, f.stack.pop(), key)
+
+
+def STORE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    key, obj, value = s.pop(), s.pop(), s.pop()
+    return store_subscr(vm, f, obj, key, value)
+
+
+def DELETE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    key = f.stack.pop()
+    return delete_subscr(vm, f, f.stack.pop(), key)
+
+
+HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP)
