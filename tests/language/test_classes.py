@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 from typing import Any
 
 import pytest
@@ -119,6 +120,58 @@ def super_in_many_forms(x):
     b = B()
     cls, y = B.make(x)
     return b.f(x), cls is B, y, b.nested(x), super(B, b).f(x), super(B, B).make(x)[1]
+
+
+@table.snippet(breaks=1)
+def class_alive_at_a_break(x):
+    class Local:
+        made = 0
+
+        def __init__(self, v, k=2):
+            self.v = v * k
+            type(self).made += 1
+
+        @property
+        def both(self):
+            return self.v + self.made
+
+        @staticmethod
+        def kind():
+            return Local
+
+        @classmethod
+        def again(cls, v):
+            return cls(v, k=3)
+
+    class Child(Local):
+        def __init__(self, v):
+            super().__init__(v + 1)
+
+    a = Local(x)
+    torch._dynamo.graph_break()
+    b, c = Child(a.both), a.again(x)
+    return b.both, c.both, Local.made, type(b) is Child, isinstance(b, Local), a.kind() is Local, Child.__mro__[1] is Local, b, Child
+
+
+@table.snippet(breaks=1)
+def tuple_class_made_inside(x):
+    Pair = collections.namedtuple("Pair", "left right", defaults=[2])
+    pair = Pair(x)
+    return pair.left * pair.right, pair._fields, pair._replace(right=3), isinstance(pair, Pair)
+
+
+@table.snippet(breaks=1)
+def slots_alive_at_a_break(x):
+    class Local:
+        __slots__ = ("a", "b")
+
+        def __init__(self, a):
+            self.a = a
+
+    obj = Local(x * 2)
+    torch._dynamo.graph_break()
+    obj.b = obj.a + 1
+    return obj.b, obj.a, hasattr(obj, "b"), obj
 
 
 @table.snippet()

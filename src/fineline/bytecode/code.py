@@ -46,6 +46,8 @@ class CodeInfo:
         raw = code.co_code
         index_of: dict[int, int] = {}
         found: list[tuple[int, int, int]] = []
+        # Where each instruction begins: in front of its EXTENDED_ARG prefixes.
+        starts: list[int] = []
         extended, start = 0, None
         for offset in range(0, len(raw), 2):
             op = raw[offset]
@@ -61,6 +63,7 @@ class CodeInfo:
             for at in range(start, offset + 2, 2):
                 index_of[at] = len(found)
             found.append((offset, op, arg))
+            starts.append(start)
             start = None
         self.offsets = [offset for offset, _, _ in found]
         instructions = []
@@ -68,7 +71,7 @@ class CodeInfo:
             name = dis.opname[op]
             if op in _RELATIVE:
                 # A jump is counted from the instruction behind this one's inline caches.
-                after = found[k + 1][0] if k + 1 < len(found) else len(raw)
+                after = starts[k + 1] if k + 1 < len(found) else len(raw)
                 arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
             instructions.append(Instruction(name, arg))
         self.instructions = instructions

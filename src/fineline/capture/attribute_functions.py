@@ -29,10 +29,11 @@ from fineline.capture.attributes import (
 )
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) not in (2, 3) or kwargs or not isinstance(args[1], str):
+    if len(args) not in (2, 3) or kwargs or not is_a(args[1], str):
         return vm.finish(f, getattr(*args, **(kwargs or {})), then, data)
     if not vm.cap.active:
         return vm.finish(f, getattr(*args), then, data)
@@ -42,7 +43,7 @@ def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     if _simple(vm, obj, name):
         # The common case without a frame: nothing of the user's runs, so AttributeError comes from this very call.
         try:
-            if isinstance(obj, nn.Module):
+            if is_a(obj, nn.Module):
                 return generic_load(vm, f, obj, name, type_info(vm.cap, type(obj)), then, data, use_getattr=False)
             return load_attr(vm, f, obj, name, then, data)
         except AttributeError:
@@ -52,8 +53,8 @@ def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
 
 def _simple(vm: Any, obj: Any, name: str) -> bool:
     """Whether reading a missing attribute of ``obj`` runs no code that fails only later."""
-    if isinstance(obj, (type, types.ModuleType, super)):
-        return isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
+    if is_a(obj, (type, types.ModuleType, super)):
+        return is_a(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
     info = type_info(vm.cap, type(obj))
     if not info.generic or (info.getattr_fn is not None and not info.is_module):
         return False
@@ -64,13 +65,13 @@ def _hasattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     obj, name = args
     if not vm.cap.active:
         return vm.finish(f, hasattr(obj, name), then, data)
-    info = None if isinstance(obj, (type, super)) else type_info(vm.cap, type(obj))
+    info = None if is_a(obj, (type, super)) else type_info(vm.cap, type(obj))
     if info is not None and info.generic:
         kind, _ = info.look(vm.cap, name)
         if kind >= 4:
             # A plain class attribute or a method: the instance's dict can only hide it, not take it away.
             return vm.finish(f, True, then, data)
-        if kind == 0 and (info.getattr_fn is None or info.is_module) and not isinstance(obj, types.ModuleType):
+        if kind == 0 and (info.getattr_fn is None or info.is_module) and not is_a(obj, types.ModuleType):
             try:
                 return generic_load(vm, f, obj, name, info, _true_then, (then, data), use_getattr=False)
             except AttributeError:
@@ -130,7 +131,7 @@ def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     """`protocols.special`: a bound method found on the type, or MISSING."""
     obj, name = args
     cap = vm.cap
-    if isinstance(obj, InterpretedGenerator):
+    if is_a(obj, InterpretedGenerator):
         descr = raw_lookup(InterpretedGenerator, name)
         return vm.finish(f, types.MethodType(descr, obj) if descr is not MISSING else protocols.MISSING, then, data)
     if cap.active:
@@ -140,12 +141,12 @@ def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
         kind = 0 if descr is MISSING else PLAIN
     if not kind or descr is None:
         return vm.finish(f, protocols.MISSING, then, data)
-    if isinstance(descr, types.FunctionType):
+    if is_a(descr, types.FunctionType):
         return vm.finish(f, types.MethodType(descr, obj), then, data)
-    if kind == STATIC or isinstance(descr, staticmethod):
+    if kind == STATIC or is_a(descr, staticmethod):
         return vm.finish(f, descr.__func__, then, data)
     getter = raw_lookup(type(descr), "__get__")
-    if isinstance(getter, types.FunctionType):
+    if is_a(getter, types.FunctionType):
         return vm.call(f, getter, [descr, obj, type(obj)], None, then, data)
     return vm.finish(f, descr.__get__(obj, type(obj)) if getter is not MISSING else descr, then, data)
 

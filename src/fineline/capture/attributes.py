@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from fineline.capture.capture import HEAP_TYPE, NULL, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
+from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
 from fineline.capture.watch import MemberIsEmpty, guard_mro
 from fineline.graph.torch_table import TENSOR_ATTRS
+from fineline.kinds import is_a
 
 MISSING = object()
 OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
@@ -110,21 +112,20 @@ def kind_of(descr: Any) -> int:
     deleter = raw_lookup(t, "__delete__")
     if getter is MISSING:
         return PLAIN
-    if isinstance(getter, types.FunctionType):
+    if is_a(getter, types.FunctionType):
         return PY_DATA if setter is not MISSING or deleter is not MISSING else PY_OTHER
     if setter is not MISSING:
-        return C_DATA if not isinstance(descr, property) else PROPERTY
+        return C_DATA if not is_a(descr, property) else PROPERTY
     return C_OTHER
 
 
 def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
-    if heap and id(cls) in cap.made:
-        # A class made here is as it is; what it inherits may change.
-        cls = next(
-            (k for k in TYPE_MRO.__get__(cls) if id(k) not in cap.made and (descr is MISSING or name in TYPE_DICT.__get__(k))), object
-        )
-        heap = bool(cls.__flags__ & HEAP_TYPE) and raw_lookup(cls, name) is descr
+    if heap and (id(cls) in cap.made or (cap.classes and cls in cap.classes)):
+        holder = find(cap, cls, name, descr)
+        if holder is None:
+            return (ABSENT, None) if descr is MISSING else (kind_of(descr), descr)
+        cls = holder
     if descr is MISSING:
         if heap:
             cap.guards.type_lacks(cls, name)
@@ -132,14 +133,14 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     if heap:
         src = cap.guards.type_attr(cls, name, descr)
         if not src.checked:
-            if isinstance(descr, (int, float, str, tuple, bytes, type(None))) or isinstance(descr, Tensor):
+            if is_a(descr, (int, float, str, tuple, bytes, type(None))) or is_a(descr, Tensor):
                 cap.load(descr, src)
             else:
                 cap.guards.check(src, "is", descr)
                 if id(descr) not in cap.sources:
                     cap.adopt(descr, src)
         t = type(descr)
-        if t.__flags__ & HEAP_TYPE and not isinstance(descr, (type, Tensor, enum.Enum)):
+        if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
             # How it behaves follows from its class, which may be assigned, and may change.
             cap.guards.check(src, "type", t)
             info = type_info(cap, t)
@@ -155,6 +156,16 @@ def type_info(cap: Capture, cls: type) -> TypeInfo:
     return info
 
 
+def dict_of(obj: Any, info: TypeInfo) -> dict:
+    """``obj.__dict__`` without the user's ``__getattribute__``."""
+    return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
+
+
+def watches(cap: Capture, t: type) -> bool:
+    """Whether the user's code sees every attribute that is read of an instance."""
+    return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
+
+
 def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
     cap = vm.cap
@@ -163,7 +174,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         return vm.finish(f, getattr(obj, name), then, data)
     if cap.lazy:
         cap.settle(obj)
-    if isinstance(obj, Tensor):
+    if is_a(obj, Tensor):
         attr = TENSOR_ATTRS.get(name)
         if attr is not None:
             try:
@@ -171,12 +182,12 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             except Border as b:
                 raise b.to(then, data) from None
             return vm.finish(f, value, then, data)
-    elif isinstance(obj, OPERATOR_SPACES):
+    elif is_a(obj, OPERATOR_SPACES):
         # Operators are registered once; what they say of themselves does not change.
         return vm.finish(f, getattr(obj, name), then, data)
-    elif isinstance(obj, enum.Enum) and name in ENUM_NAMES and not isinstance(getattr(t, name, None), property):
+    elif is_a(obj, enum.Enum) and name in ENUM_NAMES and not is_a(getattr(t, name, None), property):
         return vm.finish(f, getattr(obj, name), then, data)
-    elif isinstance(obj, type):
+    elif is_a(obj, type):
         return load_class_attr(vm, f, obj, name, then, data)
     elif t is super:
         return load_super_attr(vm, f, obj, name, then, data)
@@ -185,7 +196,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         info = type_info(cap, t)
     if not info.generic:
         fn = info.getattribute
-        if isinstance(fn, types.FunctionType):
+        if is_a(fn, types.FunctionType):
             if info.getattr_fn is not None:
                 return vm.call(f, vm.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
             return vm.call(f, fn, [obj, name], None, then, data)
@@ -223,7 +234,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             raise b.to(then, data) from None
         return vm.finish(f, value, then, data)
     if info.has_dict:
-        d = obj.__dict__ if info.cls is not types.ModuleType else types.ModuleType.__getattribute__(obj, "__dict__")
+        d = dict_of(obj, info)
         src = cap.dict_source(obj, d)
         value = d.get(name, MISSING)
         if value is not MISSING:
@@ -248,14 +259,14 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
         return vm.finish(f, descr, then, data)
     if use_getattr and info.getattr_fn is not None:
         return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
-    if isinstance(obj, types.MethodType):
+    if is_a(obj, types.MethodType):
         return load_attr(vm, f, obj.__func__, name, then, data)
-    if isinstance(obj, types.ModuleType):
+    if is_a(obj, types.ModuleType):
         fallback = d.get("__getattr__", MISSING)
         if fallback is not MISSING:
             return vm.call(f, cap.read_key(d, src, "__getattr__", fallback), [name], None, then, data)
         cap.read_absent(d, src, "__getattr__")
-    return vm.finish(f, object.__getattribute__(obj, name) if not isinstance(obj, types.ModuleType) else getattr(obj, name), then, data)
+    return vm.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then, data)
 
 
 def module_child(cap: Capture, d: dict, src: Any, name: str) -> Any:
@@ -284,15 +295,15 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
         value = descr.__get__(obj, type(obj))
     except AttributeError:
         if src is not None and not cap.journal.slot_written(obj, descr):
-            cap.guards.check(src, "predicate", (MemberIsEmpty(descr), f"has no {name}"), id(descr))
+            cap.guards.check(src, "predicate", (MemberIsEmpty(member_of(cap, obj, descr)), f"has no {name}"), id(descr))
         raise
     if src is None or cap.journal.slot_written(obj, descr):
         return value
     if type(descr) is types.GetSetDescriptorType and (
-        name == "__traceback__" or isinstance(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
+        name == "__traceback__" or is_a(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
     ):
         raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
-    return cap.load(value, cap.guards.access(src, "member", descr, value))
+    return cap.load(value, cap.guards.access(src, "member", member_of(cap, obj, descr), value))
 
 
 def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
@@ -300,7 +311,7 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
     cap = vm.cap
     meta = type(cls)
     meta_info = type_info(cap, meta)
-    if isinstance(meta_info.getattribute, types.FunctionType):
+    if is_a(meta_info.getattribute, types.FunctionType):
         return vm.call(f, meta_info.getattribute, [cls, name], None, then, data)
     kind, descr = meta_info.look(cap, name)
     if PROPERTY <= kind <= PY_DATA:
@@ -313,7 +324,7 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
         if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
             cap.pin(cls, cls.__qualname__)
         return vm.finish(f, read_member(vm, cls, descr, name), then, data)
-    if isinstance(cls, enum.EnumMeta):
+    if is_a(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
         if member is not None:
@@ -358,9 +369,9 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     kind, descr = type_info(cap, cls).look(cap, name)
     if kind == METHOD:
         target = start if obj is start else obj
-        if obj is start and not isinstance(obj, type):
+        if obj is start and not is_a(obj, type):
             target = obj
-        if isinstance(obj, type) and obj is start and not isinstance(obj, this):
+        if is_a(obj, type) and obj is start and not is_a(obj, this):
             return vm.finish(f, descr, then, data)
         return vm.finish(f, types.MethodType(descr, target), then, data)
     if kind == PROPERTY:
@@ -374,7 +385,7 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     if kind == C_DATA:
         return vm.finish(f, read_member(vm, obj, descr, name), then, data)
     if kind == C_OTHER:
-        if isinstance(obj, type) and obj is start and not isinstance(obj, this):
+        if is_a(obj, type) and obj is start and not is_a(obj, this):
             return vm.finish(f, descr.__get__(None, start), then, data)
         return vm.finish(f, descr.__get__(obj, start), then, data)
     return vm.finish(f, descr, then, data)
@@ -383,10 +394,10 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
 def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
     """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
     inner: Any = vm.class_value(descr, descr.__func__)
-    if isinstance(inner, property):
+    if is_a(inner, property):
         return vm.call(f, inner.fget, [cls], None, then, data)
     getter = raw_lookup(type(inner), "__get__")
-    if isinstance(getter, types.FunctionType):
+    if is_a(getter, types.FunctionType):
         return vm.call(f, getter, [inner, cls, type(cls)], None, then, data)
     if getter is MISSING:
         return vm.finish(f, types.MethodType(inner, cls), then, data)
@@ -397,7 +408,7 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
     cap = vm.cap
     t = type(obj)
-    if cap.active and not isinstance(obj, type) and t is not super:
+    if cap.active and not is_a(obj, type) and t is not super:
         if cap.lazy:
             cap.settle(obj)
         info = cap.types.get(t)
@@ -408,11 +419,11 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
             kind, descr = entry if entry is not None else info.look(cap, name)
             if kind == METHOD or (kind == C_OTHER and type(descr) is types.MethodDescriptorType):
                 if info.has_dict:
-                    d = obj.__dict__
+                    d = dict_of(obj, info)
                     if name in d:
                         f.stack.append(NULL)
                         return load_attr(vm, f, obj, name)
-                    if not isinstance(obj, Tensor) or d:
+                    if not is_a(obj, Tensor) or d:
                         cap.read_absent(d, cap.dict_source(obj, d), name)
                     elif id(obj) in cap.sources and id(d) not in cap.journal.written:
                         # One guard for all methods: the tensor has no attributes of its own.
@@ -431,19 +442,19 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         setattr(obj, name, value)
         return None
     t = type(obj)
-    if isinstance(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
+    if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
         cap.types.pop(obj, None)
         setattr(obj, name, value)
         return None
-    if isinstance(obj, type) or (isinstance(obj, types.FunctionType) and id(obj) in cap.sources):
+    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
         raise Border(
-            setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if isinstance(obj, type) else 'function'}"
+            setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if is_a(obj, type) else 'function'}"
         ).discard()
     info = type_info(cap, t)
     setter = info.setter(cap)
-    if isinstance(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
+    if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
         return vm.call(f, setter, [obj, name, value], None, vm.discard)
-    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or isinstance(obj, types.ModuleType):
+    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or is_a(obj, types.ModuleType):
         raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {t.__name__}").discard()
     return generic_store(vm, f, obj, name, value)
 
@@ -458,7 +469,7 @@ def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame |
             setattr(obj, name, value)
             return None
         return vm.call(f, descr.fset, [obj, value], None, vm.discard)
-    if kind == PY_DATA or (kind == PY_OTHER and isinstance(raw_lookup(type(descr), "__set__"), types.FunctionType)):
+    if kind == PY_DATA or (kind == PY_OTHER and is_a(raw_lookup(type(descr), "__set__"), types.FunctionType)):
         return vm.call(f, type(descr).__set__, [descr, obj, value], None, vm.discard)
     if kind == C_DATA:
         write_member(vm, obj, descr, name, value)
@@ -466,7 +477,7 @@ def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame |
     if not info.has_dict:
         object.__setattr__(obj, name, value)
         return None
-    d = obj.__dict__
+    d = dict_of(obj, info)
     src = cap.dict_source(obj, d)
     if src is not None:
         cap.journal.note(d, src, name)
@@ -481,7 +492,7 @@ def written_global(cap: Capture, d: dict) -> None:
 
 def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
     cap = vm.cap
-    if isinstance(obj, Tensor):
+    if is_a(obj, Tensor):
         vm.tensors.set_attribute(vm, obj, name, descr, value)
         return
     if name == "__class__" or name == "__dict__":
@@ -505,7 +516,7 @@ def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         return None
     info = type_info(cap, type(obj))
     custom = info.look(cap, "__delattr__")[1]
-    if isinstance(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
+    if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
         return vm.call(f, custom, [obj, name], None, vm.discard)
     return generic_delete(vm, f, obj, name)
 
@@ -516,15 +527,15 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     kind, descr = info.look(cap, name)
     if kind == PROPERTY and descr.fdel is not None:
         return vm.call(f, descr.fdel, [obj], None, vm.discard)
-    if kind == PY_DATA and isinstance(raw_lookup(type(descr), "__delete__"), types.FunctionType):
+    if kind == PY_DATA and is_a(raw_lookup(type(descr), "__delete__"), types.FunctionType):
         return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
-    if isinstance(obj, type) and id(obj) in cap.made:
+    if is_a(obj, type) and id(obj) in cap.made:
         cap.types.pop(obj, None)
         delattr(obj, name)
         return None
-    if isinstance(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
+    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
         raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
-    d = obj.__dict__
+    d = dict_of(obj, info)
     src = cap.dict_source(obj, d)
     if name not in d:
         if src is not None:

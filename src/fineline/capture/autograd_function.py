@@ -17,6 +17,7 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -29,15 +30,15 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         type_info(cap, cls).look(cap, name)
     forward, setup = cls.forward, cls.setup_context
     separate = setup is not torch.autograd.Function.setup_context
-    wants = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not kwargs and isinstance(forward, types.FunctionType):
+    wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
+    if not wants and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(len(rest))
         cap.made.add(id(ctx))
         cap.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
     seen: set[int] = set()
-    methods = [m for m in (forward, setup if separate else None, cls.backward) if isinstance(m, types.FunctionType)]
+    methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
     try:
@@ -96,7 +97,7 @@ def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
     for cell in fn.__closure__ or ():
         values.append(load_cell(vm, cell))
     for v in values:
-        if isinstance(v, types.FunctionType):
+        if is_a(v, types.FunctionType):
             if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
                 return False
         elif not is_value(v):

@@ -13,6 +13,7 @@ from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
 
@@ -28,23 +29,23 @@ def RAISE_VARARGS(vm: Any, f: Frame, arg: int) -> Frame | None:
             return vm.throw(active, again=True)
         return vm.throw(vm.handled, again=True)
     exc = f.stack.pop()
-    if isinstance(exc, type) and issubclass(exc, BaseException):
+    if is_a(exc, type) and issubclass(exc, BaseException):
         return vm.call(f, exc, [], None, _raise_made, cause)
     return _raise_made(vm, f, exc, cause)
 
 
 def _raise_made(vm: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
-    if not isinstance(exc, BaseException):
+    if not is_a(exc, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     if cause is not MISSING:
-        if isinstance(cause, type) and issubclass(cause, BaseException):
+        if is_a(cause, type) and issubclass(cause, BaseException):
             return vm.call(f, cause, [], None, _raise_from, exc)
         return _raise_from(vm, f, cause, exc)
     return vm.throw(exc)
 
 
 def _raise_from(vm: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
-    if cause is not None and not isinstance(cause, BaseException):
+    if cause is not None and not is_a(cause, BaseException):
         raise TypeError("exception causes must derive from BaseException")
     _exception_changes(vm, exc)
     exc.__cause__ = cause
@@ -77,8 +78,8 @@ def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     classes = f.stack.pop()
-    for c in classes if isinstance(classes, tuple) else (classes,):
-        if not (isinstance(c, type) and issubclass(c, BaseException)):
+    for c in classes if is_a(classes, tuple) else (classes,):
+        if not (is_a(c, type) and issubclass(c, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     f.stack.append(issubclass(type(f.stack[-1]), classes))
     return None
@@ -87,15 +88,15 @@ def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
 def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     classes = f.stack.pop()
     exc = f.stack[-1]
-    for c in classes if isinstance(classes, tuple) else (classes,):
-        if not (isinstance(c, type) and issubclass(c, BaseException)):
+    for c in classes if is_a(classes, tuple) else (classes,):
+        if not (is_a(c, type) and issubclass(c, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
         if issubclass(c, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     match: Any
-    if isinstance(exc, classes):
-        match, rest = (exc if isinstance(exc, BaseExceptionGroup) else _wrapped(exc)), None
-    elif isinstance(exc, BaseExceptionGroup):
+    if is_a(exc, classes):
+        match, rest = (exc if is_a(exc, BaseExceptionGroup) else _wrapped(exc)), None
+    elif is_a(exc, BaseExceptionGroup):
         match, rest = exc.split(classes)
     else:
         match, rest = None, exc
@@ -111,7 +112,7 @@ def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def _wrapped(exc: BaseException) -> BaseExceptionGroup:
-    return ExceptionGroup("", [exc]) if isinstance(exc, Exception) else BaseExceptionGroup("", [exc])
+    return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
 
 
 def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -127,10 +128,10 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
     """What leaves a try/except* statement, from what its clauses raised and what none of them matched."""
     if not excs:
         return None
-    if not isinstance(orig, BaseExceptionGroup):
+    if not is_a(orig, BaseExceptionGroup):
         # One naked exception was wrapped for matching; at most one clause ran.
         return excs[0]
-    same = [e for e in excs if isinstance(e, BaseExceptionGroup) and _same_metadata(e, orig)]
+    same = [e for e in excs if is_a(e, BaseExceptionGroup) and _same_metadata(e, orig)]
     raised = [e for e in excs if not any(e is s for s in same)]
     leaves = {id(x) for e in same for x in _leaves(e)}
     again = orig.subgroup(lambda e: id(e) in leaves) if leaves else None
@@ -140,7 +141,7 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
         raised.append(again)
     if len(raised) == 1:
         return raised[0]
-    return ExceptionGroup("", raised) if all(isinstance(e, Exception) for e in raised) else BaseExceptionGroup("", raised)
+    return ExceptionGroup("", raised) if all(is_a(e, Exception) for e in raised) else BaseExceptionGroup("", raised)
 
 
 def _same_metadata(a: BaseException, b: BaseException) -> bool:
@@ -148,7 +149,7 @@ def _same_metadata(a: BaseException, b: BaseException) -> bool:
 
 
 def _leaves(e: BaseException) -> list:
-    if isinstance(e, BaseExceptionGroup):
+    if is_a(e, BaseExceptionGroup):
         return [x for inner in e.exceptions for x in _leaves(inner)]
     return [e]
 
@@ -165,7 +166,7 @@ def _bound(vm: Any, obj: Any, name: str) -> Any:
     descr = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
     if descr is None or descr is MISSING:
         return MISSING
-    return types.MethodType(descr, obj) if isinstance(descr, types.FunctionType) else descr.__get__(obj, type(obj))
+    return types.MethodType(descr, obj) if is_a(descr, types.FunctionType) else descr.__get__(obj, type(obj))
 
 
 def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -203,7 +204,7 @@ def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
     names = f.stack.pop()
     cls = f.stack.pop()
     subject = f.stack.pop()
-    if not isinstance(cls, type):
+    if not is_a(cls, type):
         raise TypeError("called match pattern must be a class")
     positional = cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
     return vm.call(f, protocols.match_class, [subject, cls, arg, names, positional])

@@ -11,6 +11,7 @@ from torch import Tensor
 from fineline.capture import natives, protocols
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
+from fineline.kinds import is_a
 
 
 # -- containers ------------------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def SET_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    if isinstance(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
+    if is_a(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
         return vm.call(f, dict.update, [target, source], None, vm.discard)
     if not hasattr(source, "keys"):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
@@ -139,11 +140,11 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     fn = f.stack[-arg - 2]
     if not hasattr(source, "keys"):
         raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
-    if isinstance(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
+    if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
         if vm.cap.active:
             vm.cap.expand(source)
         for key in source:
-            if not isinstance(key, str):
+            if not is_a(key, str):
                 raise TypeError("keywords must be strings")
             if key in target:
                 raise TypeError(f"{natives.described_call(fn)} got multiple values for keyword argument '{key}'")
@@ -166,7 +167,7 @@ def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
             if len(seq) > arg
             else f"not enough values to unpack (expected {arg}, got {len(seq)})"
         )
-    if not isinstance(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
+    if not is_a(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
     return vm.call(f, protocols.unpack, [seq, arg], None, _spread)
 
@@ -200,13 +201,13 @@ def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> Frame | None:
     fn.__qualname__ = code.co_qualname
     if arg & 4:
         pairs = s.pop()
-        fn.__annotations__ = dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, tuple) else pairs
+        fn.__annotations__ = dict(zip(pairs[::2], pairs[1::2], strict=True)) if is_a(pairs, tuple) else pairs
     if arg & 2:
         fn.__kwdefaults__ = s.pop()
     if arg & 1:
         fn.__defaults__ = s.pop()
     consts = code.co_consts
-    if consts and isinstance(consts[0], str) and code.co_flags & 0x1:
+    if consts and is_a(consts[0], str) and code.co_flags & 0x1:
         fn.__doc__ = consts[0]
     module = f.globals.get("__name__")
     if fn.__module__ != module:

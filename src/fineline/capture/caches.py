@@ -13,6 +13,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -26,7 +27,7 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     if all([is_value(a) and natives.deep_plain(cap, a) for a in values]):
         natives.identify(cap, fn)
         wrapped = getattr(fn, "__wrapped__", None)
-        if isinstance(wrapped, types.FunctionType) and closed(wrapped):
+        if is_a(wrapped, types.FunctionType) and closed(wrapped):
             result = fn(*args, **(kwargs or {}))
             if is_value(result):
                 return vm.finish(f, result, then, data)
@@ -43,7 +44,7 @@ def closed(fn: types.FunctionType) -> bool:
         value = fn.__globals__.get(name, MISSING)
         if (
             value is not MISSING
-            and not isinstance(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
+            and not is_a(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
             and not callable(value)
         ):
             return False

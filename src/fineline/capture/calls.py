@@ -15,10 +15,12 @@ from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_inf
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import dynamo_function, explicit_break, mark_of
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
 from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
 from fineline.policy.marks import MARKS, graph_break, is_compiling, is_dynamo_compiling
 
 MODULE_CALL = nn.Module.__call__
@@ -48,9 +50,14 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
     top = src
     while top.parent is not None:
         top = top.parent
-    if top.op == "root" and (fn.__defaults__ or fn.__kwdefaults__):
+    if top.op == "root" and (fn.__defaults__ or fn.__kwdefaults__ or is_method(src)):
         # Each run may make the function anew, and its defaults with it: they are compared one by one.
-        guards.check(guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
+        code = guards.access(src, "member", F_CODE, fn.__code__)
+        if is_method(src):
+            # Of a class that a library makes of source text, at each call anew.
+            guards.check(code, "predicate", (SameCode(fn.__code__), "is the same code"))
+        else:
+            guards.check(code, "is", fn.__code__)
         for descr, value in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
             held = guards.access(src, "member", descr, value)
             if is_value(value):
@@ -64,7 +71,10 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
     if src.op not in ("type_attr", "pin"):
         g = fn.__globals__
         inner = guards.access(src, "member", F_GLOBALS, g)
-        guards.check(inner, "is", g)
+        if is_method(src) and id(g) not in cap.sources:
+            cap.adopt(g, inner)
+        else:
+            guards.check(inner, "is", g)
     for i, cell in enumerate(fn.__closure__ or ()):
         known = cap.sources.get(id(cell))
         if id(cell) not in cap.made and (known is None or src.op not in ("type_attr", "pin")):
@@ -181,12 +191,12 @@ def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)
     owner = fn.__self__
-    if owner is not None and not isinstance(owner, types.ModuleType):
-        if isinstance(owner, type):
+    if owner is not None and not is_a(owner, types.ModuleType):
+        if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
-            if type(descr) is types.ClassMethodDescriptorType or isinstance(descr, classmethod):
+            if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
                 return natives.call(vm, f, fn, fn if natives.classify(fn) is not None else descr, args, kwargs, then, data)
-        elif not isinstance(owner, Tensor):
+        elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
                 return call_descriptor(vm, f, descr, [owner, *args], kwargs, then, data)
@@ -264,19 +274,19 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         if issubclass(cls, Tensor):
             raise Border(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
     _, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
-    if isinstance(meta_call, type):
+    if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
         return vm.call(f, meta_call, args, kwargs, then, data)
-    if isinstance(meta_call, types.FunctionType):
+    if is_a(meta_call, types.FunctionType):
         handler = SPECIALS.get(meta_call)
         if handler is not None:
             return handler(vm, f, cls, args, kwargs, then, data)
         return vm.call(f, meta_call, [cls, *args], kwargs, then, data)
     info = type_info(cap, cls)
     new = info.look(cap, "__new__")[1]
-    new = new.__func__ if isinstance(new, staticmethod) else new
+    new = new.__func__ if is_a(new, staticmethod) else new
     state = (cls, args, kwargs, then, data)
-    if isinstance(new, types.FunctionType):
+    if is_a(new, types.FunctionType):
         vm.class_value(cls, new)
         return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
@@ -294,21 +304,19 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
 
 
 def _has_python_init(cls: type) -> bool:
-    return isinstance(raw_lookup(cls, "__init__"), types.FunctionType) or isinstance(
-        raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod)
-    )
+    return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
 
 
 def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
     """``type.__call__`` behind ``__new__``."""
     cls, args, kwargs, then, data = state
-    if not isinstance(obj, cls):
+    if not is_a(obj, cls):
         return vm.finish(f, obj, then, data)
     cap = vm.cap
     init = type_info(cap, type(obj)).look(cap, "__init__")[1]
-    if isinstance(init, types.FunctionType):
+    if is_a(init, types.FunctionType):
         return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
-    if isinstance(obj, BaseException):
+    if is_a(obj, BaseException):
         init(obj, *args, **(kwargs or {}))
         return vm.finish(f, obj, then, data)
     if init is object.__init__:
@@ -326,17 +334,13 @@ def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
     cap = vm.cap
-    if (
-        not cap.active
-        and not isinstance(obj, InterpretedGenerator)
-        and not isinstance(raw_lookup(type(obj), "__call__"), types.FunctionType)
-    ):
+    if not cap.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
         return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
-    if vm.call_out is not None and f is vm.eager_frame and isinstance(obj, nn.Module):
+    if vm.call_out is not None and f is vm.eager_frame and is_a(obj, nn.Module):
         return vm.finish(f, vm.native(vm.call_out(obj, args, kwargs), (), None), then, data)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return call_type(vm, f, obj, args, kwargs, then, data)
-    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and cap.active:
+    if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and cap.active:
         return vm.tensors.call(vm, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
     if natives.hashable(obj):
         special = SPECIALS.get(obj)
@@ -345,7 +349,7 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         kind = classify_torch(obj)
         if kind is not None and kind != "python":
             return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
-        if isinstance(obj, torch.jit.ScriptFunction):
+        if is_a(obj, torch.jit.ScriptFunction):
             return vm.tensors.call(vm, f, obj, "op", args, kwargs, then, data)
     mark = mark_of(vm, obj)
     if mark is not None:
@@ -356,13 +360,17 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         return load_attr(vm, f, obj, inner, _call_loaded, (args, kwargs, then, data))
     info = type_info(cap, type(obj))
     kind, call = info.look(cap, "__call__")  # type: ignore[assignment]
-    if isinstance(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
+    if is_a(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
         return load_attr(vm, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
-    if isinstance(call, types.FunctionType):
+    if is_a(call, types.FunctionType):
         return vm.call(f, call, [obj, *args], kwargs, then, data)
-    if isinstance(call, staticmethod):
+    if is_a(call, staticmethod):
         return vm.call(f, vm.class_value(call, call.__func__), args, kwargs, then, data)
     if kind == C_OTHER:
+        if not natives.hashable(call):
+            # A method that C++ bindings made: of a TorchScript module, for one.
+            text = f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of"
+            raise Border(obj, tuple(args), kwargs, "FL410", text).to(then, data)
         return call_descriptor(vm, f, call, [obj, *args], kwargs, then, data)
     if kind:
         return load_attr(vm, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))

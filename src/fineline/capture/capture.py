@@ -15,10 +15,12 @@ from torch import Tensor
 from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import Journal
+from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
+from fineline.kinds import is_a
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -71,12 +73,13 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners", "recorder",
-        "sources", "start_ambient", "types",
+        "active", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners",
+        "recorder", "sources", "start_ambient", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
         self.active = True
+        self.classes = machine.options.classes
         self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()
@@ -122,26 +125,29 @@ class Capture:
             if known is not src:
                 guards.check(src, "same", known.reg)
             return v
-        if isinstance(v, PINNED):
-            if t is types.BuiltinFunctionType and not isinstance(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
+        if is_a(v, PINNED):
+            if self.classes and v in self.classes:
+                load_class(self, v, src)
+                return v
+            if t is types.BuiltinFunctionType and not is_a(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
                 guards.check(src, "type", t)
                 self.adopt(v, src)
                 self._load_members(v, src, BOUND[t])
                 return v
             guards.check(src, "is", v)
-            if isinstance(v, (type, types.ModuleType, enum.Enum)):
+            if is_a(v, (type, types.ModuleType, enum.Enum)):
                 self.adopt(v, src)
             return v
         self.adopt(v, src)
-        if isinstance(v, Tensor):
+        if is_a(v, Tensor):
             guards.check(src, "tensor", tensor_facts(v))
             return v
-        guards.check(src, "type", t)
-        if isinstance(v, tuple):
+        self.check_type(src, t)
+        if is_a(v, tuple):
             guards.check(src, "len", tuple.__len__(v))
             for i, item in enumerate(tuple.__iter__(v)):
                 self.load(item, guards.access(src, "index", i, item))
-        elif isinstance(v, (int, float, str, bytes, complex)):
+        elif is_a(v, (int, float, str, bytes, complex)):
             guards.check(src, "predicate", (BaseEquals(v), f"== {PLAIN_VALUE[_base(t)](v)!r}"))
         elif t in BOUND:
             self._load_members(v, src, BOUND[t])
@@ -177,12 +183,19 @@ class Capture:
         if src is None:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
-            if type(v).__flags__ & HEAP_TYPE and not isinstance(v, type):
+            if type(v).__flags__ & HEAP_TYPE and not is_a(v, type):
                 # The object is held, but its ``__class__`` can be assigned.
                 self.guards.check(src, "type", type(v))
-        elif src.op != "pin":
+        elif src.op != "pin" and v not in self.classes:
             self.guards.check(src, "is", v)
         return src
+
+    def check_type(self, src: Source, t: type) -> None:
+        """Guards the type of what ``src`` gives."""
+        if self.classes and t in self.classes:
+            self.load(t, self.guards.access(src, "member", CLASS_OF, t))
+        else:
+            self.guards.check(src, "type", t)
 
     def fresh(self, v: Any) -> Any:
         """Notes a mutable object as made in this segment; -> the object."""
@@ -195,15 +208,15 @@ class Capture:
         src = self.sources.get(id(d))
         if src is None:
             owner = self.sources.get(id(obj))
-            if owner is None and isinstance(obj, types.ModuleType):
+            if owner is None and is_a(obj, types.ModuleType):
                 owner = self.pin(obj, obj.__name__)
             if owner is None:
-                if id(obj) not in self.made and self.active and not (isinstance(obj, Tensor) and self.recorder.known(obj)):
+                if id(obj) not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
                     self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
                 return None
             src = self.guards.access(owner, "dict", None, d)
             self.adopt(d, src)
-        elif (src.op != "dict" or src.parent is None or src.parent.value is not obj) and not isinstance(obj, types.ModuleType):
+        elif (src.op != "dict" or src.parent is None or src.parent.value is not obj) and not is_a(obj, types.ModuleType):
             owner = self.sources.get(id(obj))
             if owner is not None:
                 self.guards.check(self.guards.access(owner, "dict", None, d), "same", src.reg)
@@ -221,7 +234,7 @@ class Capture:
         """``key`` was looked up in ``d`` and was not there."""
         if src is None or id(d) in self.expanded or (id(d) in self.journal.written and self.journal.is_dirty(d, key)):
             return
-        self.guards.check(src, "absent", key, (type(key), key) if isinstance(key, (str, int, float)) else id(key))
+        self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
         """``key`` is about to be deleted: where a later write puts it depends on whether it was there before."""
@@ -241,7 +254,7 @@ class Capture:
         """
         i = id(obj)
         src = self.sources.get(i)
-        if src is not None and ordered and isinstance(obj, (set, frozenset)) and len(obj) > 1:
+        if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
             elements = tuple(self.journal.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
         if src is None:
@@ -254,31 +267,31 @@ class Capture:
             return
         guards, t = self.guards, type(obj)
         before = self.journal.before(obj)
-        if isinstance(obj, dict):
-            keys = OrderedDict.keys(before) if isinstance(before, OrderedDict) else dict.keys(before)
+        if is_a(obj, dict):
+            keys = OrderedDict.keys(before) if is_a(before, OrderedDict) else dict.keys(before)
             guards.check(src, "keys", tuple(keys))
             for k in list(dict.keys(before)):
                 v = dict.__getitem__(before, k)
-                if not isinstance(k, (str, int, float, bool, type(None), bytes)):
+                if not is_a(k, (str, int, float, bool, type(None), bytes)):
                     self._load_key(k)
                 self.load(v, guards.access(src, "key", k, v))
-        elif isinstance(obj, list):
+        elif is_a(obj, list):
             guards.check(src, "len", list.__len__(before))
             for n, v in enumerate(list.__iter__(before)):
                 self.load(v, guards.access(src, "index", n, v))
-        elif isinstance(obj, deque):
+        elif is_a(obj, deque):
             guards.check(src, "predicate", (_DequeLength(len(before)), f"has {len(before)} items"), "deque length")
             for n, v in enumerate(before):
                 self.load(v, guards.access(src, "member", DequeItem(n), v))
-        elif isinstance(obj, (set, frozenset)):
+        elif is_a(obj, (set, frozenset)):
             if not all(is_value(v) or type(v).__eq__ is object.__eq__ for v in before):
                 raise NotForGraph("a set of objects that existed before the call")
             guards.check(src, "set_eq", frozenset(before))
             for v in before:
                 self._load_key(v)
-        elif isinstance(obj, bytearray):
+        elif is_a(obj, bytearray):
             guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
-        elif not isinstance(obj, tuple):
+        elif not is_a(obj, tuple):
             if t in WINDOWS:
                 raise NotForGraph(f"a {t.__name__} that existed before the call")
             return
@@ -293,10 +306,10 @@ class Capture:
             self.load(k, src)
 
     def _expand_items(self, obj: Any) -> None:
-        if isinstance(obj, dict):
+        if is_a(obj, dict):
             for v in list(dict.values(obj)):
                 self.expand(v, True)
-        elif isinstance(obj, (list, tuple, set, frozenset, deque)):
+        elif is_a(obj, (list, tuple, set, frozenset, deque)):
             for v in list(obj):
                 if self.lazy:
                     self.settle(v)
@@ -311,7 +324,7 @@ class Capture:
             if src is None:
                 self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
                 return None
-            node = self.recorder.placeholder(t, src.key if isinstance(src.key, str) and src.key.isidentifier() else "arg", src)
+            node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
         return node
 
     def to_fx(self, a: Any) -> Any:
@@ -330,19 +343,22 @@ class Capture:
             return [self.to_fx(x) for x in a]
         if t is slice:
             return slice(self.to_fx(a.start), self.to_fx(a.stop), self.to_fx(a.step))
-        if isinstance(a, Tensor):
+        if is_a(a, Tensor):
             if type(a).__torch_function__ is Tensor.__torch_function__:
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:
             self.expand(a)
             return {k: self.to_fx(x) for k, x in a.items()}
-        if isinstance(a, tuple):
+        if is_a(a, tuple):
             return tuple([self.to_fx(x) for x in a])
-        if isinstance(a, range):
+        if is_a(a, range):
             return list(a)
-        if isinstance(a, enum.Enum):
+        if is_a(a, enum.Enum):
             return a
+        if is_a(a, (int, float)):
+            # What operators take it for.
+            return PLAIN_VALUE[_base(t)](a)
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
 
 
@@ -362,7 +378,7 @@ class _DequeLength:
         self.n = n
 
     def __call__(self, v: Any) -> bool:
-        return isinstance(v, deque) and deque.__len__(v) == self.n
+        return is_a(v, deque) and deque.__len__(v) == self.n
 
 
 def _base(t: type) -> type:
@@ -378,13 +394,13 @@ def is_value(v: Any) -> bool:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:
         # Bound to an object, it is that object's.
-        return v.__self__ is None or isinstance(v.__self__, (type, types.ModuleType))
-    return isinstance(v, PINNED)
+        return v.__self__ is None or is_a(v.__self__, (type, types.ModuleType))
+    return is_a(v, PINNED)
 
 
 def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, back: Frame | None) -> Frame:
     builtins = globals_.get("__builtins__", __builtins__)
-    if isinstance(builtins, types.ModuleType):
+    if is_a(builtins, types.ModuleType):
         builtins = builtins.__dict__
     info = CODES[code]
     return Frame(info, info_of(info), globals_, builtins, local, back)

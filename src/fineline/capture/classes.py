@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import builtins
+import collections
+import dataclasses
 import enum
 import types
 import typing
@@ -14,25 +16,25 @@ from typing import Any
 import torch
 from torch import nn
 
+from fineline.capture import protocols
 from fineline.capture.attributes import (
-    load_attr,
     raw_lookup,
     type_info,
+    watches,
 )
 from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
 from fineline.capture.watch import IsInstance, guard_mro, guard_subclass
+from fineline.kinds import is_a
 
-# Metaclasses whose __instancecheck__ answers from the classes alone.
-STATIC_CHECKS = (
-    abc.ABCMeta,
-    type(nn.Parameter),
-    enum.EnumMeta,
-    type(typing.Protocol),
-    type(torch.autograd.Function),
-    type(torch.nn.Buffer),
+OBJECT_CLASS = object.__dict__["__class__"]
+# What metaclasses answer with from the classes alone, without the user's code.
+STATIC_CHECKS = frozenset(
+    raw_lookup(meta, check)
+    for meta in (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer))
+    for check in ("__instancecheck__", "__subclasscheck__")
 )
 
 
@@ -49,19 +51,21 @@ def _object_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, classes = args
     cap = vm.cap
-    if isinstance(obj, InterpretedGenerator):
+    if is_a(obj, InterpretedGenerator):
         obj = _A_GENERATOR
     if cap.active:
+        by_class = type(obj) is not classes and answers_class(cap, type(obj))
         stack = [classes]
         while stack:
             c = stack.pop()
-            if isinstance(c, tuple):
+            if is_a(c, tuple):
                 stack.extend(c)
-            elif isinstance(c, type) and not isinstance(obj, c if type(c) is type else ()):
+            elif is_a(c, type) and not is_a(obj, c if type(c) is type else ()):
                 check = raw_lookup(type(c), "__instancecheck__")
-                if isinstance(check, types.FunctionType) and isinstance(c, STATIC_CHECKS):
-                    _guard_abstract(cap, obj, c)
-                elif isinstance(check, types.FunctionType):
+                if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
+                    if not by_class:
+                        _guard_abstract(cap, obj, c)
+                elif is_a(check, types.FunctionType):
                     if c is classes:
                         return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
                     raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
@@ -69,14 +73,25 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                     )
         src = cap.sources.get(id(obj))
         if src is not None and not src.checked:
-            cap.guards.check(src, "type", type(obj))
+            cap.check_type(src, type(obj))
         if type(obj) is not classes:
             guard_mro(cap, type(obj))
-        if type(obj).__flags__ & HEAP_TYPE:
-            kind, _ = type_info(cap, type(obj)).look(cap, "__class__")
-            if kind == 1:
-                return load_attr(vm, f, obj, "__class__", _isinstance_by_class, (classes, then, data))
+        if by_class:
+            return vm.call(f, protocols.is_instance, [obj, classes], None, then, data)
     return vm.finish(f, isinstance(obj, classes), then, data)
+
+
+def answers_class(cap: Any, t: type) -> bool:
+    """Whether reading ``__class__`` of an instance runs the user's code."""
+    return watches(cap, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(cap, t).look(cap, "__class__")[1] is not OBJECT_CLASS)
+
+
+def _is_a(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """What C asks of an object by its type, in the interpreted stand-ins for C."""
+    obj, kinds = args
+    if vm.cap.active and type(obj) is not kinds:
+        guard_mro(vm.cap, type(obj))
+    return vm.finish(f, is_a(obj, kinds), then, data)
 
 
 def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
@@ -85,13 +100,8 @@ def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
     if getattr(cls, "_is_protocol", False):
         if src is not None:
             cap.guards.check(src, "predicate", (IsInstance(cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
-    elif isinstance(cls, abc.ABCMeta) and not isinstance(obj, (int, float, str)):
+    elif is_a(cls, abc.ABCMeta) and not is_a(obj, (int, float, str)):
         guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
-
-
-def _isinstance_by_class(vm: Any, f: Frame, cls: Any, state: tuple) -> Frame | None:
-    classes, then, data = state
-    return vm.finish(f, issubclass(cls, classes), then, data)
 
 
 def _to_bool(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
@@ -107,13 +117,13 @@ _A_GENERATOR = _generator_example()
 
 def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cls, classes = args
-    for c in classes if isinstance(classes, tuple) else (classes,):
+    for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
-        if isinstance(check, types.FunctionType) and not isinstance(c, STATIC_CHECKS):
+        if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
             raise Border(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
-        if vm.cap.active and isinstance(cls, type) and cls is not c:
+        if vm.cap.active and is_a(cls, type) and cls is not c:
             guard_mro(vm.cap, cls)
-            if isinstance(c, abc.ABCMeta):
+            if is_a(c, abc.ABCMeta):
                 guard_subclass(vm.cap, cls, c, issubclass(cls, c))
     return vm.finish(f, issubclass(cls, classes), then, data)
 
@@ -129,12 +139,14 @@ def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         t = vm.type_of(args[0])
         return vm.finish(f, t, then, data)
     name, bases, namespace = args
-    if vm.cap.active and type(namespace) is dict and all(type(b) is type for b in bases):
+    if type(namespace) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.
         vm.cap.expand(namespace)
         namespace = vm.cap.fresh({"__module__": f.globals.get("__name__"), **namespace})
+        args = [name, bases, namespace]
+    if vm.cap.active and type(namespace) is dict and all(type(b) is type for b in bases):
         return _class_body_done(vm, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
-    raise Border(type, tuple(args), kwargs, "FL423", "making a class").to(then, data)
+    raise natively(vm, type, args, kwargs, "making a class").to(then, data)
 
 
 def _super(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -160,11 +172,11 @@ def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     """The class statement: its body is run through, the class itself is made for the capture alone."""
     body, name, *bases = args
     if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        return vm.finish(f, vm.cap.classes.add(vm.native(fn, tuple(args), kwargs)), then, data)
     real = types.resolve_bases(bases)
     meta, namespace, rest = types.prepare_class(name, real, kwargs)
-    if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not isinstance(body, types.FunctionType):
-        raise Border(fn, tuple(args), kwargs, "FL423", f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
+    if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not is_a(body, types.FunctionType):
+        raise natively(vm, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
     if real is not bases and tuple(bases) != tuple(real):
         namespace["__orig_bases__"] = tuple(bases)
     vm.cap.made.add(id(namespace))
@@ -176,17 +188,35 @@ def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 PLAIN_METACLASSES = (type, abc.ABCMeta)
 
 
+def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> Border:
+    """A class is made by the user's own code, behind a border."""
+    classes = vm.cap.classes
+    if vm.cap.active:
+        vm.cap.pin(classes, "made_natively")
+    return Border(classes, (make, *args), kwargs, "FL423", reason)
+
+
 def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
     meta, name, bases, namespace, rest, then, data = state
     cap = vm.cap
     hooks = [raw_lookup(b, "__init_subclass__") for b in bases] + [raw_lookup(type(v), "__set_name__") for v in namespace.values()]
-    if cap.active and any(isinstance(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
-        raise Border(meta, (name, bases, namespace), rest, "FL423", f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
-    cls = vm.native(meta, (name, bases, namespace), rest)
+    if cap.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
+        raise natively(vm, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
+    cls = cap.classes.add(vm.native(meta, (name, bases, namespace), rest))
     if cap.active:
         cap.made.add(id(cls))
         cap.kept.append(cls)
     return vm.finish(f, cls, then, data)
+
+
+def _class_factory(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Library functions that write a class's source and compile it."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.cap.classes(fn, *args, **(kwargs or {})), then, data)
+    if fn is collections.namedtuple:
+        # It would ask the calling frame.
+        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
+    raise natively(vm, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
 
 
 def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -195,9 +225,9 @@ def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
 
 
 def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if all(is_value(a) for a in args[0:] if not isinstance(a, type)) and not kwargs:
-        real = args if isinstance(cls, enum.EnumMeta) else args[1:]
-        target = cls if isinstance(cls, enum.EnumMeta) else args[0]
+    if all(is_value(a) for a in args[0:] if not is_a(a, type)) and not kwargs:
+        real = args if is_a(cls, enum.EnumMeta) else args[1:]
+        target = cls if is_a(cls, enum.EnumMeta) else args[0]
         for a in real:
             vm.cap.settle(a)
         return vm.finish(f, target(*real), then, data)
@@ -210,6 +240,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         object.__init__: _object_init,
         builtins.isinstance: _isinstance,
         builtins.issubclass: _issubclass,
+        is_a: _is_a,
         builtins.callable: _callable,
         builtins.type: _type,
         builtins.super: _super,
@@ -221,5 +252,8 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         property.getter: _wrapper,
         property.deleter: _wrapper,
         enum.EnumMeta.__call__: _enum_call,
+        collections.namedtuple: _class_factory,
+        dataclasses._process_class: _class_factory,  # type: ignore[attr-defined]
+        types.new_class: _class_factory,
     }
 )

@@ -18,6 +18,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -26,10 +27,10 @@ def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     obj, rest = args[0], args[1:]
     if not cap.active or (not rest and not kwargs):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    update = next(u for t, u in UPDATES if isinstance(obj, t))
-    if len(obj) or id(obj) not in cap.made or (isinstance(obj, collections.deque) and (len(rest) > 1 or kwargs)):
+    update = next(u for t, u in UPDATES if is_a(obj, t))
+    if len(obj) or id(obj) not in cap.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
         raise Border(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
-    if isinstance(obj, collections.defaultdict):
+    if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
     return vm.call(f, update, [obj, *rest], kwargs, then, data)
@@ -63,14 +64,14 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
     cap = vm.cap
     t = type(obj)
     if cap.active:
-        if isinstance(obj, Tensor):
+        if is_a(obj, Tensor):
             return vm.finish(f, len(obj), then, data)
         if t in natives.CONTAINERS:
             guard_length(cap, obj)
             return vm.finish(f, len(obj), then, data)
         if t.__flags__ & HEAP_TYPE:
-            method = type_info(cap, type(t) if isinstance(obj, type) else t).look(cap, "__len__")[1]
-            if isinstance(method, types.FunctionType):
+            method = type_info(cap, t).look(cap, "__len__")[1]
+            if is_a(method, types.FunctionType):
                 return vm.call(f, protocols.checked_length, [types.MethodType(method, obj)], None, then, data)
             guard_length(cap, obj)
             return vm.finish(f, len(obj), then, data)
@@ -80,8 +81,8 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
 
 def guard_length(cap: Any, obj: Any) -> None:
     src = cap.sources.get(id(obj))
-    if src is not None and id(obj) not in cap.expanded and not isinstance(obj, (str, bytes)):
-        if id(obj) in cap.journal.written or isinstance(obj, (set, frozenset, types.MappingProxyType, bytearray)):
+    if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
+        if id(obj) in cap.journal.written or is_a(obj, (set, frozenset, types.MappingProxyType, bytearray)):
             cap.expand(obj, ordered=False)
         else:
             cap.guards.check(src, "len", len(obj))
@@ -90,7 +91,7 @@ def guard_length(cap: Any, obj: Any) -> None:
 def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
     cap = vm.cap
-    if len(args) == 2 and not kwargs and isinstance(args[0], type) and (cap.active or natives.polyfill_needed(args)):
+    if len(args) == 2 and not kwargs and is_a(args[0], type) and (cap.active or natives.polyfill_needed(args)):
         return vm.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 

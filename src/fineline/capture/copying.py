@@ -14,16 +14,18 @@ from torch import Tensor, nn
 from fineline.capture.attributes import (
     raw_lookup,
     type_info,
+    watches,
 )
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor."""
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or isinstance(obj, PINNED) or t is types.FunctionType:
+    if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
         cap.settle(obj)
         return True
     if id(obj) in seen:
@@ -31,17 +33,13 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     seen.add(id(obj))
     if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
         cap.expand(obj)
-        items = [x for pair in obj.items() for x in pair] if isinstance(obj, dict) else obj
+        items = [x for pair in obj.items() for x in pair] if is_a(obj, dict) else obj
         return all([closed_world(cap, x, seen) for x in items])
-    if (
-        isinstance(obj, (Tensor, nn.Module))
-        or not t.__flags__ & HEAP_TYPE
-        or isinstance(obj, (list, dict, set, tuple, int, str, float, BaseException))
-    ):
+    if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
         return False
     info = type_info(cap, t)
-    if any(
-        isinstance(info.look(cap, n)[1], types.FunctionType)
+    if watches(cap, t) or any(
+        is_a(info.look(cap, n)[1], types.FunctionType)
         for n in (
             "__deepcopy__",
             "__copy__",
@@ -56,11 +54,11 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     ):
         return False
     if (
-        any(isinstance(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
+        any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
         or not t.__dictoffset__
     ):
         return False
-    d = obj.__dict__
+    d = object.__getattribute__(obj, "__dict__")
     cap.dict_source(obj, d)
     return closed_world(cap, d, seen)
 
@@ -68,7 +66,7 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
 def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
     """A copy and all that is new in it was made here."""
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or isinstance(obj, PINNED) or t is types.FunctionType:
+    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return
     # Not ``made`` itself: the id of an object that is gone may stand in it.
     seen = set() if seen is None else seen
@@ -77,14 +75,14 @@ def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
     seen.add(id(obj))
     cap.made.add(id(obj))
     parts: list[Any] = []
-    if isinstance(obj, dict):
+    if is_a(obj, dict):
         parts = [x for pair in dict.items(obj) for x in pair]
-    elif isinstance(obj, (list, tuple, set, frozenset, collections.deque)):
+    elif is_a(obj, (list, tuple, set, frozenset, collections.deque)):
         parts = list(obj)
-    elif isinstance(obj, BaseException):
+    elif is_a(obj, BaseException):
         parts = [obj.args]
     if t.__dictoffset__:
-        parts.append(obj.__dict__)
+        parts.append(object.__getattribute__(obj, "__dict__"))
     for part in parts:
         mark_made(cap, part, seen)
 
@@ -94,7 +92,7 @@ def _copying(name: str) -> Callable:
         cap = vm.cap
         obj = args[0]
         method = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
-        if isinstance(method, types.FunctionType) and not isinstance(obj, (Tensor, nn.Module)):
+        if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
             return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)

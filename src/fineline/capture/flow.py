@@ -15,6 +15,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.signals import Border, Finished
+from fineline.kinds import is_a
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
             f.stack.append(it.value if not cap.active else _loaded(cap, it))
         return None
     method = getattr(t, "__next__", None)
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         frame = vm.call(f, method, [it], None, None, arg)
         if frame is not None:
             frame.on_stop = _exhausted
@@ -102,21 +103,21 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         if cap.lazy:
             cap.settle(v)
         return vm.finish(f, bool(v), then, data)
-    if isinstance(v, Tensor):
+    if is_a(v, Tensor):
         if cap.active:
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
         return vm.finish(f, bool(v), then, data)
     if t in natives.CONTAINERS:
         return length(vm, f, v, _length_truth, (then, data))
-    if isinstance(getattr(t, "__bool__", None), types.FunctionType) or isinstance(getattr(t, "__len__", None), types.FunctionType):
+    if is_a(getattr(t, "__bool__", None), types.FunctionType) or is_a(getattr(t, "__len__", None), types.FunctionType):
         return vm.call(f, protocols.truth, [v], None, then, data)
-    if isinstance(v, (list, dict, tuple, set, frozenset)):
+    if is_a(v, (list, dict, tuple, set, frozenset)):
         return length(vm, f, v, _length_truth, (then, data))
-    if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not isinstance(v, type)):
+    if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
         if (cap.active and id(v) not in cap.made) or t not in natives.VIEWS:
             raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
         return vm.finish(f, bool(v), then, data)
-    if cap.active and t.__flags__ & (1 << 9) and not isinstance(v, type):
+    if cap.active and t.__flags__ & (1 << 9) and not is_a(v, type):
         from_type(cap, t)
     return vm.finish(f, True if t not in natives.VIEWS else bool(v), then, data)
 
@@ -146,7 +147,7 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             return None
         if keep:
             # The value itself stays; only its truth decides.
-            return truth(vm, f, v, _jump_kept, (wanted, arg)) if not isinstance(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
+            return truth(vm, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
         s.pop()
         f.ip -= 1
         return truth(vm, f, v)
@@ -212,7 +213,7 @@ def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
     if s and s[-1] is NULL:
         s.pop()
     if type(args) is not tuple:
-        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__") and not isinstance(args, InterpretedGenerator):
+        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__") and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
     if kwargs is not None:
@@ -295,7 +296,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     else:
         method = getattr(type(receiver), "send", None)
         args = [receiver, value]
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         frame = vm.call(f, method, args, None, None, arg)
         if frame is not None:
             frame.on_stop = sent

@@ -7,6 +7,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from fineline.bytecode.code import CodeInfo
+from fineline.kinds import is_a
 
 
 class _Null:
@@ -103,11 +104,7 @@ class InterpretedGenerator:
         return self.drive(self, "send", value)
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
-        exc = (
-            typ
-            if isinstance(typ, BaseException)
-            else (typ(val) if val is not None and not isinstance(val, BaseException) else val or typ())
-        )
+        exc = typ if is_a(typ, BaseException) else (typ(val) if val is not None and not is_a(val, BaseException) else val or typ())
         return self.drive(self, "throw", exc)
 
     def close(self) -> Any:

@@ -17,6 +17,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import NULL
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def load_cell(vm: Any, cell: types.CellType) -> Any:
@@ -92,13 +93,13 @@ class _SameTarget:
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     cap = vm.cap
-    target = args[0].__func__ if isinstance(args[0], types.MethodType) else args[0]
-    if not cap.active or not isinstance(target, types.FunctionType) or len(args) > 1 or kwargs:
+    target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
+    if not cap.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
         if cap.active:
             raise Border(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     wrapped: Any = target
-    while isinstance(wrapped, types.FunctionType):
+    while is_a(wrapped, types.FunctionType):
         vm.see_function(cap, wrapped)
         d = wrapped.__dict__
         src = cap.dict_source(wrapped, d)

@@ -21,6 +21,7 @@ from fineline.capture.attributes import (
 )
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
@@ -31,31 +32,31 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         return vm.finish(f, obj, then, data)
     if not cap.active:
         method = raw_lookup(t, "__iter__")
-        if isinstance(method, types.FunctionType) and not isinstance(obj, (Tensor, type)):
+        if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, type)):
             return vm.call(f, method, [obj], None, then, data)
         return vm.finish(f, vm.native(iter, (obj,), None), then, data)
     if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(vm, f, obj, then, data)
-    if isinstance(obj, Tensor):
+    if is_a(obj, Tensor):
         if obj.dim() == 0:
             iter(obj)
         parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
         it = iter(parts)
         cap.made.add(id(it))
         return vm.finish(f, it, then, data)
-    if isinstance(obj, enum.EnumMeta):
+    if is_a(obj, enum.EnumMeta):
         return vm.finish(f, iter(list(obj)), then, data)
-    info = type_info(cap, type(t) if isinstance(obj, type) else t)
+    info = type_info(cap, t)
     method = info.look(cap, "__iter__")[1]
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [obj], None, then, data)
     if method is not None:
-        if isinstance(obj, (list, tuple, dict, set, frozenset, collections.deque)):
+        if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
             return _native_iter(vm, f, obj, then, data)
         if id(obj) in cap.made and hasattr(t, "__next__"):
             return vm.finish(f, obj, then, data)
         raise Border(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
-    if isinstance(info.look(cap, "__getitem__")[1], types.FunctionType):
+    if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
         return vm.call(f, protocols.old_iterator, [obj], None, then, data)
     return vm.finish(f, iter(obj), then, data)
 
@@ -107,7 +108,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         value = next(it)
         return vm.finish(f, value, then, data)
     method = type_info(cap, t).look(cap, "__next__")[1] if cap.active else raw_lookup(t, "__next__")
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [it], None, then, data)
     if method is None or method is MISSING or not cap.active:
         return vm.finish(f, vm.native(next, (it,), None), then, data)
@@ -125,11 +126,7 @@ def _generator_method(verb: str) -> Callable:
             return vm.finish(f, gen, then, data)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
-            exc = (
-                typ
-                if isinstance(typ, BaseException)
-                else (val if isinstance(val, BaseException) else typ(val) if val is not None else typ())
-            )
+            exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
             return vm.resume(f, gen, None, then, data, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None

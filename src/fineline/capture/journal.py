@@ -7,6 +7,7 @@ from types import CellType
 from typing import Any
 
 from fineline.guards.source import Source
+from fineline.kinds import is_a
 
 EMPTY = object()
 
@@ -87,7 +88,7 @@ class Journal:
 
 def _put_back(d: dict, before: dict) -> None:
     """Makes ``d`` what it was, in place; it may be a module's globals, which must not be empty for a moment."""
-    cls: Any = OrderedDict if isinstance(d, OrderedDict) else dict
+    cls: Any = OrderedDict if is_a(d, OrderedDict) else dict
     for key in [k for k in cls.keys(d) if k not in before]:
         cls.__delitem__(d, key)
     if list(cls.keys(d)) != [k for k in before if k in d] or len(d) != len(before):
@@ -99,23 +100,23 @@ def _put_back(d: dict, before: dict) -> None:
 
 
 def _ident(key: Any) -> Any:
-    return (type(key), key) if isinstance(key, (str, int, float, bytes)) else ("id", id(key))
+    return (type(key), key) if is_a(key, (str, int, float, bytes)) else ("id", id(key))
 
 
 def _copy(obj: Any) -> tuple[str, Any]:
-    if isinstance(obj, OrderedDict):
+    if is_a(obj, OrderedDict):
         return "dict", dict(OrderedDict.items(obj))
-    if isinstance(obj, dict):
+    if is_a(obj, dict):
         return "dict", dict(dict.items(obj))
-    if isinstance(obj, list):
+    if is_a(obj, list):
         return "list", list(list.__iter__(obj))
-    if isinstance(obj, set):
+    if is_a(obj, set):
         return "set", set(set.__iter__(obj))
-    if isinstance(obj, deque):
+    if is_a(obj, deque):
         return "deque", list(deque.__iter__(obj))
-    if isinstance(obj, bytearray):
+    if is_a(obj, bytearray):
         return "bytearray", bytes(obj)
-    if isinstance(obj, CellType):
+    if is_a(obj, CellType):
         try:
             return "cell", obj.cell_contents
         except ValueError:

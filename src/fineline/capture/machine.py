@@ -17,16 +17,20 @@ from fineline.capture.capture import Capture
 from fineline.capture.flow import LONG_LOOP, sent, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.opcodes import link
+from fineline.capture.places import Place
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError)
+# C functions of these modules do not look for their caller.
+QUIET = frozenset({"_operator", "builtins", "math"})
 # The interpreter's own, if its code raises them: the user's code can't.
 INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
 # Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
@@ -67,6 +71,7 @@ class Machine:
         self.abandoned: BaseException | None = None
         self.refuse: Callable[[str, str, Frame | None], BaseException] = lambda error, text, f: Unsupported(text)
         self.traces = Traces()
+        self.stubs: dict = {}
         self.max_depth = _SHALLOW
 
     # -- frames --------------------------------------------------------------------------------------------------
@@ -136,14 +141,14 @@ class Machine:
         return None
 
     def type_of(self, obj: Any) -> type:
-        if isinstance(obj, InterpretedGenerator):
+        if is_a(obj, InterpretedGenerator):
             return types.GeneratorType
         return type(obj)
 
     def class_value(self, holder: Any, value: Any) -> Any:
         """A function inside a staticmethod, classmethod or property: as fixed as its holder."""
         cap = self.cap
-        if cap.active and id(value) not in cap.sources and isinstance(value, types.FunctionType):
+        if cap.active and id(value) not in cap.sources and id(value) not in cap.made and is_a(value, types.FunctionType):
             cap.pin(value, value.__qualname__)
         return value
 
@@ -193,11 +198,11 @@ class Machine:
         # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
         frame.ip -= 1
         target = frame.info.instructions[frame.ip - 1].arg
-        if isinstance(throw, GeneratorExit):
-            if isinstance(receiver, InterpretedGenerator) and receiver.state == "suspended":
+        if is_a(throw, GeneratorExit):
+            if is_a(receiver, InterpretedGenerator) and receiver.state == "suspended":
                 return self.call(frame, protocols.close_then_raise, [receiver, throw])
             raise throw
-        if isinstance(receiver, InterpretedGenerator):
+        if is_a(receiver, InterpretedGenerator):
             return self.resume(frame, receiver, None, None, target, sent, throw)
         method = getattr(receiver, "throw", None)
         if method is None:
@@ -260,9 +265,9 @@ class Machine:
                 border.__traceback__ = border.__context__ = None
                 caught: Border | None = border
             except BaseException as e:
-                if isinstance(e, FLEETING):
+                if is_a(e, FLEETING):
                     self.fleeting(e)
-                elif isinstance(e, INTERNAL) and self.cap.active and (isinstance(e, InternalError) or raised_inside(e)):
+                elif is_a(e, INTERNAL) and self.cap.active and (is_a(e, InternalError) or raised_inside(e)):
                     f = self.abandon(e)
                     ops = f.ops
                     continue
@@ -285,7 +290,7 @@ class Machine:
         except Abandoned as e:
             return self.raised(e)
         except BaseException as e:
-            if isinstance(e, FLEETING):
+            if is_a(e, FLEETING):
                 self.fleeting(e)
             return self.raised(e)
         f = self.frame
@@ -305,6 +310,8 @@ class Machine:
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
         """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
+        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET):
+            args, fn = (fn, *args), self.place()
         if self.handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         handled, tb, ctx = self.handled, self.handled.__traceback__, self.handled.__context__
@@ -314,6 +321,10 @@ class Machine:
             handled.__traceback__ = tb
             handled.__context__ = ctx
             return fn(*args, **kwargs) if kwargs else fn(*args)
+
+    def place(self) -> Place:
+        """Where the user's code is now, for calls that must find it on the stack."""
+        return Place(self.frame, self.stubs)
 
     def raised(self, e: BaseException) -> Frame:
         """An instruction raised: sets the implicit context, then finds the handler."""
@@ -375,7 +386,7 @@ class Machine:
         f = self.frame
         while f is not None:
             f.kwnames = ()
-            if e.__class__ is not StopIteration and not again:
+            if type(e) is not StopIteration and not again:
                 self.traces.note(e, f)
             again = False
             h = f.info.handler_at(f.ip - 1)
@@ -391,7 +402,7 @@ class Machine:
             self.depth -= 1
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
-                stopped = isinstance(e, StopIteration)
+                stopped = is_a(e, StopIteration)
                 back = self.leave_generator(f, "closed")
                 if stopped:
                     new = RuntimeError("generator raised StopIteration")
@@ -399,7 +410,7 @@ class Machine:
                     e = new
             else:
                 back = f.back
-                if on_stop is not None and back is not None and isinstance(e, StopIteration):
+                if on_stop is not None and back is not None and is_a(e, StopIteration):
                     self.frame = back
                     return on_stop(self, back, e.value, data) or back
             f = back

@@ -9,6 +9,7 @@ from typing import Any
 
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, Mark, torch_mark
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
@@ -19,13 +20,13 @@ def mark_of(vm: Any, target: Any, args: Any = ()) -> Callable | None:
     if MARKS:
         mark = MARKS.get(target)
         if mark is None and MARKS.holders:
-            if isinstance(target, types.FunctionType):
+            if is_a(target, types.FunctionType):
                 mark = MARKS.of_holder(target, args[0]) if args else None
-            elif not isinstance(target, type):
+            elif not is_a(target, type):
                 mark = next((m for m in map(MARKS.get, type(target).__mro__) if m is not None), None)
         if mark is not None:
             return functools.partial(_disabled, mark=mark)
-    if isinstance(target, types.FunctionType):
+    if is_a(target, types.FunctionType):
         found = torch_mark(target)
         if found == "disable":
             return _disabled

@@ -37,6 +37,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.capture.native_types import TYPES, methods
+from fineline.kinds import is_a
 
 
 class Native(NamedTuple):
@@ -139,7 +140,7 @@ PROTOCOL: Mapping[Any, str] = MappingProxyType(
 
 def _exceptions() -> Iterator[tuple[Any, str]]:
     for value in vars(builtins).values():
-        if isinstance(value, type) and issubclass(value, BaseException) and not issubclass(value, BaseExceptionGroup):
+        if is_a(value, type) and issubclass(value, BaseException) and not issubclass(value, BaseExceptionGroup):
             yield value, "pure none"
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fineline.kinds import is_a
+
 
 class TypeFacts(NamedTuple):
     type: type
@@ -247,12 +249,12 @@ def methods() -> Iterator[tuple[Any, str]]:
     for facts in TYPES:
         own = everywhere | _by_name(facts.differ)
         for name, attribute in vars(facts.type).items():
-            value: Any = attribute.__func__ if isinstance(attribute, staticmethod) else attribute
-            if isinstance(value, C_DESCRIPTORS):
+            value: Any = attribute.__func__ if is_a(attribute, staticmethod) else attribute
+            if is_a(value, C_DESCRIPTORS):
                 verdict = own.get(name, facts.default)
                 if verdict != "-":
                     yield value, verdict
-                    if isinstance(value, types.ClassMethodDescriptorType):
+                    if is_a(value, types.ClassMethodDescriptorType):
                         yield getattr(facts.type, name), verdict
 
 

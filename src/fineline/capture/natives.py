@@ -20,6 +20,7 @@ from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
 VIEWS = frozenset(
@@ -39,7 +40,7 @@ ITERATORS = frozenset(
         iter(deque()), reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(deque()), reversed(()), zip(), enumerate(()),
         iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
     )
-) | frozenset(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.groupby,))  # fmt: skip
+) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
 SET_TESTS = ("__contains__", "__len__", "__eq__", "__ne__", "isdisjoint", "issubset", "issuperset")
 LIST_TESTS = ("__contains__", "__eq__", "__ne__", "count", "index")
 # By id: what does not depend on the order of a set's elements, and what compares elements, so that their identity counts.
@@ -65,16 +66,14 @@ INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 def hashable(obj: Any) -> bool:
     """Whether looking ``obj`` up in a table runs no user code."""
     h = type(obj).__hash__
-    return h is OBJECT_HASH or (
-        not isinstance(h, types.FunctionType) and h is not None and not isinstance(obj, (tuple, frozenset, weakref.ref))
-    )
+    return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
 
 def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
     """Whether a class defines one of these methods in Python."""
     info = type_info(cap, t)
     return any(
-        isinstance(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names
+        is_a(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names
     )
 
 
@@ -85,13 +84,13 @@ def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
         return True
     if t in ITERATORS:
         return id(a) not in cap.sources and _iterator_plain(a)
-    if isinstance(a, Tensor) or isinstance(a, InterpretedGenerator):
+    if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
         return False
-    if isinstance(a, PINNED):
-        return not isinstance(a, type) or type(a) is type
+    if is_a(a, PINNED):
+        return not is_a(a, type) or type(a) is type
     if not t.__flags__ & HEAP_TYPE:
         return not walk
-    if isinstance(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
+    if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
         return not overridden(
             cap,
             t,
@@ -124,10 +123,10 @@ def _iterator_plain(it: Any) -> bool:
 
 
 def _has_python(x: Any) -> bool:
-    if isinstance(x, (tuple, list)):
+    if is_a(x, (tuple, list)):
         return any(_has_python(y) for y in x)
-    return isinstance(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
-        bool(type(x).__flags__ & HEAP_TYPE) and isinstance(getattr(type(x), "__next__", None), types.FunctionType)
+    return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
+        bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )
 
 
@@ -138,9 +137,9 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
         if cap.lazy:
             cap.settle(a)
         return True
-    if depth > 40 or isinstance(a, Tensor):
+    if depth > 40 or is_a(a, Tensor):
         return False
-    if isinstance(a, PINNED):
+    if is_a(a, PINNED):
         return True
     if t is tuple or t is list or t is set or t is frozenset or t is deque:
         return all([deep_plain(cap, x, depth + 1) for x in a])
@@ -149,9 +148,9 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     if t in VIEWS or t in ITERATORS:
         return t in VIEWS and all([deep_plain(cap, x, depth + 1) for x in a])
     if not t.__flags__ & HEAP_TYPE:
-        return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or isinstance(a, BaseException)
-    if isinstance(a, (list, tuple, dict, set, frozenset, deque)):
-        items = a.items() if isinstance(a, dict) else a
+        return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
+    if is_a(a, (list, tuple, dict, set, frozenset, deque)):
+        items = a.items() if is_a(a, dict) else a
         return plain(cap, a) and all([deep_plain(cap, x, depth + 1) for x in items])
     return plain(cap, a) or not overridden(
         cap,
@@ -181,13 +180,13 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
         if cap.lazy:
             cap.settle(a)
         return True
-    if isinstance(a, PINNED):
+    if is_a(a, PINNED):
         return True
     if t is tuple or t is frozenset:
         return all([key_plain(cap, x) for x in a])
-    if not isinstance(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
+    if not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
         return False
-    if isinstance(among, (dict, set, list)) and id(among) not in cap.sources:
+    if is_a(among, (dict, set, list)) and id(among) not in cap.sources:
         keep_apart(cap, a, among)
     else:
         identify(cap, a)
@@ -198,12 +197,12 @@ def index_plain(a: Any) -> bool:
     """Whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
     if type(a) is slice:
         return index_plain(a.start) and index_plain(a.stop) and index_plain(a.step)
-    return a is None or isinstance(a, int)
+    return a is None or is_a(a, int)
 
 
 def polyfill_needed(args: Any) -> bool:
     """Whether an argument is an iterator or a callback that the interpreter must run itself."""
-    return any(isinstance(a, InterpretedGenerator) for a in args)
+    return any(is_a(a, InterpretedGenerator) for a in args)
 
 
 def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -222,11 +221,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     if not ok:
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
-        if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not isinstance(args[0], Tensor):
+        if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
             method = type_info(cap, type(args[0])).look(cap, protocol)[1]
-            if isinstance(method, types.FunctionType):
+            if is_a(method, types.FunctionType):
                 return vm.call(f, method, list(args), kwargs, then, data)
-        if polyfill is not None and not (isinstance(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
+        if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
@@ -252,7 +251,7 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
         return False
     if reads == "none":
         return True
-    method = isinstance(key, INSTANCE_METHODS)
+    method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
         return all([deep_plain(cap, a) for a in values])
     if reads == "shallow":
@@ -260,17 +259,17 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
             return True
         return all([plain(cap, a) for a in values])
     if method and key not in WALKERS:
-        return all([key_plain(cap, a, values[0] if isinstance(values[0], (dict, set)) else None) for a in values[1:2]])
+        return all([key_plain(cap, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
     return all([plain(cap, a) and (n >= positional or keys_plain(cap, a)) for n, a in enumerate(values)])
 
 
 def keys_plain(cap: Capture, a: Any) -> bool:
     """Whether the elements of ``a`` can become keys without running Python code."""
-    if isinstance(a, dict):
+    if is_a(a, dict):
         return all([key_plain(cap, k) for k in dict.keys(a)])
-    if isinstance(a, (list, tuple, set, frozenset, deque)) or type(a) in VIEWS:
-        return all([key_plain(cap, k[0] if isinstance(k, tuple) and k else k) for k in a])
+    if is_a(a, (list, tuple, set, frozenset, deque)) or type(a) in VIEWS:
+        return all([key_plain(cap, k[0] if is_a(k, tuple) and k else k) for k in a])
     return True
 
 
@@ -284,7 +283,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 if cap.lazy and reads != "shallow":
                     cap.settle(a)
                 continue
-            if reads == "none" and not isinstance(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
+            if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
             if key in APPENDS and a is args[0] and t is list:
                 continue
@@ -314,7 +313,7 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
 def described_call(fn: Any) -> str:
     """How CPython names a callable in the errors of a call."""
     qualname = getattr(fn, "__qualname__", None)
-    if not isinstance(qualname, str):
+    if not is_a(qualname, str):
         return str(fn)
     module = getattr(fn, "__module__", None)
     return f"{qualname}()" if module is None or module == "builtins" else f"{module}.{qualname}()"

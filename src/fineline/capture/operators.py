@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
 from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
 
 # oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
 BINARY = (
@@ -67,11 +68,14 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None
-    if cap.active and (isinstance(a, Tensor) or isinstance(b, Tensor)):
-        other = b if isinstance(a, Tensor) else a
-        if not _python_method(cap, other, None, f"__{name}__", f"__r{name}__") or isinstance(other, Tensor):
+    if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
+        other = b if is_a(a, Tensor) else a
+        if not _python_method(cap, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
+        if watches(cap, type(other)):
+            # The tensor's method looks for __torch_function__ and more.
+            raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
     if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(op, a, b):
@@ -103,9 +107,9 @@ def _python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
     """Whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
-        if t.__flags__ & HEAP_TYPE and not isinstance(x, Tensor):
+        if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
             for n in names:
-                if isinstance(type_info(cap, t).look(cap, n)[1] if cap.active else raw_lookup(t, n), types.FunctionType):
+                if is_a(type_info(cap, t).look(cap, n)[1] if cap.active else raw_lookup(t, n), types.FunctionType):
                     return True
     return False
 
@@ -115,13 +119,13 @@ def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | N
     op, name = BINARY[which]
     iop = INPLACE[which]
     iname = f"__i{name}__"
-    if isinstance(a, Tensor) and cap.active:
+    if is_a(a, Tensor) and cap.active:
         f.stack.append(vm.tensors.operator(vm, iop, [a, b], None))
         return None
     method = raw_lookup(type(a), iname)
     if cap.active and type(a).__flags__ & HEAP_TYPE:
         type_info(cap, type(a)).look(cap, iname)
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
         return binary(vm, f, a, b, op, name)
@@ -148,11 +152,11 @@ def _unary(name: str, op: Any) -> Any:
                 cap.settle(a)
             f.stack.append(op(a))
             return None
-        if isinstance(a, Tensor):
+        if is_a(a, Tensor):
             f.stack.append(vm.tensors.operator(vm, op, [a], None))
             return None
         method = raw_lookup(type(a), name)
-        if isinstance(method, types.FunctionType):
+        if is_a(method, types.FunctionType):
             return vm.call(f, type_info(cap, type(a)).look(cap, name)[1], [a])
         if natives.deep_plain(cap, a):
             f.stack.append(op(a))
@@ -194,12 +198,10 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
             return vm.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(vm.native(op, (a, b), None))
         return None
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        if name in ("__eq__", "__ne__") and not (
-            isinstance(a, (Tensor, int, float, complex)) and isinstance(b, (Tensor, int, float, complex))
-        ):
+    if is_a(a, Tensor) or is_a(b, Tensor):
+        if name in ("__eq__", "__ne__") and not (is_a(a, (Tensor, int, float, complex)) and is_a(b, (Tensor, int, float, complex))):
             # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
-            if a is None or b is None or isinstance(a, str) or isinstance(b, str):
+            if a is None or b is None or is_a(a, str) or is_a(b, str):
                 f.stack.append(op(a, b))
                 return None
         f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
@@ -260,7 +262,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         if _python_method(cap, container, None, "__contains__", "__iter__"):
             return vm.call(f, protocols.contains, [container, item], None, then)
         return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
-    if isinstance(container, dict) and not _python_method(cap, container, None, "__contains__"):
+    if is_a(container, dict) and not _python_method(cap, container, None, "__contains__"):
         if not natives.key_plain(cap, item, container):
             raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
@@ -274,11 +276,11 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
             else:
                 cap.read_absent(container, src, item)
         return vm.finish(f, present, then)
-    if isinstance(container, Tensor):
+    if is_a(container, Tensor):
         raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
     if _python_method(cap, container, None, "__contains__", "__iter__"):
         return vm.call(f, protocols.contains, [container, item], None, then)
-    if isinstance(item, Tensor) and isinstance(container, (list, tuple)):
+    if is_a(item, Tensor) and is_a(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     if (t in (set, frozenset) and natives.key_plain(cap, item, container)) or (
         natives.deep_plain(cap, container) and natives.deep_plain(cap, item)
@@ -289,7 +291,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
             raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
         tell_apart(cap, (container, item))
         return vm.finish(f, item in container, then)
-    if isinstance(container, (list, tuple)):
+    if is_a(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     raise Border(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 
@@ -313,38 +315,38 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if cap.lazy:
         cap.settle(key)
-    if isinstance(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
+    if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
         raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
         f.stack.append(obj[key])
         return None
-    if isinstance(obj, Tensor):
+    if is_a(obj, Tensor):
         f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None))
         return None
     if t is list:
         f.stack.append(_list_item(cap, obj, key))
         return None
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return _class_getitem(vm, f, obj, key)
     method = type_info(cap, t).look(cap, "__getitem__")[1]
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [obj, key])
-    if isinstance(obj, dict) and method in BUILTIN_DICTS:
+    if is_a(obj, dict) and method in BUILTIN_DICTS:
         if not natives.key_plain(cap, key, obj):
             raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
         if not dict.__contains__(obj, key):
             cap.read_absent(obj, cap.sources.get(id(obj)), key)
             missing = type_info(cap, t).look(cap, "__missing__")[1] if t is not dict else None
-            if isinstance(missing, types.FunctionType):
+            if is_a(missing, types.FunctionType):
                 return vm.call(f, missing, [obj, key])
-            if isinstance(obj, defaultdict):
+            if is_a(obj, defaultdict):
                 return _default_item(vm, f, obj, key)
             obj[key]
         f.stack.append(_dict_item(cap, obj, key))
         return None
-    if isinstance(key, Tensor) and isinstance(obj, (tuple, list)):
+    if is_a(key, Tensor) and is_a(obj, (tuple, list)):
         raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
-    if isinstance(obj, list) and natives.index_plain(key):
+    if is_a(obj, list) and natives.index_plain(key):
         f.stack.append(_list_item(cap, obj, key))
         return None
     if method is None:
@@ -355,7 +357,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
 
 def subscript_of_class(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     method = raw_lookup(type(obj), "__getitem__")
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [obj, key])
     return vm.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
 
@@ -396,7 +398,7 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
         if type(key) is int and key >= 0 and id(obj) not in cap.journal.written:
             return cap.load(value, cap.guards.access(src, "index", key, value))
         cap.expand(obj)
-    if isinstance(key, slice):
+    if is_a(key, slice):
         cap.made.add(id(value))
     return value
 
@@ -404,13 +406,13 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
 def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
     cap = vm.cap
     method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
-    if isinstance(method, types.FunctionType) and type(cls).__module__ != "enum":
+    if is_a(method, types.FunctionType) and type(cls).__module__ != "enum":
         return vm.call(f, method, [cls, key])
     if method is not None:
         f.stack.append(cls[key])  # type: ignore[index]
         return None
     getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
-    if isinstance(getter, classmethod) and isinstance(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
+    if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
         return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
     f.stack.append(cls[key])  # type: ignore[index]
     return None
@@ -425,7 +427,7 @@ def store_dict_item(cap: Any, d: dict, key: Any, value: Any) -> None:
     if src is not None:
         cap.journal.note(d, src, key)
         cap.global_values.pop(id(d), None)
-    if isinstance(d, OrderedDict):
+    if is_a(d, OrderedDict):
         OrderedDict.__setitem__(d, key, value)
     else:
         dict.__setitem__(d, key, value)
@@ -436,27 +438,27 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     t = type(obj)
     if not cap.active:
         method = raw_lookup(t, "__setitem__")
-        if isinstance(method, types.FunctionType) and not isinstance(obj, Tensor):
+        if is_a(method, types.FunctionType) and not is_a(obj, Tensor):
             return vm.call(f, method, [obj, key, value], None, vm.discard)
         vm.native(operator.setitem, (obj, key, value), None)
         return None
     if cap.lazy:
         cap.settle(key)
-    if isinstance(obj, Tensor):
+    if is_a(obj, Tensor):
         try:
             vm.tensors.operator(vm, operator.setitem, [obj, key, value], None)
         except Border as b:
             raise b.discard() from None
         return None
     method = type_info(cap, t).look(cap, "__setitem__")[1]
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [obj, key, value], None, vm.discard)
     known = id(obj) in cap.sources or id(obj) in cap.made
-    if isinstance(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
+    if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
         store_dict_item(cap, obj, key, value)
         return None
     sliced = type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)
-    if isinstance(obj, (list, deque)) and known and (type(key) is int or sliced):
+    if is_a(obj, (list, deque)) and known and (type(key) is int or sliced):
         src = cap.sources.get(id(obj))
         if type(key) is slice:
             cap.expand(value)
@@ -475,12 +477,12 @@ def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     cap = vm.cap
     if not cap.active:
         method = raw_lookup(type(obj), "__delitem__")
-        if isinstance(method, types.FunctionType):
+        if is_a(method, types.FunctionType):
             return vm.call(f, method, [obj, key], None, vm.discard)
         vm.native(operator.delitem, (obj, key), None)
         return None
     method = type_info(cap, type(obj)).look(cap, "__delitem__")[1]
-    if isinstance(method, types.FunctionType):
+    if is_a(method, types.FunctionType):
         return vm.call(f, method, [obj, key], None, vm.discard)
     if method is None:
         del obj[key]

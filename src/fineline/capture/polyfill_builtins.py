@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fineline.capture.polyfill_iterators import CallableIterator, ReversedSequence
+from fineline.kinds import is_a
 
 _ABSENT = object()
 _TOTAL_ORDER = (int, str)
@@ -33,7 +34,7 @@ def length_hint(obj: Any, default: int = 0, /) -> int:
         return default
     if value is NotImplemented:
         return default
-    if not isinstance(value, int):
+    if not is_a(value, int):
         raise TypeError(f"__length_hint__ must be an integer, not {type(value).__name__}")
     if value < 0:
         raise ValueError("__length_hint__() should return >= 0")
@@ -55,7 +56,7 @@ def tuple_(iterable: Iterable[Any] = (), /) -> tuple[Any, ...]:
 
 def sequence(iterable: Iterable[Any], text: str) -> Any:
     """A list or tuple of the items; ``text`` is the error if there is no iterating over it."""
-    if isinstance(iterable, (list, tuple)):
+    if is_a(iterable, (list, tuple)):
         return iterable
     iterator: Any = _ABSENT
     try:
@@ -83,11 +84,11 @@ def all_(iterable: Iterable[Any], /) -> bool:
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     iterator = iter(iterable)
-    if isinstance(start, str):
+    if is_a(start, str):
         raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
-    if isinstance(start, bytes):
+    if is_a(start, bytes):
         raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
-    if isinstance(start, bytearray):
+    if is_a(start, bytearray):
         raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
     total = start
     for item in iterator:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fineline.capture.polyfill_builtins import sequence
+from fineline.kinds import is_a
 
 _ABSENT = object()
 
@@ -28,7 +29,7 @@ def list_iadd(self: list[Any], value: Iterable[Any], /) -> list[Any]:
 
 
 def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
-    if isinstance(key, slice):
+    if is_a(key, slice):
         iterator: Any = _ABSENT
         try:
             iterator = iter(value)
@@ -113,25 +114,25 @@ def _differ_at(a: Any, b: Any) -> int:
 
 
 def list_eq(self: list[Any], other: Any, /) -> Any:
-    if not isinstance(other, list):
+    if not is_a(other, list):
         return NotImplemented
     return len(self) == len(other) and _differ_at(self, other) < 0 and len(self) == len(other)
 
 
 def list_ne(self: list[Any], other: Any, /) -> Any:
-    if not isinstance(other, list):
+    if not is_a(other, list):
         return NotImplemented
     return not (len(self) == len(other) and _differ_at(self, other) < 0 and len(self) == len(other))
 
 
 def tuple_eq(self: Any, other: Any, /) -> Any:
-    if not isinstance(other, tuple):
+    if not is_a(other, tuple):
         return NotImplemented
     return _differ_at(self, other) < 0 and len(self) == len(other)
 
 
 def tuple_ne(self: Any, other: Any, /) -> Any:
-    if not isinstance(other, tuple):
+    if not is_a(other, tuple):
         return NotImplemented
     return not (_differ_at(self, other) < 0 and len(self) == len(other))
 
@@ -169,7 +170,7 @@ def tuple_ge(self: tuple[Any, ...], other: Any, /) -> Any:
 
 
 def _ordered(kind: Any, compare: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    if not isinstance(b, kind):
+    if not is_a(b, kind):
         return NotImplemented
     i = _differ_at(a, b)
     if i < 0:
@@ -200,7 +201,7 @@ def dict_update(self: dict[Any, Any], other: Any = (), /, **kwargs: Any) -> None
 
 def _pair(element: Any, count: int) -> Any:
     pair: Any = element
-    if not isinstance(element, (list, tuple)):
+    if not is_a(element, (list, tuple)):
         pair = None
         try:
             pair = list(element)
@@ -267,7 +268,7 @@ def dict_getitem(self: dict[Any, Any], key: Any, /) -> Any:
 
 
 def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
-    if not isinstance(other, dict):
+    if not is_a(other, dict):
         return NotImplemented
     if len(self) != len(other):
         return False
@@ -339,7 +340,7 @@ def frozenset_union(self: frozenset[Any], /, *others: Iterable[Any]) -> frozense
 def set_intersection(self: set[Any], /, *others: Iterable[Any]) -> set[Any]:
     made = set.intersection(self)
     for other in others:
-        if isinstance(other, (set, frozenset)):
+        if is_a(other, (set, frozenset)):
             made = made & other
             continue
         common: set[Any] = set()

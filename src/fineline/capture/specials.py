@@ -14,6 +14,7 @@ from fineline.capture.autograd_function import apply_function
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def _native_binary(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -32,12 +33,10 @@ def _record_exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 
 def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cap = vm.cap
-    if cap.active and not (
-        len(args) == 2 and not kwargs and all(isinstance(c, type) for c in (args[1] if isinstance(args[1], tuple) else (args[1],)))
-    ):
+    if cap.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
         raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
     result = vm.native(fn, tuple(args), kwargs)
-    for part in result if isinstance(result, tuple) else (result,):
+    for part in result if is_a(result, tuple) else (result,):
         mark_made(cap, part)
     return vm.finish(f, result, then, data)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
@@ -18,19 +19,16 @@ from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.kinds import is_a
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def _call_target(fn: Any) -> tuple[str, Any]:
     """-> (FX opcode, target) for a callable."""
-    if isinstance(fn, METHODS):
+    if is_a(fn, METHODS):
         return "call_method", fn.__name__
-    if (
-        isinstance(fn, types.FunctionType)
-        and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
-        and getattr(Tensor, fn.__name__, None) is fn
-    ):
+    if is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase.")) and getattr(Tensor, fn.__name__, None) is fn:
         return "call_method", fn.__name__  # type: ignore[union-attr]
     return "call_function", fn
 
@@ -97,7 +95,7 @@ SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n 
 
 
 def _tensor_size(args: Any) -> bool:
-    return any(isinstance(a, Tensor) or (isinstance(a, (tuple, list)) and _tensor_size(a)) for a in args)
+    return any(is_a(a, Tensor) or (is_a(a, (tuple, list)) and _tensor_size(a)) for a in args)
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
@@ -105,13 +103,12 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
     if fn is operator.getitem or fn is Tensor.__getitem__:
         key = args[1]
         return any(
-            (isinstance(k, Tensor) and k.dtype in MASKS)
-            or (type(k) is slice and any(isinstance(x, Tensor) for x in (k.start, k.stop, k.step)))
-            for k in (key if isinstance(key, tuple) else (key,))
+            (is_a(k, Tensor) and k.dtype in MASKS) or (type(k) is slice and any(is_a(x, Tensor) for x in (k.start, k.stop, k.step)))
+            for k in (key if is_a(key, tuple) else (key,))
         )
     if fn is torch.where or fn is Tensor.where:
         return len(args) + len(kwargs or ()) == 1
-    if id(fn) in SIZED and _tensor_size(args[1:] if args and isinstance(args[0], Tensor) else args):
+    if id(fn) in SIZED and _tensor_size(args[1:] if args and is_a(args[0], Tensor) else args):
         return True
     if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
         return False
@@ -120,7 +117,7 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         return (args[1] if len(args) > 1 else (kwargs or {}).get("num_classes", -1)) == -1
     if fn in (torch.repeat_interleave, Tensor.repeat_interleave):
         repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
-        return not isinstance(repeats, int) and "output_size" not in given
+        return not is_a(repeats, int) and "output_size" not in given
     return True
 
 
@@ -149,6 +146,8 @@ class TensorOps:
                 # Of a tensor made here too: what it is a view of may have been passed in.
                 raise Border(fn, tuple(args), kwargs, "FL509", f"{fn.__name__} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
+            if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
+                raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__name__} of an object whose __getattribute__ sees it").to(then, data)
             result = fn(*args, **kwargs) if kwargs else fn(*args)
             if kind == "query" and id(fn) not in COVERED:
                 if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
@@ -173,7 +172,7 @@ class TensorOps:
         if cap.lazy:
             for a in (*args, *(kwargs or {}).values()):
                 deep_plain(cap, a)
-        if isinstance(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
+        if is_a(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
             cap.fault(f"{fn} was thought to answer from metadata, and made a tensor")
         if type(result) in (list, dict):
             cap.made.add(id(result))
@@ -202,7 +201,7 @@ class TensorOps:
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
             )
         op, target = _call_target(fn)
-        if op == "call_method" and args and not isinstance(args[0], Tensor):
+        if op == "call_method" and args and not is_a(args[0], Tensor):
             op, target = "call_function", fn
         if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
             _note_mutation(cap.recorder.mutated, [args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], kwargs)
@@ -217,15 +216,15 @@ class TensorOps:
         cap.recorder.only_state = False
         vm.jumps = 0
         t = type(result)
-        if t in PLAIN_TENSORS or result is None or isinstance(result, Tensor):
+        if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
             cap.recorder.record(op, target, fx_args, fx_kwargs, result)
-        elif t in (tuple, list) or isinstance(result, tuple):
+        elif t in (tuple, list) or is_a(result, tuple):
             if t is list:
                 cap.made.add(id(result))
             if not _only_tensors(result):
                 vm.fail("FL505", f"{fn} gave a number beside tensors", True)
             cap.recorder.record(op, target, fx_args, fx_kwargs, result)
-        elif t in VALUES or t in SINGLETONS or isinstance(result, PINNED):
+        elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
             vm.fail("FL505", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}, which may depend on data", True)
         else:
             vm.fail("FL506", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}", True)
@@ -255,13 +254,13 @@ class TensorOps:
             descr = tensor_descriptor(name)
             if src is None or descr is None:
                 value = getattr(t, name)
-                if value is None or isinstance(value, bool):
+                if value is None or is_a(value, bool):
                     return value
                 raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
             value = getattr(t, name)
             if cap.journal.slot_written(t, descr):
                 return value
-            if isinstance(value, Tensor) and cap.recorder.known(value):
+            if is_a(value, Tensor) and cap.recorder.known(value):
                 return value
             return cap.load(value, cap.guards.access(src, "member", descr, value))
         raise Border(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
@@ -275,10 +274,10 @@ class TensorOps:
             cap.journal.note_slot(t, src, descr, old)
             t.grad = value
             return
-        if name == "requires_grad" and isinstance(value, bool):
+        if name == "requires_grad" and is_a(value, bool):
             self.operator(vm, Tensor.requires_grad_, [t, value], None, True)
             return
-        if name == "data" and isinstance(value, Tensor) and src is None:
+        if name == "data" and is_a(value, Tensor) and src is None:
             try:
                 fx = (cap.to_fx(t), "data", cap.to_fx(value))
             except NotForGraph as e:
@@ -291,10 +290,10 @@ class TensorOps:
 
 def _note_mutation(mutated: set[int], args: Any, kwargs: dict | None) -> None:
     for t in [*args, *((kwargs or {}).get("out", None),)]:
-        for x in t if isinstance(t, (list, tuple)) else (t,):
-            while isinstance(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        for x in t if is_a(t, (list, tuple)) else (t,):
+            while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
                 x = torch._C._functorch.get_unwrapped(x)
-            if isinstance(x, Tensor) and x.layout is torch.strided:
+            if is_a(x, Tensor) and x.layout is torch.strided:
                 mutated.add(x.untyped_storage()._cdata)
 
 
@@ -302,12 +301,12 @@ def tensor_descriptor(name: str) -> Any:
     for cls in Tensor.__mro__:
         d = cls.__dict__.get(name)
         if d is not None:
-            return d if not isinstance(d, property) else torch._C.TensorBase.__dict__.get(name)
+            return d if not is_a(d, property) else torch._C.TensorBase.__dict__.get(name)
     return None
 
 
 def _only_tensors(items: Any) -> bool:
-    return all(isinstance(x, Tensor) or x is None or (isinstance(x, (tuple, list)) and _only_tensors(x)) for x in items)
+    return all(is_a(x, Tensor) or x is None or (is_a(x, (tuple, list)) and _only_tensors(x)) for x in items)
 
 
 __all__ = ["EMPTY", "TensorOps", "tensor_descriptor"]

@@ -18,6 +18,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.kinds import is_a
 
 
 def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -34,12 +35,12 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                 raise b.to(then, data) from None
             return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
         t = type(obj)
-        if t.__flags__ & HEAP_TYPE and not isinstance(obj, Tensor):
+        if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
             info = type_info(cap, t)
             names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
             for name in names:
                 method = info.look(cap, name)[1]
-                if isinstance(method, types.FunctionType):
+                if is_a(method, types.FunctionType):
                     return vm.call(f, method, list(args), kwargs, then, data)
                 if name != names[-1] and method is not object.__str__:
                     break
@@ -48,13 +49,13 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 
 def _prints_address(obj: Any) -> bool:
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or isinstance(obj, PINNED):
-        return isinstance(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
-    if isinstance(obj, (list, tuple, set, frozenset)):
+    if t in SINGLETONS or t in VALUES or is_a(obj, PINNED):
+        return is_a(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
+    if is_a(obj, (list, tuple, set, frozenset)):
         return any(_prints_address(x) for x in obj)
-    if isinstance(obj, dict):
+    if is_a(obj, dict):
         return any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
-    return not (isinstance(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
+    return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

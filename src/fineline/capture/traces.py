@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+from fineline.capture.places import is_own
+
 # How many exceptions are remembered at once, and how many frames of one are shown at each end.
 _EXCEPTIONS, _ENDS = 32, 60
 
@@ -58,11 +58,6 @@ class Traces:
             e_.__traceback__ = tb
             todo += [e_.__cause__, e_.__context__]
         self._passed.clear()
-
-
-def is_own(code: CodeType) -> bool:
-    """Whether this is fineline's own code."""
-    return code.co_filename.startswith(_PACKAGE)
 
 
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:

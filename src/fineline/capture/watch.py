@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.guards.evaluate import same_constant
+from fineline.kinds import is_a
 
 CLASS_MRO = type.__dict__["__mro__"]
 HEAP_TYPE = 1 << 9
@@ -57,14 +58,15 @@ def _leaves(values: Any, depth: int) -> Iterator[Any]:
         elif t in (dict, OrderedDict, MappingProxyType):
             if depth < 8:
                 yield from _leaves((*v.keys(), *v.values()), depth + 1)
-        elif t.__flags__ & HEAP_TYPE and t.__eq__ is OBJECT_EQ and not isinstance(v, (type, enum.Enum, Tensor)):
+        elif t.__flags__ & HEAP_TYPE and t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor)):
             yield v
 
 
 def guard_mro(cap: Any, cls: type) -> None:
     """An answer follows from the bases of a class."""
     if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
-        src = cap.guards.pin(cls, cls.__qualname__)
+        src = cap.sources.get(id(cls)) if cls in cap.classes else None
+        src = src or cap.guards.pin(cls, cls.__qualname__)
         mro = CLASS_MRO.__get__(cls)
         # By its items: assigning __bases__ there and back gives another tuple.
         cap.load(mro, cap.guards.access(src, "member", CLASS_MRO, mro))
@@ -112,7 +114,7 @@ class BaseEquals:
     """Whether a value of a subclass of int, str, ... has the base value seen at capture."""
 
     def __init__(self, value: Any) -> None:
-        self.plain = PLAIN_VALUE[next(b for b in PLAIN_VALUE if isinstance(value, b))]
+        self.plain = PLAIN_VALUE[next(b for b in PLAIN_VALUE if is_a(value, b))]
         self.value = self.plain(value)
 
     def __call__(self, v: Any) -> bool:
@@ -135,7 +137,7 @@ class SameOrder:
         self.elements = elements
 
     def __call__(self, v: Any) -> bool:
-        walk = set.__iter__ if isinstance(v, set) else frozenset.__iter__
+        walk = set.__iter__ if is_a(v, set) else frozenset.__iter__
         return all(a is b or a == b for a, b in zip(walk(v), self.elements, strict=True))
 
 

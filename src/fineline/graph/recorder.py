@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from fineline.kinds import is_a
+
 FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
@@ -89,21 +91,21 @@ class Recorder:
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
         node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
         self.calls += 1
-        if isinstance(out, Tensor):
+        if is_a(out, Tensor):
             entry = self._nodes.get(id(out))
             if entry is None or entry[0]() is not out:
                 self._nodes[id(out)] = (weakref.ref(out), node)
-        elif isinstance(out, (tuple, list)):
+        elif is_a(out, (tuple, list)):
             self._bind_items(out, node)
         return out
 
     def _bind_items(self, out: Any, node: Node) -> None:
         for i, item in enumerate(out):
-            if isinstance(item, Tensor):
+            if is_a(item, Tensor):
                 entry = self._nodes.get(id(item))
                 if entry is None or entry[0]() is not item:
                     self._nodes[id(item)] = (weakref.ref(item), (node, i))
-            elif isinstance(item, (tuple, list)):
+            elif is_a(item, (tuple, list)):
                 inner = self._node("call_function", operator.getitem, (node, i), {}, "getitem")
                 self.calls += 1
                 self._bind_items(item, inner)

@@ -23,6 +23,7 @@ import torch.nn.functional
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.graph import torch_names as names
+from fineline.kinds import is_a
 
 CLASSES = frozenset({"op", "metadata", "data", "state", "query", "effect", "python"})
 
@@ -170,9 +171,9 @@ def classify_torch(fn: object) -> str | None:
     """The class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
     kind = _TABLE.get(id(fn), _UNKNOWN)[1]
     if kind is None:
-        if isinstance(fn, OpOverload):
+        if is_a(fn, OpOverload):
             return _operator(fn)
-        if isinstance(fn, OpOverloadPacket):
+        if is_a(fn, OpOverloadPacket):
             return _operator(getattr(fn, fn._overload_names[0]))
     return kind
 

@@ -16,6 +16,7 @@ import torch
 
 from fineline.guards.facts import ambient_facts, describe_difference, tensor_facts
 from fineline.guards.steps import ACCESS, CHECKS, Step
+from fineline.kinds import is_a
 
 SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient"})
 
@@ -107,7 +108,7 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
         case "index":
             if payload < 0:
                 raise IndexError(payload)
-            base: Any = next(t for t in (tuple, list, deque) if isinstance(value, t))
+            base: Any = next(t for t in (tuple, list, deque) if is_a(value, t))
             return base.__getitem__(value, payload)
         case "cell":
             if type(value) is not CellType:
@@ -138,7 +139,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "len":
             return bool(raw_len(value) == payload)
         case "keys":
-            keys = list(OrderedDict.keys(value) if isinstance(value, OrderedDict) else dict.keys(value))
+            keys = list(OrderedDict.keys(value) if is_a(value, OrderedDict) else dict.keys(value))
             return len(keys) == len(payload) and all(map(same_constant, keys, payload))
         case "absent":
             return not dict.__contains__(value, payload)
@@ -154,7 +155,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "distinct":
             return all(value is not registers[other] for other in payload)
         case "tensor":
-            return isinstance(value, torch.Tensor) and tensor_facts(value) == payload
+            return is_a(value, torch.Tensor) and tensor_facts(value) == payload
         case "storages":
             numbers, pattern = payload
             storages = [storage_of(registers[number]) for number in numbers]
@@ -172,14 +173,14 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
 
 def raw_dict(value: Any) -> dict[Any, Any]:
     """``__dict__`` of an instance, module or function, without asking a class that overrides it."""
-    if isinstance(value, threading.local):  # one dict per thread, so not where other instances keep theirs
+    if is_a(value, threading.local):  # one dict per thread, so not where other instances keep theirs
         local: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")
         return local
     for klass in _MRO.__get__(type(value)):
         found = _TYPE_DICT.__get__(klass).get("__dict__")
-        if isinstance(found, (GetSetDescriptorType, MemberDescriptorType)):
+        if is_a(found, (GetSetDescriptorType, MemberDescriptorType)):
             result: Any = found.__get__(value, type(value))
-            if isinstance(result, dict):
+            if is_a(result, dict):
                 return result
     raise TypeError(f"{type(value).__name__} has no instance dict")
 
@@ -197,20 +198,20 @@ def raw_len(value: Any) -> int:
     """Length as C sees it, whatever ``__len__`` a subclass defines."""
     builtins: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
     for builtin in builtins:
-        if isinstance(value, builtin):
+        if is_a(value, builtin):
             return int(builtin.__len__(value))
     raise TypeError(f"no raw length for {type(value).__name__}")
 
 
 def raw_set(value: Any) -> frozenset[Any]:
     """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
-    elements = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+    elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
     return frozenset(elements)
 
 
 def storage_of(value: Any) -> Any:
     """A key that two tensors have in common exactly if they share their storage."""
-    if not isinstance(value, torch.Tensor):
+    if not is_a(value, torch.Tensor):
         raise TypeError("not a tensor")
     with torch._C.DisableTorchFunction():
         try:
@@ -230,9 +231,9 @@ def constant_key(value: Any) -> Any:
         return (float, struct.pack("<d", value))
     if type(value) is complex:
         return (complex, struct.pack("<dd", value.real, value.imag))
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         return (type(value), tuple([constant_key(item) for item in tuple.__iter__(value)]))
-    if isinstance(value, frozenset):
+    if is_a(value, frozenset):
         return (type(value), frozenset([constant_key(item) for item in frozenset.__iter__(value)]))
     if type(value) in (slice, range):
         return (type(value), constant_key(value.start), constant_key(value.stop), constant_key(value.step))
@@ -243,7 +244,7 @@ def explain_failure(step: Step, value: Any) -> str:
     """Why ``step`` failed, given the value of its source register (None where it has none)."""
     op, _, _, payload = step
     match op:
-        case "tensor" if isinstance(value, torch.Tensor):
+        case "tensor" if is_a(value, torch.Tensor):
             return f"tensor: {describe_difference(payload, tensor_facts(value))}"
         case "ambient":
             return f"ambient state: {describe_difference(payload, ambient_facts())}"
@@ -251,9 +252,9 @@ def explain_failure(step: Step, value: Any) -> str:
             return f"{op}: {_short(payload)} -> {_short(value)}"
         case "type":
             return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
-        case "len" if isinstance(value, (list, tuple, dict, set, frozenset)):
+        case "len" if is_a(value, (list, tuple, dict, set, frozenset)):
             return f"len: {payload} -> {raw_len(value)}"
-        case "keys" if isinstance(value, dict):
+        case "keys" if is_a(value, dict):
             return f"keys: {_short(payload)} -> {_short(tuple(dict.keys(value)))}"
         case "key" | "absent":
             return f"{op}: {_short(payload)} {'is not' if op == 'key' else 'is now'} in the dict"
@@ -274,7 +275,7 @@ def explain_failure(step: Step, value: Any) -> str:
 
 def _short(value: Any) -> str:
     """At most 80 characters of ``repr``; tensors and objects that fail at it by type."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return f"<{type(value).__name__}>"
     try:
         text = repr(value)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._device import DeviceContext
 
+from fineline.kinds import is_a
+
 
 class TensorFacts(NamedTuple):
     """Everything a backend specialises on, and nothing that costs more than a field read."""
@@ -80,7 +82,7 @@ def ambient_facts() -> AmbientFacts:
     functions = [core._get_function_stack_at(i) for i in range(core._len_torch_function_stack())]
     dispatches = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
     levels = core._functorch.get_interpreter_stack() if core._functorch.get_dynamic_layer_stack_depth() else None
-    devices = [mode.device for mode in functions if isinstance(mode, DeviceContext)]
+    devices = [mode.device for mode in functions if is_a(mode, DeviceContext)]
     return AmbientFacts(
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -120,6 +122,6 @@ def _text(name: str, value: Any) -> str:
     """A fact as a person would write it: key sets by their bits, classes by their name."""
     if name.startswith("dispatch"):
         return f"{value:#x}"
-    if isinstance(value, type):
+    if is_a(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return repr(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fineline.guards.steps import Step
+from fineline.kinds import is_a
 
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
 
@@ -34,7 +35,7 @@ class Source:
         if op == "dict":
             return f"{parent.text()}.__dict__"
         if op == "key":
-            if parent.op == "dict" and parent.parent is not None and isinstance(self.key, str):
+            if parent.op == "dict" and parent.parent is not None and is_a(self.key, str):
                 holder = parent.parent
                 if holder.op == "key" and holder.parent is not None and holder.key in ("_modules", "_parameters", "_buffers"):
                     return f"{holder.text()}.{self.key}"

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from fineline.kinds import is_a
+
 
 class Mark(NamedTuple):
     """``verb``: "disable" or "disable_frame"; ``place``: where it was declared; ``target``: what a marked wrapper runs."""
@@ -44,7 +46,7 @@ class MarkTable:
 
     def of_holder(self, fn: Any, holder: Any) -> Mark | None:
         """The mark of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
-        classes = (holder if isinstance(holder, type) else type(holder)).__mro__
+        classes = (holder if is_a(holder, type) else type(holder)).__mro__
         for k in classes:
             mark = self.get(k)
             if mark is not None and _defines(k.__mro__, fn):
@@ -70,15 +72,15 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any:
     verb = "disable" if recursive else "disable_frame"
-    if isinstance(fn, (staticmethod, classmethod)):
+    if is_a(fn, (staticmethod, classmethod)):
         return type(fn)(_disable(fn.__func__, recursive=recursive, reason=reason, place=place))
-    if isinstance(fn, (type, nn.Module)):
+    if is_a(fn, (type, nn.Module)):
         mark = Mark(verb, reason or "", place, None)
         MARKS.holders = True
         MARKS.set(fn, mark)
-        for member in vars(fn).values() if isinstance(fn, type) else ():
+        for member in vars(fn).values() if is_a(fn, type) else ():
             # A static method is called without its class.
-            if isinstance(member, staticmethod) and isinstance(member.__func__, types.FunctionType):
+            if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
                 MARKS.set(member.__func__, mark)
         return fn
     if not callable(fn):

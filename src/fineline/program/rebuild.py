@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import keyword
@@ -18,15 +19,19 @@ from torch import Tensor
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import InterpretedGenerator
+from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.natives import ITERATORS
 from fineline.capture.signals import Unrebuildable
 from fineline.guards.source import Source
+from fineline.kinds import is_a
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 ATOMS = (*LITERALS, float)
 # Names that the programs' own statements use.
 RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+# What a class gets when it is made, whatever its body says.
+MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
 SCALAR_BASES = (int, float, str, bytes, complex)
 
 
@@ -88,17 +93,19 @@ class Rebuilder:
         name = self._memo.get(id(v))
         if name is not None:
             return name
-        if isinstance(v, type) and id(v) in cap.made:
-            raise Unrebuildable(f"the class {v.__qualname__}, made anew by each call")
-        if isinstance(v, Tensor):
+        if is_a(v, Tensor):
             return self._tensor(v)
+        if t in CLASS_MEMBERS and v.__objclass__ in cap.classes:
+            return self.member(v)
         src = cap.sources.get(id(v))
         if src is not None:
             if src.op == "pin":
                 return self.constant(v, short_name(src))
-            if is_value(v):
+            if is_value(v) and t is not tuple and not self._local(v):
                 return self.constant(v, getattr(v, "__name__", t.__name__))
             return self.param(src)
+        if self._local(v):
+            return self._class(v)
         if t is not tuple and is_value(v) and not (t is frozenset and id(v) in cap.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self._busy:
@@ -159,7 +166,7 @@ class Rebuilder:
         if t is dict:
             self._known(v)
             if id(v) in cap.owners:
-                return f"{self.expr(cap.owners[id(v)])}.__dict__"
+                return self._dict_of(self.expr(cap.owners[id(v)]), type(cap.owners[id(v)]))
             name = self.statement(self.fresh("table"), "{}", v)
             at = len(self.lines)
             pairs = self._pairs(v)
@@ -204,14 +211,14 @@ class Rebuilder:
             name = self.statement(self.fresh("namespace"), f"{self.constant(t, t.__name__)}()", v)
             self._fill_dict(f"{name}.__dict__", v.__dict__)
             return name
-        if isinstance(v, InterpretedGenerator):
+        if is_a(v, InterpretedGenerator):
             return self._generator(v)
-        if isinstance(v, BaseException):
+        if is_a(v, BaseException):
             return self._exception(v, t)
         return self._instance(v, t)
 
     def _known(self, v: Any) -> None:
-        if id(v) not in self.cap.made and not isinstance(v, (tuple, frozenset)):
+        if id(v) not in self.cap.made and not is_a(v, (tuple, frozenset)):
             raise Unrebuildable(f"a {type(v).__name__} of unknown origin")
 
     def _pairs(self, v: dict) -> str:
@@ -221,16 +228,21 @@ class Rebuilder:
         if v:
             self.lines.append(f"{name}.update({{{self._pairs(v)}}})")
 
+    @staticmethod
+    def _dict_of(name: str, t: type) -> str:
+        """An instance's dict, read past the user's ``__getattribute__``."""
+        return f'object.__getattribute__({name}, "__dict__")' if is_a(t.__getattribute__, types.FunctionType) else f"{name}.__dict__"
+
     def _fill_attributes(self, name: str, v: Any, t: type) -> None:
         """The instance's dict: set as a whole where that is what an assignment does, 0.1 us instead of 0.3 us."""
         d = object.__getattribute__(v, "__dict__")
         if not d:
             return
-        own = f"{name}.__dict__"
+        own = self._dict_of(name, t)
         self._memo.setdefault(id(d), own)
         at = len(self.lines)
         pairs = self._pairs(d)
-        plain = t.__setattr__ is object.__setattr__ and not any(own in line for line in self.lines[at:])
+        plain = own == f"{name}.__dict__" and t.__setattr__ is object.__setattr__ and not any(own in line for line in self.lines[at:])
         self.lines.append(f"{own} = {{{pairs}}}" if plain else f"{own}.update({{{pairs}}})")
 
     def _cell(self, v: types.CellType) -> str:
@@ -313,6 +325,30 @@ class Rebuilder:
             self._kept.append(v)
         return self.expr(v)
 
+    def _local(self, v: Any) -> bool:
+        return is_a(v, type) and v in self.cap.classes
+
+    def _class(self, v: Any) -> str:
+        """A class that the captured code made: first with its names alone, as what they stand for may hold the class."""
+        cap = self.cap
+        if id(v) not in cap.made:
+            raise Unrebuildable(f"the class {v.__qualname__}, of unknown origin")
+        held = dict(type.__dict__["__dict__"].__get__(v))
+        own = {k: x for k, x in held.items() if getattr(x, "__objclass__", None) is not v and k not in MADE_WITH_CLASS}
+        first = {k: own.pop(k) for k in ("__module__", "__slots__", "__doc__") if k in own}
+        self._known(v)
+        bases = self.items(v.__bases__)
+        at_once = ", ".join([f"{k!r}: {self.expr(x)}" for k, x in first.items()])
+        make = f"{self.constant(cap.classes, 'local_classes')}.rebuild"
+        text = f"{make}({self.expr(type(v))}, {v.__name__!r}, ({bases},), {tuple(own)!r}, {{{at_once}, '__qualname__': {v.__qualname__!r}}})"
+        name = self.statement(self.fresh(v.__name__), text, v)
+        for k, x in own.items():
+            value = self.expr(x)
+            self.lines.append(f"{self.constant(type.__setattr__, 'set_on_class')}({name}, {k!r}, {value})")
+        if is_a(v, abc.ABCMeta):
+            self.lines.append(f"{self.constant(abc.update_abstractmethods, 'update_abstractmethods')}({name})")
+        return name
+
     def _exception(self, v: BaseException, t: type) -> str:
         args = self.items(v.args)
         make = self.expr(t)
@@ -364,17 +400,17 @@ class Rebuilder:
             return self.statement(self.fresh("bytes"), f"bytearray({bytes(v)!r})", v)
         else:
             raise Unrebuildable(f"a {t.__qualname__}, whose memory {base.__name__} lays out")
-        if isinstance(v, defaultdict):
+        if is_a(v, defaultdict):
             self.lines.append(f"{name}.default_factory = {self.expr(v.default_factory)}")
-        if isinstance(v, dict):
-            cls = self.constant(OrderedDict if isinstance(v, OrderedDict) else dict, "dict_type")
-            for k, x in dict.items(v) if not isinstance(v, OrderedDict) else OrderedDict.items(v):
+        if is_a(v, dict):
+            cls = self.constant(OrderedDict if is_a(v, OrderedDict) else dict, "dict_type")
+            for k, x in dict.items(v) if not is_a(v, OrderedDict) else OrderedDict.items(v):
                 key = self.expr(k)
                 self.lines.append(f"{cls}.__setitem__({name}, {key}, {self.expr(x)})")
-        elif isinstance(v, list):
+        elif is_a(v, list):
             if len(v):
                 self.lines.append(f"list.extend({name}, [{self.items(list.__iter__(v))}])")
-        elif isinstance(v, set) and len(v):
+        elif is_a(v, set) and len(v):
             self.lines.append(f"set.update({name}, ({self.items(set.__iter__(v))},))")
         if t.__dictoffset__:
             self._fill_attributes(name, v, t)
@@ -385,14 +421,20 @@ class Rebuilder:
         for cls in t.__mro__:
             if not cls.__flags__ & HEAP_TYPE:
                 continue
-            for attr, descr in cls.__dict__.items():
+            for descr in cls.__dict__.values():
                 if type(descr) is types.MemberDescriptorType:
                     try:
                         value = descr.__get__(v, t)
                     except AttributeError:
                         continue
                     text = self.expr(value)
-                    self.lines.append(f"{self.constant(descr, attr)}.__set__({name}, {text})")
+                    self.lines.append(f"{self.member(descr)}.__set__({name}, {text})")
+
+    def member(self, descr: Any) -> str:
+        """A C descriptor; that of a class made by the call is the one of the class made by the program."""
+        if descr.__objclass__ in self.cap.classes:
+            return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
+        return self.constant(descr, descr.__name__)
 
 
 def short_name(src: Source) -> str:
@@ -405,7 +447,7 @@ def short_name(src: Source) -> str:
         elif node.op == "dict" or (node.op == "key" and node.key in ("_modules", "_parameters", "_buffers")):
             pass
         elif node.op in ("key", "index"):
-            parts.append(str(node.key) if isinstance(node.key, (str, int)) else "item")
+            parts.append(str(node.key) if is_a(node.key, (str, int)) else "item")
         elif node.op == "type_attr":
             parts.append(f"{node.key[0].__name__}_{node.key[1]}")
         else:

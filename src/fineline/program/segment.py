@@ -18,6 +18,7 @@ from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
+from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
 
@@ -59,7 +60,7 @@ class Program:
         filename = f"<fineline program {self.name}>"
         namespace = {**self.constants}
         graph = namespace.get("graph")
-        if isinstance(self.gm, _LazyGraphModule) and getattr(graph, "__func__", None) is _LazyGraphModule._lazy_forward:
+        if is_a(self.gm, _LazyGraphModule) and getattr(graph, "__func__", None) is _LazyGraphModule._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
             self.gm.real_recompile()
             namespace["graph"] = self.gm.forward
@@ -105,7 +106,7 @@ class SegmentWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool) -> None:
+    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool, place: Any) -> None:
         """Ends in a call, and passes what is live and the call's result (or what it raised) on.
 
         The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
@@ -113,10 +114,10 @@ class SegmentWriter:
         r = self.rebuild
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
-        call = r.expr(fn)
-        parts = [r.expr(a) for a in args] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
+        here = r.constant(place, "here")
+        parts = [r.expr(a) for a in (fn, *args)] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
         self._writes()
-        self.tail = [f"result = {call}({', '.join(parts)})"]
+        self.tail = [f"result = {here}({', '.join(parts)})"]
         if go_on_raised is not None:
             self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = raised"]
             onward = r.constant(go_on_raised, "go_on_raised")
@@ -137,14 +138,14 @@ class SegmentWriter:
             try:
                 value = descr.__get__(obj, type(obj))
             except AttributeError:
-                late.append(f"{r.constant(descr, 'slot')}.__delete__({target})")
+                late.append(f"{r.member(descr)}.__delete__({target})")
                 continue
             text = r.expr(value)
             name = getattr(descr, "__name__", "slot")
-            if isinstance(obj, Tensor):
+            if is_a(obj, Tensor):
                 late.append(f"{target}.{name} = {text}")
             else:
-                late.append(f"{r.constant(descr, name)}.__set__({target}, {text})")
+                late.append(f"{r.member(descr)}.__set__({target}, {text})")
         r.lines += late
 
     def _target(self, src: Source) -> str:
@@ -153,7 +154,7 @@ class SegmentWriter:
 
     def _write_dict(self, w: Written, target: str, late: list[str]) -> None:
         r, obj = self.rebuild, w.obj
-        ordered = isinstance(obj, OrderedDict)
+        ordered = is_a(obj, OrderedDict)
         now = dict(OrderedDict.items(obj)) if ordered else dict(dict.items(obj))
         cls = r.constant(OrderedDict, "OrderedDict") if ordered else "dict"
         # What stays in its place comes first, in its old order; all else was added behind it.
@@ -173,7 +174,7 @@ class SegmentWriter:
         for k in w.before:
             if k not in stays:
                 late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
-        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and isinstance(c.key, (str, int))}
+        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))}
         for k, v in now.items():
             if k in stays and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
                 continue

@@ -13,6 +13,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.signals import Border, Unrebuildable
+from fineline.kinds import is_a
 
 
 class Root(NamedTuple):
@@ -127,7 +128,7 @@ class Template:
         local = []
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
-            local.append(self._spec(v) if i in live or isinstance(v, CellType) else Const(NULL))
+            local.append(self._spec(v) if i in live or is_a(v, CellType) else Const(NULL))
         self._hint = f"{info.code.co_name}_value"
         stack = tuple([self._spec(v) for v in f.stack])
         self.frames[at] = FrameShape(
@@ -151,11 +152,10 @@ class Template:
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
-        if isinstance(v, type) and id(v) in cap.made:
-            raise Unrebuildable(f"the class {v.__qualname__}, made anew by each call")
-        if v is NULL or ((not cap.lazy or id(v) not in cap.lazy) and (type(v) is not tuple and is_value(v))):
+        local = is_a(v, type) and v in cap.classes
+        if v is NULL or (not local and (not cap.lazy or id(v) not in cap.lazy) and type(v) not in (tuple, frozenset) and is_value(v)):
             return Const(v)
-        if isinstance(v, InterpretedGenerator):
+        if is_a(v, InterpretedGenerator):
             return GeneratorRef(self._generator_number(v))
         t = type(v)
         if id(v) not in cap.sources and id(v) not in cap.made:
@@ -196,7 +196,7 @@ class Template:
             except ValueError:
                 return None
         if t.__flags__ & HEAP_TYPE and t.__dictoffset__ and t.__new__ is object.__new__:
-            return "instance", v.__dict__
+            return "instance", object.__getattribute__(v, "__dict__")
         return None
 
     def _holds_suspended(self, v: Any) -> bool:
@@ -204,14 +204,14 @@ class Template:
         if known is not None:
             return known
         self._holds[id(v)] = False
-        if id(v) in self._cap.sources or isinstance(v, Tensor):
+        if id(v) in self._cap.sources or is_a(v, Tensor):
             return False
-        if isinstance(v, InterpretedGenerator):
+        if is_a(v, InterpretedGenerator):
             return True
         found = self._parts(v)
         if found is None:
             return False
-        parts = found[1].values() if isinstance(found[1], dict) else found[1]
+        parts = found[1].values() if is_a(found[1], dict) else found[1]
         held = self._holds[id(v)] = any([self._holds_suspended(x) for x in parts])
         return held
 
@@ -226,7 +226,7 @@ class Template:
             kind, parts = found
             if kind == "instance":
                 self.decomposed.append(parts)
-            specs = {k: self._spec(x) for k, x in parts.items()} if isinstance(parts, dict) else tuple([self._spec(x) for x in parts])
+            specs = {k: self._spec(x) for k, x in parts.items()} if is_a(parts, dict) else tuple([self._spec(x) for x in parts])
             self.objects[at] = ObjectShape(kind, type(v), specs)
         return Object(at)
 
@@ -264,7 +264,7 @@ class Template:
             kind, t, parts = self.objects[at]
             if kind == "instance":
                 obj = objects[at] = object.__new__(t)  # type: ignore[var-annotated]
-                obj.__dict__.update({k: value(x) for k, x in parts.items()})
+                object.__getattribute__(obj, "__dict__").update({k: value(x) for k, x in parts.items()})
             elif kind == "dict":
                 obj = objects[at] = {}
                 obj.update({k: value(x) for k, x in parts.items()})
@@ -323,7 +323,10 @@ class Template:
         return (
             value(self.data),
             [values[i] for i in self.container_roots],
-            [*objects.values(), *[o.__dict__ for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType]],
+            [
+                *objects.values(),
+                *[object.__getattribute__(o, "__dict__") for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType],
+            ],
         )
 
     @property

@@ -9,6 +9,7 @@ from torch import nn
 from fineline.capture.frame import Frame
 from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
+from fineline.kinds import is_a
 from fineline.program.segment import Segment
 
 ACCESSES = {
@@ -91,7 +92,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
 
 
 def _short(payload: Any) -> str:
-    if isinstance(payload, type):
+    if is_a(payload, type):
         return payload.__qualname__
     try:
         text = repr(payload)
@@ -109,7 +110,7 @@ def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
 
 def place_of(fn: Any) -> tuple[str, int]:
     """Where a callable is defined."""
-    fn = fn.forward if isinstance(fn, nn.Module) else fn
+    fn = fn.forward if is_a(fn, nn.Module) else fn
     while True:
         inner = getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)
         if inner is None or inner is fn:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
+from fineline.kinds import is_a
 
 
 def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
@@ -20,7 +21,7 @@ ENTRY = frozenset({_call.__code__})
 def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
     cap = vm.cap
-    cap.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not isinstance(fn, types.MethodType) else _pin_method(cap, fn)
+    cap.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(cap, fn)
     unread = unread_parameters(fn, len(args), tuple(kwargs))
     names = parameter_names(fn, len(args))
     for i, v in enumerate(args):
@@ -52,15 +53,15 @@ def _pin_method(cap: Any, fn: types.MethodType) -> None:
 
 def _unread(cap: Any, v: Any, src: Any) -> None:
     """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
-    if id(v) not in cap.sources and not isinstance(v, (int, float, str, bytes, type(None))):
+    if id(v) not in cap.sources and not is_a(v, (int, float, str, bytes, type(None))):
         cap.load(v, src)
 
 
 def unread_parameters(fn: Any, nargs: int, kwnames: tuple[str, ...]) -> frozenset:
     """Positions and names of arguments whose parameter no instruction reads."""
-    bound = 1 if isinstance(fn, types.MethodType) else 0
+    bound = 1 if is_a(fn, types.MethodType) else 0
     func = fn.__func__ if bound else fn
-    if not isinstance(func, types.FunctionType) or func.__dict__:
+    if not is_a(func, types.FunctionType) or func.__dict__:
         return frozenset()
     code = func.__code__
     info = CODES[code]

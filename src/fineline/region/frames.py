@@ -14,6 +14,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.signals import Finished
 from fineline.capture.traces import is_own
 from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -38,11 +39,11 @@ class FrameRunner:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         fn: Any = self.target
         values = list(args)
-        if isinstance(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
+        if is_a(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
             fn = fn.forward
-        if isinstance(fn, types.MethodType):
+        if is_a(fn, types.MethodType):
             fn, values = fn.__func__, [fn.__self__, *values]
-        if not isinstance(fn, types.FunctionType) or fn.__code__.co_flags & _LATER:
+        if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _LATER:
             return self.target(*args, **kwargs)
         vm = Machine(self.options, Capture(self))
         vm.cap.active = False
@@ -62,7 +63,7 @@ class FrameRunner:
     def _call_out(self, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
         """What runs a call that the frame makes itself; None: the interpreter is to."""
         kwargs = kwargs or {}
-        if isinstance(fn, nn.Module):
+        if is_a(fn, nn.Module):
             region = self._child(fn, fn)
             return lambda: region(*args, **kwargs)
         if is_own(fn.__code__):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from fineline.capture.local_classes import LocalClasses
 from fineline.errors import BadArgument
 from fineline.region.dispatch import Evaluator
 
@@ -25,6 +26,7 @@ class Options:
     force_borders: bool = False
     rules: Any = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    classes: LocalClasses = field(default_factory=LocalClasses)
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
 

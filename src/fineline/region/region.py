@@ -26,6 +26,7 @@ from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.traces import without_own_frames
 from fineline.errors import FinelineError, InternalError, RecompileLimit, Unsupported
+from fineline.kinds import is_a
 from fineline.program.result import real_result
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.template import Template
@@ -75,7 +76,7 @@ class Site:
             return self.region.capture(self, args, kwargs)
         except BaseException as e:
             # What is raised again as it is gets no entry for this frame either.
-            if not isinstance(e, InternalError):
+            if not is_a(e, InternalError):
                 e.__traceback__ = without_own_frames(e.__traceback__)
             raise
 
@@ -121,7 +122,7 @@ class Region:
         try:
             return self.capture(self.entry, args, kwargs)
         except BaseException as e:
-            if not isinstance(e, InternalError):
+            if not is_a(e, InternalError):
                 e.__traceback__ = without_own_frames(e.__traceback__)
             raise
 
@@ -151,7 +152,7 @@ class Region:
     def _refusal(self) -> str | None:
         """Why calls of this function are never captured, if so."""
         fn = self.fn
-        fn = fn.__func__ if isinstance(fn, types.MethodType) else fn
+        fn = fn.__func__ if is_a(fn, types.MethodType) else fn
         code = getattr(fn, "__code__", None)
         if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             return f"{fn.__qualname__} is an async function"
@@ -215,7 +216,7 @@ class Region:
         c = torch._C
         if c._len_torch_dispatch_stack():
             return "a TorchDispatchMode is active"
-        if any(not isinstance(m, DeviceContext) for m in _get_current_function_mode_stack()):
+        if any(not is_a(m, DeviceContext) for m in _get_current_function_mode_stack()):
             return "a TorchFunctionMode is active"
         if torch._C._get_tracing_state() is not None:
             return "torch.jit.trace is active"
@@ -349,7 +350,7 @@ class Run:
         except BaseException as e:
             if vm.abandoned is None:
                 region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
-                if not isinstance(e, FLEETING):
+                if not is_a(e, FLEETING):
                     self._count_failure("the captured call raises")
                 self._release()
                 raise
@@ -429,6 +430,7 @@ class Run:
                 after.dispatcher,
                 failed.dispatcher if failed is not None else None,
                 self.site is region.entry,
+                vm.place(),
             )
             self._keep(writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
@@ -501,7 +503,7 @@ class Run:
         rerun = untouched and not (inputs and vm.cap.recorder.mutated)
         args, kwargs = self.call
         self._release()
-        if isinstance(error, FinelineError) and not isinstance(error, InternalError):
+        if is_a(error, FinelineError) and not is_a(error, InternalError):
             raise error
         text = f"{type(error).__name__}: {error}"
         region._note(Event("eager", "FL901", text, *place_of(region.fn)))

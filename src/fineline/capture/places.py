@@ -1,0 +1,45 @@
+"""The user's frames as stand-ins on Python's own stack: what a called function learns of its callers.
+
+Warnings, log records and ``sys._getframe`` name the file, line, function and globals of whoever calls.
+"""
+
+from __future__ import annotations
+
+import os
+from types import CodeType, FunctionType
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+# On one line, which is the user's once the code is replaced.
+_CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether this is fineline's own code."""
+    return code.co_filename.startswith(_PACKAGE) or code.co_varnames == _CODE.co_varnames
+
+
+class Place:
+    """Makes calls as if the interpreted frames, down to ``frame``, were on the stack."""
+
+    __slots__ = ("outermost",)
+
+    def __init__(self, frame: Any, stubs: dict) -> None:
+        chain: Any = ()
+        while frame is not None:
+            code, line, globals_ = frame.info.code, frame.line, frame.globals
+            frame = frame.back
+            key = (code, line, id(globals_))
+            stub = stubs.get(key)
+            if stub is None and not is_own(code):
+                own = _CODE.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
+                stub = stubs[key] = FunctionType(own, globals_)
+            if stub is not None:
+                chain = (stub, chain)
+        self.outermost = chain
+
+    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not self.outermost:
+            return fn(*args, **kwargs)
+        stub, inner = self.outermost
+        return stub(fn, args, kwargs, inner)

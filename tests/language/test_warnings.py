@@ -1,0 +1,110 @@
+"""What a call is told of where it is made: warnings, once per place or always, log records, ``sys._getframe``."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+@table.snippet(grad=True, breaks=True, recompiles=(1, 2))
+def scalars_of_tensors_with_gradients(x):
+    s = x.sum()
+    y = x * float(s)
+    n = int(s * 10)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        f = float(s), s.item(), s.detach().item()
+    return y + n, len(told), f, bool(s), math.floor(s), [1, 2, 3][torch.tensor(1)], complex(s)
+
+
+def deeper(x):
+    warnings.warn("deeper", DeprecationWarning, stacklevel=2)
+    return x * 2
+
+
+@table.snippet(grad=True, breaks=True, recompiles=(1, 2))
+def warned_once_per_place(x):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            x = x * 2
+            warnings.warn("here")
+            x = deeper(x) + float(x.sum())
+        warnings.warn("here")
+        x = deeper(x)
+    return x, [(str(w.message)[:12], w.lineno, os.path.basename(w.filename), w.category) for w in told]
+
+
+@table.snippet(breaks=True)
+def warned_by_operators(x):
+    return x[0, 0].std() + x.std()
+
+
+@table.snippet(breaks=True)
+def warnings_made_errors(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            warnings.warn("bad")
+        except UserWarning as error:
+            return x * 2, str(error)
+
+
+def between(x):
+    y = x * 2
+    frame = sys._getframe(0)
+    return y, frame.f_code.co_name, frame.f_lineno, frame.f_globals is globals(), frame.f_back.f_code.co_name
+
+
+@table.program(breaks=True)
+def callers_of_eager_code() -> Any:
+    records: list[Any] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append((record.getMessage(), record.filename, record.lineno, record.funcName))
+
+    log = logging.getLogger("tests.language.test_warnings")
+    log.propagate = False
+    log.handlers = [Keep()]
+    log.setLevel("INFO")
+
+    def fn(x):
+        x, *told = between(x)
+        log.info("seen %s", x.shape)
+        return x + 1, told, between(x), list(records)
+
+    return fn, records
+
+
+def test_a_warning_is_shown_where_the_user_is() -> None:
+    def fn(x):
+        return x * float(x.sum())
+
+    compiled = fineline.compile(fn, backend="eager")
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for i in range(3):
+                compiled(t(i, grad=True))
+    finally:
+        torch.set_warn_always(False)
+    assert [(w.filename, w.lineno) for w in told] == [(__file__, fn.__code__.co_firstlineno + 1)] * 3
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_warnings(program: Program, twin: str) -> None:
+    check(program, twin)
