@@ -140,13 +140,13 @@ def graphs_of_any_size(twin: str) -> Iterator[None]:
     if twin not in EXACT:
         yield
         return
-    from fineline.region import region
+    from fineline.region import run as runs
 
-    shipped, region.SMALL_GRAPH = region.SMALL_GRAPH, 0
+    shipped, runs.SMALL_GRAPH = runs.SMALL_GRAPH, 0
     try:
         yield
     finally:
-        region.SMALL_GRAPH = shipped
+        runs.SMALL_GRAPH = shipped
 
 
 def ambient() -> dict[str, Any]:

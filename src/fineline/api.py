@@ -12,12 +12,16 @@ from torch import nn
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument
 from fineline.guards.steps import CHECKS
+from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
+from fineline.policy.scopes import SCOPE
 from fineline.region.compiled import Compiled
 from fineline.region.describe import describe_step
 from fineline.region.module import OptimizedModule
-from fineline.region.options import Options, split_options
+from fineline.region.options import Breaks, Options, split_options
 from fineline.region.region import Region
 from fineline.report.explain import Explanation
+from fineline.report.tally import Tally
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 
@@ -31,23 +35,35 @@ def compile(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,
+    policy: Policy | None = None,
+    breaks: Breaks | None = None,
 ) -> Any:
     """Compiles a function, method or ``nn.Module``; also a decorator, with or without arguments.
 
     The first call runs on real values and captures; later calls check guards and run the compiled program. ``backend`` is a
-    registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``fullgraph=True`` makes a graph break an
-    error. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``) and the backend's. Raises `BadArgument`
-    for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s.
+    registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
+    no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
+    region. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
+    `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
+    and the two last ones.
     """
     if fn is None:
         return functools.partial(
-            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable
-        )
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable,
+            policy=policy, breaks=breaks,
+        )  # fmt: skip
     if not callable(fn):
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
     if isinstance(fn, type):
         raise BadArgument(f"{fn.__qualname__} is a class", id="FL201", next_step="Compile an instance of it, or decorate its methods.")
-    make = functools.partial(_region, backend=backend, fullgraph=fullgraph, mode=mode, options=options)
+    if breaks not in (None, "any", "declared", "none"):
+        raise BadArgument(f'breaks is "any", "declared" or "none", not {breaks!r}')
+    if fullgraph and breaks not in (None, "none"):
+        raise BadArgument(f'fullgraph=True means breaks="none", and breaks={breaks!r} is given')
+    if policy is not None and not isinstance(policy, Policy):
+        raise BadArgument(f"policy= takes a fineline.Policy, not a {type(policy).__name__}")
+    strict: Breaks = "none" if fullgraph else breaks or "any"
+    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy)
     if isinstance(fn, (OptimizedModule, Compiled)):
         fn = original(fn)
     region = make(fn)
@@ -58,9 +74,11 @@ def compile(
     return Compiled(fn, region)
 
 
-def _region(fn: Callable, *, backend: str | Callable, fullgraph: bool, mode: str | None, options: dict[str, Any] | None) -> Region:
+def _region(
+    fn: Callable, *, backend: str | Callable, breaks: Breaks, mode: str | None, options: dict[str, Any] | None, policy: Policy | None
+) -> Region:
     own, rest = split_options(options)
-    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(fullgraph=fullgraph, **own))
+    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, **own))
     _REGIONS.add(region)
     return region
 
@@ -74,25 +92,41 @@ def original(fn: Any) -> Any:
     return fn._orig_mod if isinstance(fn, OptimizedModule) else fn.__wrapped__
 
 
+def regions() -> list[Region]:
+    """All compiled regions that are alive."""
+    return list(_REGIONS)
+
+
 def reset() -> None:
-    """Forgets what all regions have captured; they capture again at their next call."""
-    for region in list(_REGIONS):
+    """Forgets what all regions have captured, and the operators' marks; regions capture again at their next call."""
+    for region in regions():
         region.forget()
+    MARKS.drop_operators()
 
 
-def explain(fn: Callable, *, fullgraph: bool = False) -> Callable[..., Explanation]:
+def set_policy(policy: Policy | None) -> Policy | None:
+    """The rules of the whole process, in all threads, from now on; None: no rules. -> the policy before."""
+    if policy is not None and not isinstance(policy, Policy):
+        raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
+    before, SCOPE.process = SCOPE.process, policy
+    return before
+
+
+def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
     if not callable(fn):
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
-        region = _region(target, backend="eager", fullgraph=fullgraph, mode=None, options=None)
+        region = _region(target, backend="eager", breaks="none" if fullgraph else "any", mode=None, options=None, policy=policy)
         call = region.entry.dispatcher
-        call(*args, **kwargs)
+        region.tally = Tally()
+        with region.tally:
+            call(*args, **kwargs)
         name = getattr(target, "__qualname__", type(target).__qualname__)
         guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps)) if s.steps[i][0] in CHECKS]
         programs = "\n".join(s.source for s in region.segments())
-        return Explanation(name, list(region.events), list(region.graphs), guards, programs)
+        return Explanation(name, list(region.events), list(region.graphs), guards, programs, region.tally.counts)
 
     return explained

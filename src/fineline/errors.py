@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fineline.refusals import REFUSALS, Refusal
+
+
+class Faces:
+    """Which class an error is made of: fineline's own, or while `install` holds one that is PyTorch's as well."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[type, str | None], type] = lambda cls, id: cls
+
+
+FACES = Faces()
 
 
 class FinelineError(Exception):
@@ -14,6 +27,9 @@ class FinelineError(Exception):
 
     id = "FL100"
 
+    def __new__(cls, *args: Any, id: str | None = None, **kwargs: Any) -> FinelineError:
+        return super().__new__(FACES.find(cls, id), *args)
+
     def __init__(
         self,
         reason: str,
@@ -23,7 +39,8 @@ class FinelineError(Exception):
         rule: str | None = None,
         next_step: str | None = None,
     ) -> None:
-        super().__init__(reason)
+        # Not super(): PyTorch's classes, which may stand between, take other arguments.
+        Exception.__init__(self, reason)
         if id is not None:
             self.id = id
         self.reason = reason
@@ -59,6 +76,12 @@ class RecompileLimit(Unsupported):
     id = "FL104"
 
 
+class Recompiled(Unsupported, RuntimeError):
+    """A call that no program fits, under the stance "fail_on_recompile"."""
+
+    id = "FL108"
+
+
 class BackendFailed(FinelineError):
     """A backend raised, or broke its contract; what it raised is the ``__cause__``."""
 
@@ -69,6 +92,24 @@ class BadArgument(FinelineError, TypeError, ValueError):
     """An argument of a fineline function is of no use; both ``except TypeError`` and ``except ValueError`` catch it."""
 
     id = "FL201"
+
+
+class BadRule(BadArgument):
+    """A control rule that can't be: what it selects does not exist, or its verb makes no sense there."""
+
+    id = "FL211"
+
+
+class Forbidden(Unsupported):
+    """Capture met what a rule forbids."""
+
+    id = "FL105"
+
+
+class Undeclared(Unsupported):
+    """Under ``breaks="declared"``: a graph break that no rule asked for."""
+
+    id = "FL106"
 
 
 class InternalError(FinelineError):

@@ -29,6 +29,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "These operators are one graph, which the backend compiled.",
             "Nothing needs doing.",
         ),
+        "FL002": Refusal(
+            "a program was kept",
+            "Calls that its guards let through run it from now on.",
+            "Nothing needs doing; fineline.explain(fn)(*args).program shows it.",
+        ),
+        "FL003": Refusal(
+            "rules were met",
+            "These rules and marks were in force in a capture.",
+            "Nothing needs doing; fineline audit shows those that never match.",
+        ),
         # -- capture --------------------------------------------------------------------------------------------
         "FL101": Refusal(
             "this cannot be captured",
@@ -49,6 +59,26 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "too many programs in one region",
             "Each call that no program fits is captured again; this region has reached its recompile_limit.",
             "Hold constant what those guards name, or pass it as a tensor; otherwise raise recompile_limit.",
+        ),
+        "FL105": Refusal(
+            "forbidden in a graph",
+            "A rule says that meeting this during capture is an error.",
+            "Move the call out of the region, or take the rule away.",
+        ),
+        "FL106": Refusal(
+            "a graph break that nobody asked for",
+            "The region was compiled with breaks=\"declared\": only what a rule of yours keeps out of the graph may break it.",
+            "Write a rule for it, or compile with breaks=\"any\".",
+        ),
+        "FL107": Refusal(
+            "the contract of allow_in_graph is broken",
+            "An opaque call takes and gives what graphs carry, uses no tensor that is not an argument, and changes nothing else.",
+            "Pass what is missing as an argument, or take the mark away so that capture looks inside.",
+        ),
+        "FL108": Refusal(
+            "a capture under fail_on_recompile",
+            "No program fits this call, and the stance says that nothing more is to be captured.",
+            'Make such a call before set_stance("fail_on_recompile"), or hold constant what the guard names.',
         ),
         # -- arguments ------------------------------------------------------------------------------------------
         "FL201": Refusal(
@@ -81,6 +111,36 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The backend has no such mode or option, or the option's value is of another type.",
             "torch._inductor.list_mode_options() and torch._inductor.list_options() list what there is.",
         ),
+        "FL207": Refusal(
+            "not a stance",
+            "The stance says what all compiled callables of the process do with a call that no program fits.",
+            "See the docstring of fineline.set_stance.",
+        ),
+        "FL211": Refusal(
+            "this selects nothing",
+            "A selector is a function, class, module, operator, or a text: a dotted name, a file, an operator, or a glob over these.",
+            "Pass the object itself, or its name.",
+        ),
+        "FL212": Refusal(
+            "a rule for what does not exist",
+            "No module, file or operator has that name, so that the rule could never decide anything.",
+            "Correct the name; an operator library has to be imported before its operators can be named.",
+        ),
+        "FL213": Refusal(
+            "a Python function can't be disallowed",
+            "Capture looks into Python functions, so that they are no nodes of a graph that could be left out.",
+            "Say disable instead, or allow_in_graph first if it is to be one opaque call.",
+        ),
+        "FL214": Refusal(
+            "not a substitute",
+            "What takes the place of a function must take the same parameters.",
+            "Give it the same signature.",
+        ),
+        "FL215": Refusal(
+            "this policy file is wrong",
+            "A policy file is TOML with the keys of fineline.Policy, under [tool.fineline] or at the top; each takes a text or an array of them.",
+            "Correct the line.",
+        ),
         # -- backends -------------------------------------------------------------------------------------------
         "FL301": Refusal(
             "the backend failed",
@@ -98,6 +158,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Repair or reinstall the package that the entry point names.",
         ),
         # -- what splits a graph, or runs eagerly ----------------------------------------------------------------
+        "FL429": Refusal(
+            "a disallowed operator",
+            "A rule says that it is in no graph; it runs eagerly, and capture goes on behind it.",
+            "Take the rule away if the operator should be part of the graph.",
+        ),
+        "FL430": Refusal(
+            "a block in which nothing is captured",
+            "The code runs in a with disable() block.",
+            "Take the block away if its contents should be captured.",
+        ),
         "FL400": Refusal(
             "a disabled function",
             "A mark says that this function is not to be captured.",
@@ -308,6 +378,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "a change of a tensor's metadata",
             "The tensor existed before the call, and its sizes, strides or memory would be others behind it.",
             "Change the tensor outside of the region, or work on a new one.",
+        ),
+        "FL514": Refusal(
+            "a write behind a branch that was taken for granted",
+            "If the branch went the way that raises, the tensor, which existed before, would have been written to all the same.",
+            "Write before the check, or into a new tensor.",
         ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(

@@ -32,7 +32,7 @@ def test_graphs_breaks_and_places() -> None:
     e = fineline.explain(program)(X)
     assert [(b.id, b.line - LINE) for b in e.breaks] == [("FL400", 3), ("FL502", 5)]
     assert all(b.file == __file__ for b in e.breaks)
-    assert "reads a file" in e.breaks[0].reason and "disable(load)" in e.breaks[0].rule
+    assert "reads a file" in e.breaks[0].reason and "load) at " in e.breaks[0].rule
     assert all(ev.file == __file__ for ev in e.events)
     places = [p for ev in e.events for p in ev.detail.get("places", [])]
     assert all(file == __file__ for file, _ in places)

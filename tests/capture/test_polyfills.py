@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from fineline.capture.native_table import classify
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
@@ -106,6 +107,12 @@ def test_sort_notices_changes() -> None:
         assert target == [1, 2, 3]
 
 
+for magnitude in (abs, operator.abs):
+    case(magnitude, lambda: (-2.5,))
+    case(magnitude, lambda: (torch.tensor([-1.0, 2.0]).sum(),))
+case(object.__ne__, lambda: (Item(1), Item(2)))
+case(object.__ne__, lambda: (Item(1), Item(1)))
+case(object.__ne__, lambda: (Item(1), 3))
 case(functools.reduce, lambda: (operator.add, walk(1, 2, 3)))
 case(functools.reduce, lambda: (operator.add, walk(), 7))
 case(functools.reduce, lambda: (operator.add, walk()))

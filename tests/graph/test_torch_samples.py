@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
 
 from fineline.graph.torch_mutation import is_inplace, returns_self
 from fineline.graph.torch_table import classify_torch
-
-op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError).op_db
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sized
 from types import SimpleNamespace
 from typing import Any
 
@@ -414,6 +415,97 @@ def slots_from_outside() -> Any:
 def hasattr_changes() -> Any:
     ns = SimpleNamespace(a=1)
     return (lambda x: x * (2 if hasattr(ns, "extra") else 3)), ns
+
+
+@table.program(recompiles=(1, 2), breaks=True)
+def watched_objects_everywhere() -> Any:
+    log = []
+
+    class Watched:
+        def __init__(self, n):
+            object.__setattr__(self, "n", n)
+
+        def __getattribute__(self, name):
+            log.append(name)
+            return object.__getattribute__(self, name)
+
+        def __rmul__(self, other):
+            return other * self.n
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            if i > 1:
+                raise IndexError(i)
+            return self.n + i
+
+        def __call__(self, x):
+            return x + self.n
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return False
+
+    w = Watched(3)
+
+    def fn(x):
+        made = Watched(4)
+        for obj in (w, made):
+            x = obj(x * obj)
+            items = [*obj]
+            a, b = obj
+            found = obj in [1, obj], 3 in obj, obj == 3, not obj, len(obj)
+            table = {"k": obj, obj: 1}
+            log.append((items, a, b, found, table[obj], obj is table["k"], hash(obj) == hash(obj), callable(obj)))
+            with obj as inner:
+                log.append(inner is obj)
+            obj.n += 1
+            log.append(
+                (
+                    isinstance(obj, Watched),
+                    isinstance(obj, (int, torch.Tensor)),
+                    hasattr(obj, "n"),
+                    getattr(obj, "no", 1),
+                    type(obj) is Watched,
+                )
+            )
+            match obj:
+                case int():
+                    log.append("int")
+                case Watched(n=k):
+                    log.append(k)
+        return x, made, list(log)
+
+    return fn, (log, w, Watched)
+
+
+@table.program()
+def class_by_property() -> Any:
+    log = []
+
+    class Posing:
+        @property
+        def __class__(self):
+            log.append("asked")
+            return int
+
+    class Silent:
+        def __getattribute__(self, name):
+            log.append(name)
+            if name == "__class__":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    def fn(x):
+        p, s = Posing(), Silent()
+        answers = [isinstance(o, k) for o in (p, s) for k in (int, Posing, str, (str, int), Iterable, Sized, object)]
+        y = torch.stack([x, x]) if isinstance(p, (torch.Tensor, int)) else x
+        return y, answers, type(p) is Posing
+
+    return fn, log
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -257,6 +257,63 @@ def dataclass_from_outside() -> Any:
     return (lambda x: x * config.scale if "a" in config.names else x), config
 
 
+@table.program(recompiles=(1,))
+def flags_used() -> Any:
+    class Perm(enum.Flag):
+        R = 4
+        W = 2
+        X = 1
+
+    def fn(x, p):
+        q = Perm.R | Perm.W
+        r = q & Perm.W, q ^ Perm.X, ~q, Perm.R in q, bool(q & Perm.X), q.name, list(q)
+        return x * q.value, q, r, p | Perm.X, Perm(6) is q, str(q), repr(q)
+
+    fn.__defaults__ = (Perm.R,)
+    return fn
+
+
+@table.program()
+def enum_inside() -> Any:
+    def fn(x):
+        class C(enum.Enum):
+            A = 1
+            B = 2
+
+        return x * C.B.value, C["A"].name, [c.value for c in C], C(2) is C.B, isinstance(C.A, C), len(C)
+
+    return fn
+
+
+@table.program()
+def enum_functional() -> Any:
+    def fn(x):
+        C = enum.Enum("C", "A B")
+        return x * C.B.value
+
+    return fn
+
+
+@table.program()
+def intflags() -> Any:
+    class F(enum.IntFlag):
+        A = 1
+        B = 2
+
+    class I(enum.IntEnum):
+        ONE = 1
+        TWO = 2
+
+    class S(str, enum.Enum):
+        P = "p"
+
+    def fn(x):
+        f = F.A | F.B
+        return x * f + I.TWO, f, I.ONE + 1, f"{S.P.value}", S.P == "p", {I.ONE: 1}[1], F(7), f == 3
+
+    return fn
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_data_classes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -14,14 +16,14 @@ table = Table()
 def integer_arithmetic(x):
     n = len(x)
     values = (n // 2, -n // 2, n % -2, divmod(-7, n), n**3, 2**-1, n << 4, n >> 1, n & 5, n | 8, n ^ 1, ~n, -n, abs(-n), pow(3, 4, 5))
-    return x * values[0] + values[4], values, (10**20).bit_length(), int("ff", 16), 7 .__add__(1)
+    return x * values[0] + values[4], values, (10**20).bit_length(), int("ff", 16), (7).__add__(1)
 
 
 @table.snippet()
 def float_arithmetic(x):
     a = 0.1 + 0.2
     values = (a, 7.5 // 2, -7.5 % 2, 1e308 * 10, round(2.5), round(2.675, 2), float("nan") != float("nan"), -0.0, int(-3.7), a.is_integer())
-    return x * a, values, float("1e3"), (0.5).as_integer_ratio(), 3.0 .hex()
+    return x * a, values, float("1e3"), (0.5).as_integer_ratio(), (3.0).hex()
 
 
 @table.snippet()
@@ -220,6 +222,27 @@ def dtype_argument(x, dtype):
 def sizes_change(x):
     rows = [x[i] * i for i in range(x.shape[0])]
     return torch.stack(rows).sum(0), x.numel() // 2, x.reshape(-1).shape[0] / 4
+
+
+@table.program(breaks=True)
+def imports_that_fail() -> Any:
+    def fn(x):
+        x = x * 2
+        try:
+            import no_such_module_here  # noqa: F401
+        except ImportError as e:
+            name = e.name
+        try:
+            from torch import no_such_name  # noqa: F401
+        except ImportError as e:
+            other = e.name, str(e)[:30]
+        try:
+            from . import relative  # noqa: F401
+        except ImportError as e:
+            third = str(e)
+        return x + 1, name, other, third
+
+    return fn
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -314,6 +315,63 @@ def context_manager_given_from_outside() -> Any:
             return x * len(m.name)
 
     return fn, manager
+
+
+@table.program(breaks=True, recompiles=(1,))
+def inference() -> Any:
+    @torch.inference_mode()
+    def inner(x):
+        return x * 3
+
+    @torch.inference_mode(False)
+    def back(x):
+        return x * 5
+
+    m = torch.inference_mode()
+
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            z = inner(y) + back(torch.ones(2))[0]
+            flags = torch.is_inference_mode_enabled(), torch.is_grad_enabled(), y.is_inference()
+            with torch.inference_mode(False):
+                w = x * 2
+        with torch.inference_mode(mode=False):
+            v = x + 1
+        try:
+            with torch.inference_mode():
+                raise ValueError
+        except ValueError:
+            pass
+        return y, z, w, inner(x), flags, v, [q.is_inference() for q in (y, z, w, v)], x + 1
+
+    return fn
+
+
+@table.program(breaks=True, min_graphs=0)
+def inference_kept_object() -> Any:
+    m = torch.inference_mode()
+
+    def fn(x):
+        with m:
+            y = x * 2
+        with m:
+            y = y * 2
+        return y
+
+    return fn
+
+
+@table.program(breaks=True, recompiles=(1,))
+def inference_break() -> Any:
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            fineline.graph_break()
+            y = y * 2
+        return y + 1, y.is_inference(), x * 2
+
+    return fn
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

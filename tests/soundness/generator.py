@@ -370,7 +370,7 @@ class Writer:
         self.emit("            yield v - 1")
         self.emit("        finally:")
         self.emit("            LOG.append(j)")
-        form = self.draw(st.integers(0, 3))
+        form = self.draw(st.integers(0, 5))
         if form == 0:
             self.emit(f"{name} = list({g}({self.tensor(1)}))")
         elif form == 1:
@@ -384,6 +384,14 @@ class Writer:
             self.emit("except StopIteration:")
             self.emit("    pass")
             self.emit(f"{run}.close()")
+        elif form == 3:  # left before it is through
+            self.emit(f"{name} = []")
+            self.emit(f"for {name}_item in {g}({self.tensor(1)}):")
+            self.emit(f"    {name}.append({name}_item)")
+            self.emit(f"    if {self.truth()}:")
+            self.emit("        break")
+        elif form == 4:  # gone as soon as it has begun
+            self.emit(f"{name} = [next({g}({self.tensor(1)}), {self.tensor(0)})]")
         else:
             self.emit(f"def {g}_from(v):")
             self.emit(f"    yield from {g}(v)")

@@ -222,6 +222,7 @@ def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
         full = f"{base}.{name}" if name else base
     cap = vm.cap
     if cap.active and full not in sys.modules:
+        cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
         raise Border(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
     module = _import(name, f.globals, fromlist, level)
     if cap.active:
@@ -238,12 +239,18 @@ def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
     module = f.stack[-1]
     name = f.info.names[arg]
     if not hasattr(module, name):
-        found = sys.modules.get(f"{getattr(module, '__name__', '')}.{name}")
+        full = f"{getattr(module, '__name__', '')}.{name}"
+        found = sys.modules.get(full)
         if found is None:
+            cap = vm.cap
+            if cap.active and type(module) is types.ModuleType:
+                cap.read_absent(module.__dict__, cap.dict_source(module, module.__dict__), name)
+                cap.read_absent(sys.modules, cap.pin(sys.modules, "sys.modules"), full)
+            file = getattr(module, "__file__", None)
             raise ImportError(
-                f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({getattr(module, '__file__', 'unknown location')})",
+                f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({file or 'unknown location'})",
                 name=getattr(module, "__name__", None),
-                path=getattr(module, "__file__", None),
+                path=file,
             )
         f.stack.append(found)
         return None

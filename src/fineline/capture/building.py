@@ -129,7 +129,7 @@ def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
     target = f.stack[-arg]
     if is_a(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
         return vm.call(f, dict.update, [target, source], None, vm.discard)
-    if not hasattr(source, "keys"):
+    if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
     return vm.call(f, protocols.merged, [target, source], None, vm.discard)
 
@@ -138,7 +138,7 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
-    if not hasattr(source, "keys"):
+    if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
     if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
         if vm.cap.active:

@@ -25,9 +25,9 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing":
         return vm.finish(f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)
     if all([is_value(a) and natives.deep_plain(cap, a) for a in values]):
-        natives.identify(cap, fn)
         wrapped = getattr(fn, "__wrapped__", None)
         if is_a(wrapped, types.FunctionType) and closed(wrapped):
+            natives.identify(cap, fn)
             result = fn(*args, **(kwargs or {}))
             if is_value(result):
                 return vm.finish(f, result, then, data)

@@ -16,12 +16,13 @@ from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import dynamo_function, explicit_break, mark_of
+from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch
+from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
-from fineline.policy.marks import MARKS, graph_break, is_compiling, is_dynamo_compiling
+from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -30,7 +31,7 @@ GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global
 MODULE_GLOBALS = nn.Module.__init__.__globals__
 C_NEW = frozenset(
     id(t.__new__)
-    for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes)
+    for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
@@ -144,6 +145,15 @@ def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: 
 
 def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
+    if vm.rules is not None and vm.opaque is None and vm.cap.active and type(fn) is not types.MethodType:
+        rule = vm.rules.decide(fn, args)
+        if rule is not None and rule.verb != "trace":
+            return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+    return call_unruled(vm, f, fn, args, kwargs, then, data)
+
+
+def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+    """... whatever the rules say of it."""
     handler = CALLERS.get(type(fn))
     if handler is not None:
         return handler(vm, f, fn, args, kwargs, then, data)
@@ -164,8 +174,8 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
             return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
         if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
             return dynamo_function(fn)(vm, f, fn, args, kwargs, then, data)  # type: ignore[misc]
-        if fn.__dict__ or MARKS.holders or vm.options.rules:
-            mark = mark_of(vm, fn, args)
+        if fn.__dict__:
+            mark = marked_by_torch(vm, fn)
             if mark is not None:
                 return mark(vm, f, fn, args, kwargs, then, data)
     return vm.push_function(f, fn, args, kwargs, then, data)
@@ -264,9 +274,6 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         return natives.call(vm, f, cls, cls, args, kwargs, then, data)
     if natives.classify(cls) is not None:
         return natives.call(vm, f, cls, cls, args, kwargs, then, data)
-    mark = mark_of(vm, cls)
-    if mark is not None:
-        return mark(vm, f, cls, args, kwargs, then, data)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
@@ -295,10 +302,10 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         init = info.look(cap, "__init__")[1]
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
-        for a in args:
+        for a in args if new is not property.__new__ else ():
             if not natives.plain(cap, a):
                 raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
-        obj = new(cls, *args, **(kwargs or {})) if not issubclass(cls, (list, dict, set, deque)) else new(cls)
+        obj = new(cls, *args, **(kwargs or {})) if not issubclass(cls, (list, dict, set, deque, property)) else new(cls)
     cap.made.add(id(obj))
     return _initialise(vm, f, obj, state)
 
@@ -351,9 +358,8 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
             return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
         if is_a(obj, torch.jit.ScriptFunction):
             return vm.tensors.call(vm, f, obj, "op", args, kwargs, then, data)
-    mark = mark_of(vm, obj)
-    if mark is not None:
-        return mark(vm, f, obj, args, kwargs, then, data)
+    if natives.classify(obj) is not None:
+        return natives.call(vm, f, obj, obj, args, kwargs, then, data)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:
         # A region met inside a capture is run through: the outer region's backend gets its operators.

@@ -16,6 +16,7 @@ from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
+from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
@@ -25,7 +26,7 @@ from fineline.kinds import is_a
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
-    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice}
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice, *NUMPY_SCALARS}
 )  # fmt: skip
 PINNED = (
     type,
@@ -73,13 +74,15 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal", "kept", "lazy", "made", "owners",
-        "recorder", "sources", "start_ambient", "types",
+        "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
+        "kept", "lazy", "made", "owners", "recorder", "sources", "start_ambient", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
         self.active = True
         self.classes = machine.options.classes
+        # Tensors that branches took for true or false; the program checks each.
+        self.assumed: list[tuple[Tensor, bool]] = []
         self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()
@@ -210,6 +213,9 @@ class Capture:
             owner = self.sources.get(id(obj))
             if owner is None and is_a(obj, types.ModuleType):
                 owner = self.pin(obj, obj.__name__)
+            elif owner is None and is_a(obj, enum.Enum):
+                # Members, and the ones that flags make of several, stay as long as their class.
+                owner = self.pin(obj, type(obj).__name__)
             if owner is None:
                 if id(obj) not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
                     self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
@@ -354,8 +360,14 @@ class Capture:
             return tuple([self.to_fx(x) for x in a])
         if is_a(a, range):
             return list(a)
-        if is_a(a, enum.Enum):
+        if is_a(a, enum.Flag) and type(a).__members__.get(str(a.name)) is not a:
+            # FX writes members by name, which one made of several has not.
+            if is_a(a, int):
+                return int(a)
+        elif is_a(a, enum.Enum):
             return a
+        if t in NUMBERS:
+            return a.item()
         if is_a(a, (int, float)):
             # What operators take it for.
             return PLAIN_VALUE[_base(t)](a)

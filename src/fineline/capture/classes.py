@@ -23,9 +23,10 @@ from fineline.capture.attributes import (
     watches,
 )
 from fineline.capture.capture import HEAP_TYPE, is_value
-from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
+from fineline.capture.stand_ins import KINDS
 from fineline.capture.watch import IsInstance, guard_mro, guard_subclass
 from fineline.kinds import is_a
 
@@ -51,8 +52,8 @@ def _object_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, classes = args
     cap = vm.cap
-    if is_a(obj, InterpretedGenerator):
-        obj = _A_GENERATOR
+    if type(obj) in KINDS:
+        return vm.finish(f, issubclass(KINDS[type(obj)], classes), then, data)
     if cap.active:
         by_class = type(obj) is not classes and answers_class(cap, type(obj))
         stack = [classes]
@@ -106,13 +107,6 @@ def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
 
 def _to_bool(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     return vm.finish(f, bool(value), *state)
-
-
-def _generator_example() -> Any:
-    yield
-
-
-_A_GENERATOR = _generator_example()
 
 
 def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

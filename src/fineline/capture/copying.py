@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fineline.bytecode.code import CODES
 from fineline.capture.attributes import (
     raw_lookup,
     type_info,
@@ -20,6 +21,19 @@ from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
+
+
+def _notes_reads(cap: Any, t: type) -> bool:
+    """Whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
+    fn = type_info(cap, t).getattribute
+    if not watches(cap, t):
+        return False
+    code = fn.__code__
+    return (
+        not set(code.co_names) <= {"super", "object", "__getattribute__"}
+        or code.co_freevars != ("__class__",)
+        or any(i.name == "STORE_SUBSCR" for i in CODES[code].instructions)
+    )
 
 
 def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
@@ -38,7 +52,7 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
         return False
     info = type_info(cap, t)
-    if watches(cap, t) or any(
+    if _notes_reads(cap, t) or any(
         is_a(info.look(cap, n)[1], types.FunctionType)
         for n in (
             "__deepcopy__",

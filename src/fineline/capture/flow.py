@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any
 
 from torch import Tensor
 
 from fineline.capture import natives, protocols
+from fineline.capture.assumptions import assume
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.containers import length
@@ -31,7 +33,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     it = f.stack[-1]
     t = type(it)
     if t is InterpretedGenerator:
-        return vm.resume(f, it, None, None, arg, _exhausted)
+        return vm.resume_generator(f, it, None, None, arg, _exhausted)
     cap = vm.cap
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         try:
@@ -104,7 +106,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
             cap.settle(v)
         return vm.finish(f, bool(v), then, data)
     if is_a(v, Tensor):
-        if cap.active:
+        if cap.active and not vm.known.has(v, cap.recorder.mutated):
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
         return vm.finish(f, bool(v), then, data)
     if t in natives.CONTAINERS:
@@ -149,6 +151,11 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             # The value itself stays; only its truth decides.
             return truth(vm, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
         s.pop()
+        if is_a(v, Tensor) and vm.cap.active:
+            known = assume(vm, f.info, v, *((arg, f.ip) if wanted else (f.ip, arg)))
+            if known is not None:
+                f.ip = arg if known is wanted else f.ip
+                return None
         f.ip -= 1
         return truth(vm, f, v)
 
@@ -244,6 +251,8 @@ def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
     back = f.back
     if back is None:
         raise Finished(value)
+    # A list lets go of its items from the end, a frame of its variables from the first.
+    f.local.reverse()
     vm.frame = back
     if f.then is None:
         back.stack.append(value)
@@ -253,8 +262,8 @@ def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
     gen = InterpretedGenerator(f, vm.drive)
-    f.generator = gen
     vm.cap.made.add(id(gen))
+    vm.stand_ins.append(weakref.ref(gen))
     vm.depth -= 1
     back, f.back = f.back, None
     if back is None:
@@ -283,7 +292,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     receiver = f.stack[-1]
     if type(receiver) is InterpretedGenerator:
-        return vm.resume(f, receiver, value, None, arg, sent)
+        return vm.resume_generator(f, receiver, value, None, arg, sent)
     if value is None:
         if type(receiver) in natives.ITERATORS and id(receiver) not in vm.cap.sources:
             try:

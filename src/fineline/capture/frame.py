@@ -79,7 +79,8 @@ class Frame:
 class InterpretedGenerator:
     """Stands in for a generator whose frame the interpreter runs.
 
-    ``state`` is "new", "suspended", "running" or "closed".
+    ``state`` is "new", "suspended", "running" or "closed". Its frame knows it only while that runs, so that a suspended one goes with
+    its last reference, and its ``finally`` clauses run then.
     """
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "drive", "frame", "handled", "outer", "state")
@@ -116,6 +117,10 @@ class InterpretedGenerator:
         except (GeneratorExit, StopIteration):
             return None
         raise RuntimeError("generator ignored GeneratorExit")
+
+    def __del__(self) -> None:
+        if self.state == "suspended":
+            self.drive.__self__.bury(self)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<generator object {self.__qualname__}>"

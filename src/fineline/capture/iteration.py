@@ -103,7 +103,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     cap = vm.cap
     t = type(it)
     if t is InterpretedGenerator:
-        return vm.resume(f, it, None, then, data)
+        return vm.resume_generator(f, it, None, then, data)
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         value = next(it)
         return vm.finish(f, value, then, data)
@@ -119,21 +119,27 @@ def _generator_method(verb: str) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         gen = args[0]
         if verb == "next":
-            return vm.resume(f, gen, None, then, data)
+            return vm.resume_generator(f, gen, None, then, data)
         if verb == "send":
-            return vm.resume(f, gen, args[1], then, data)
+            return vm.resume_generator(f, gen, args[1], then, data)
         if verb == "iter":
             return vm.finish(f, gen, then, data)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
-            return vm.resume(f, gen, None, then, data, None, exc)
+            return vm.resume_generator(f, gen, None, then, data, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
             return vm.finish(f, None, then, data)
-        return vm.call(f, close_generator, [gen, GeneratorExit()], None, then, data)
+        return vm.call(f, close_generator, [gen, vm.cap.fresh(GeneratorExit())], None, then, data)
 
     return handler
+
+
+def _unraisable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if vm.cap.active:
+        raise Border(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
+    return vm.finish(f, fn(*args), then, data)
 
 
 def close_generator(gen: Any, exc: Any) -> None:
@@ -166,6 +172,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.next: _next,
         zip: _zip,
         enumerate: _zip,
+        protocols.unraisable: _unraisable,
         InterpretedGenerator.send: _generator_method("send"),
         InterpretedGenerator.throw: _generator_method("throw"),
         InterpretedGenerator.close: _generator_method("close"),

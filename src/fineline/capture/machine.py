@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,18 +13,22 @@ import torch
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
 from fineline.capture import protocols
-from fineline.capture.calls import bind_arguments, call_value, see_function
+from fineline.capture.allowed import Opaque
+from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture
 from fineline.capture.flow import LONG_LOOP, sent, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.stand_ins import KINDS
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
@@ -51,6 +56,9 @@ class Machine:
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
         self.tensors = TensorOps()
+        self.known = KnownTensors()
+        # The result of a border and where it goes: delivering it may run into the next border, or raise.
+        self.pending: tuple | None = None
         self.protocols = protocols
         self.cap = cap if cap is not None else Capture(self)
         self.on_border: Callable[[Machine, Border], Any] | None = None
@@ -59,6 +67,11 @@ class Machine:
         self.events: list[Any] = []
         self.jumps = 0
         self.depth = 0
+        # Suspended generators whose last reference went during an instruction; whether there will be a next one.
+        self.dying: list[InterpretedGenerator] = []
+        self.running = False
+        # The generators, and other iterators, that are not Python's own.
+        self.stand_ins: list[weakref.ref] = []
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
         self.raising = False
         self.reraising = False
@@ -69,7 +82,17 @@ class Machine:
         self.eager_frame: Frame | None = None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
-        self.refuse: Callable[[str, str, Frame | None], BaseException] = lambda error, text, f: Unsupported(text)
+        self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
+        # The control rules that hold for this capture; None: there are none.
+        self.rules: Any = None
+        # How often each has decided something.
+        self.fired: Any = None
+        # A call runs natively, at a border.
+        self.outside = False
+        # Goes on capturing where a block ends in which nothing was captured.
+        self.resume: Callable[[Machine, Border], Any] | None = None
+        # The call under allow_in_graph that is being run through.
+        self.opaque: Opaque | None = None
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
@@ -134,6 +157,7 @@ class Machine:
         return then(self, f, value, data)
 
     call = call_value
+    call_plainly = call_unruled
 
     @staticmethod
     def discard(vm: Machine, f: Frame, value: Any, data: Any) -> Frame | None:
@@ -141,9 +165,7 @@ class Machine:
         return None
 
     def type_of(self, obj: Any) -> type:
-        if is_a(obj, InterpretedGenerator):
-            return types.GeneratorType
-        return type(obj)
+        return KINDS.get(type(obj), type(obj))
 
     def class_value(self, holder: Any, value: Any) -> Any:
         """A function inside a staticmethod, classmethod or property: as fixed as its holder."""
@@ -156,7 +178,7 @@ class Machine:
     see_function = staticmethod(see_function)
 
     # -- generators ------------------------------------------------------------------------------------------------
-    def resume(
+    def resume_generator(
         self,
         f: Frame | None,
         gen: InterpretedGenerator,
@@ -183,7 +205,7 @@ class Machine:
             if value is not None:
                 raise TypeError("can't send non-None value to a just-started generator")
         receiver = delegate(frame) if throw is not None else None
-        gen.state = "running"
+        gen.state, frame.generator = "running", gen
         gen.outer = self.handled
         if gen.handled is not None:
             self.handled = gen.handled
@@ -203,7 +225,7 @@ class Machine:
                 return self.call(frame, protocols.close_then_raise, [receiver, throw])
             raise throw
         if is_a(receiver, InterpretedGenerator):
-            return self.resume(frame, receiver, None, None, target, sent, throw)
+            return self.resume_generator(frame, receiver, None, None, target, sent, throw)
         method = getattr(receiver, "throw", None)
         if method is None:
             raise throw
@@ -215,7 +237,7 @@ class Machine:
     def leave_generator(self, f: Frame, state: str) -> Frame | None:
         gen = f.generator
         assert gen is not None
-        gen.state = state
+        gen.state, f.generator = state, None
         gen.handled = self.handled if self.handled is not gen.outer and state == "suspended" else None
         self.handled, gen.outer = gen.outer, None
         if state == "closed":
@@ -229,29 +251,61 @@ class Machine:
         inner = Machine(self.options, Capture(self))
         inner.cap.active = False
         try:
-            frame = inner.resume(None, gen, None if verb == "throw" else value)
-        except BaseException:
-            if verb == "throw":
+            throw = value if verb == "throw" else None
+            frame, thrown = inner.resume_generator(None, gen, value if throw is None else None, throw=throw), None
+        except BaseException as e:
+            if gen.state != "running" or inner.frame is None:
                 raise
-            raise
-        if verb == "throw":
-            inner.frame = frame
-        result = inner.run(frame, value if verb == "throw" else None)
+            frame, thrown = inner.frame, e
+        result = inner.run(frame, thrown)
         if gen.state == "closed":
             raise StopIteration(result)
         return result
 
+    def bury(self, gen: InterpretedGenerator) -> None:
+        """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
+        f = gen.frame
+        if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
+            gen.state, gen.frame = "closed", None
+        elif self.running:
+            self.dying.append(gen)
+        else:
+            try:
+                gen.close()
+            except BaseException as e:
+                protocols.unraisable(e, gen)
+
+    def close_dying(self, f: Frame) -> Frame:
+        gens = [*self.dying]
+        self.dying.clear()
+        return self.call(f, protocols.close_abandoned, [gens], None, self.discard) or f
+
     # -- the loop ----------------------------------------------------------------------------------------------------
     def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
         """Runs until the outermost frame returns; -> its value."""
-        self.frame = f
+        self.frame, self.running = f, True
+        try:
+            return self._run(f, throw)
+        finally:
+            self.running = False
+            while self.dying:
+                self.bury(self.dying.pop(0))
+
+    def _run(self, f: Frame | None, throw: BaseException | None) -> Any:
         if throw is not None:
             f = self.unwind(throw)
         assert f is not None
-        ops = f.ops
+        ops, dying = f.ops, self.dying
         while True:
             try:
+                if self.pending is not None:
+                    (value, then, data, push), self.pending = self.pending, None
+                    f = self.deliver(f, value, then, data, push)
+                    ops = f.ops
                 while True:
+                    if dying:
+                        f = self.close_dying(f)
+                        ops = f.ops
                     op, arg = ops[f.ip]
                     f.ip += 1
                     new = op(self, f, arg)
@@ -282,8 +336,15 @@ class Machine:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
+        self.outside = True
         try:
-            if self.cap.active and self.on_border is not None:
+            if self.opaque is not None:
+                self.opaque.read = True
+                value = self.native(border.fn, border.args_, border.kwargs)
+                self.opaque.made(self, value)
+            elif border.error == "FL430" and self.resume is not None and not self.cap.active:
+                value = self.resume(self, border)
+            elif self.cap.active and self.on_border is not None:
                 value = self.on_border(self, border)
             else:
                 value = self.native(border.fn, border.args_, border.kwargs)
@@ -293,9 +354,12 @@ class Machine:
             if is_a(e, FLEETING):
                 self.fleeting(e)
             return self.raised(e)
+        finally:
+            self.outside = False
         f = self.frame
         assert f is not None
-        return self.deliver(f, value, border.then, border.data, border.push)
+        self.pending = (value, border.then, border.data, border.push)
+        return f
 
     def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
         """Goes on behind a border with its result."""
@@ -304,6 +368,10 @@ class Machine:
         if push:
             f.stack.append(value)
         return f
+
+    def fate(self) -> str:
+        """What an operator that runs now is to the capture."""
+        return "eager" if self.outside or self.resume is not None else "captured" if self.cap.active else "skipped"
 
     def on_skip(self, border: Border) -> None:
         """A border met while nothing is captured."""
@@ -359,7 +427,7 @@ class Machine:
         """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
         if not self.cap.active:
             return
-        if self.options.fullgraph and error not in ("FL426", "FL901"):
+        if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901"):
             self.abandoned = self.refuse(error, text, self.frame)
             raise Abandoned
         self.cap.active = False
@@ -396,10 +464,12 @@ class Machine:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                self.traces.caught(e, f)
+                self.traces.write(e)
                 self.frame = f
                 return f
             self.depth -= 1
+            if self.opaque is not None and self.opaque.frame is f:
+                self.opaque = None
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
                 stopped = is_a(e, StopIteration)

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fineline.capture.frame import Frame
-from fineline.capture.signals import Border
-from fineline.kinds import is_a
-from fineline.policy.marks import DYNAMO_NAMES, MARKS, Mark, torch_mark
+from fineline.capture.signals import Abandoned, Border
+from fineline.policy.marks import DYNAMO_NAMES, torch_mark
+from fineline.policy.stance import Stances
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
 
 
-def mark_of(vm: Any, target: Any, args: Any = ()) -> Callable | None:
-    """The handler for a call of ``target``, if a mark decides it."""
-    if MARKS:
-        mark = MARKS.get(target)
-        if mark is None and MARKS.holders:
-            if is_a(target, types.FunctionType):
-                mark = MARKS.of_holder(target, args[0]) if args else None
-            elif not is_a(target, type):
-                mark = next((m for m in map(MARKS.get, type(target).__mro__) if m is not None), None)
-        if mark is not None:
-            return functools.partial(_disabled, mark=mark)
-    if is_a(target, types.FunctionType):
-        found = torch_mark(target)
-        if found == "disable":
-            return _disabled
-        if found == "wrapped":
-            return _unwrapped
-    return None
+def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
+    """The handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
+    found = torch_mark(target)
+    if found is None:
+        return None
+    rule = vm.rules.decide(target) if vm.rules is not None else None
+    return _unwrapped if found == "wrapped" or (rule is not None and rule.verb == "trace") else _disabled
 
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:
@@ -40,29 +29,21 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
     return _DYNAMO.get(DYNAMO_NAMES.get(fn.__name__, "opaque"))
 
 
-def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, mark: Mark | None = None) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    name = getattr(fn, "__qualname__", type(fn).__qualname__)
-    reason = f"{name} is disabled" + (f": {mark.reason}" if mark is not None and mark.reason else "")
-    rule = f"disable({name}) at {mark.place}" if mark is not None else "torch.compiler.disable"
+def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn
-    if mark is not None and mark.target is not None:
-        plain = mark.target
-    elif mark is None and getattr(fn, "__code__", None) is not None and fn.__code__.co_qualname == _TORCH_DISABLE:
+    if fn.__code__.co_qualname == _TORCH_DISABLE:
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
         plain = fn.__wrapped__
-    if mark is not None and mark.verb == "disable_frame" and vm.run_frame is not None:
-        plain = vm.run_frame(plain)
-    if plain is not fn:
-        vm.cap.pin(plain, name)
-    border = Border(plain, tuple(args), kwargs, "FL400", reason)
-    border.rule = rule
+        vm.cap.pin(plain, plain.__qualname__)
+    border = Border(plain, tuple(args), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    border.rule = "torch.compiler.disable"
     raise border.to(then, data)
 
 
 def _unwrapped(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return vm.call(f, fn.__dict__["_torchdynamo_orig_callable"], args, kwargs, then, data)
+    plain = fn.__dict__.get("_torchdynamo_orig_callable") or fn.__wrapped__
+    vm.cap.pin(plain, plain.__qualname__)
+    return vm.call(f, plain, args, kwargs, then, data)
 
 
 def _nothing() -> None:
@@ -97,6 +78,21 @@ def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     init = fn.__closure__[fn.__code__.co_freevars.index("init")].cell_contents
     return vm.call(f, init, args, kwargs, then, data)
 
+
+def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """What is captured depends on the stance, so that captured code can't be what sets it."""
+    if vm.cap.active:
+        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f)
+        raise Abandoned
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _hold(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A program captures nothing by itself."""
+    return vm.finish(f, None if vm.cap.active else vm.native(fn, tuple(args), kwargs), then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType({Stances.set: _stance, Stances.hold: _hold, Stances.release: _hold})
 
 _DYNAMO: dict[str, Callable] = {
     "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,

@@ -37,6 +37,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.capture.native_types import TYPES, methods
+from fineline.capture.numpy_table import numpy_natives
 from fineline.kinds import is_a
 
 
@@ -108,6 +109,7 @@ _SINGLES: tuple[tuple[Any, str], ...] = (
     (type(None), "pure none"),
     (type(...), "pure none"),
     (type(NotImplemented), "pure none"),
+    (property.__init__, "mutator none"),
 )
 
 PROTOCOL: Mapping[Any, str] = MappingProxyType(
@@ -146,6 +148,7 @@ def _exceptions() -> Iterator[tuple[Any, str]]:
 
 def _entries() -> Iterator[tuple[Any, str]]:
     yield from methods()
+    yield from numpy_natives()
     yield from _exceptions()
     for module, classes in _FUNCTIONS.items():
         for verdict, names in classes.items():
@@ -200,3 +203,8 @@ def classify(fn: object) -> Native | None:
     if native is None and type(fn) is types.BuiltinFunctionType:
         return _BY_VALUE.get(fn)
     return native
+
+
+def listed() -> Iterator[tuple[Callable[..., Any], Native]]:
+    """All callables of the table, with their class."""
+    yield from _TABLE

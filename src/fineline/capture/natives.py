@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import types
@@ -9,6 +10,7 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,6 +57,8 @@ IDENTITY_COMPARED = frozenset(
     )
 )  # fmt: skip
 INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
+# What makes a number of a tensor.
+NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
@@ -219,6 +223,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
+        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
+            return vm.finish(f, fn(args[0]), then, data)
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
@@ -226,6 +232,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if is_a(method, types.FunctionType):
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
+            if is_a(polyfill, type):
+                then, data = _stand_in, (then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
@@ -237,13 +245,22 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         raise b.to(then, data) from None
     result = fn(*args, **kwargs) if kwargs else fn(*args)
     t = type(result)
+    if t is np.ndarray:
+        raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
     if t not in VALUES and t not in SINGLETONS and id(result) not in cap.sources:
         cap.made.add(id(result))
         if t is list and result and type(result[0]) is list:
             cap.made.update(map(id, result))
+        elif t is functools.partial:
+            cap.made.add(id(result.keywords))
     if cap.lazy and id(result) in cap.lazy:
         pass  # the very number came out of a container: still unread
     return vm.finish(f, result, then, data)
+
+
+def _stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
+    vm.stand_ins.append(weakref.ref(made))
+    return vm.finish(f, made, *state)
 
 
 def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positional: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -35,6 +36,9 @@ COMPARE = (
     (operator.ne, "__ne__", "__ne__"), (operator.gt, "__gt__", "__lt__"), (operator.ge, "__ge__", "__le__"),
 )  # fmt: skip
 SCALARS = frozenset({int, float, bool, str, complex, bytes, type(None)})
+KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
+    frozenset(type(getattr(d, name)()) for d in (dict[str, int](), OrderedDict[str, int]())) for name in ("keys", "values", "items")
+)
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
@@ -216,6 +220,8 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
             tell_apart(cap, (a, b))
         f.stack.append(op(a, b))
         return None
+    if type(a) is type(b) and type(a) in (list, tuple):
+        return vm.call(f, getattr(type(a), name), [a, b])
     raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
 
 
@@ -291,8 +297,12 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
             raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
         tell_apart(cap, (container, item))
         return vm.finish(f, item in container, then)
-    if is_a(container, (list, tuple)):
+    if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
         return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if t in KEY_VIEWS and id(container) not in cap.sources:
+        return contains(vm, f, gc.get_referents(container)[0], item, then)
+    if t in ITEM_VIEWS and id(container) not in cap.sources:
+        return vm.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
     raise Border(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 
 

@@ -42,6 +42,16 @@ def truth(a: Any, /) -> bool:
     return True if a else False
 
 
+def object_ne(a: Any, b: Any, /) -> Any:
+    equal: Any = type(a).__eq__
+    result = equal(a, b)
+    return result if result is NotImplemented else not result
+
+
+def abs_(a: Any, /) -> Any:
+    return a.__abs__()
+
+
 def neg(a: Any, /) -> Any:
     return -a
 

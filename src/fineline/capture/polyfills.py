@@ -25,6 +25,7 @@ from fineline.capture import polyfill_operators as o
 
 POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
+        builtins.abs: o.abs_,
         builtins.all: b.all_,
         builtins.any: b.any_,
         builtins.dict: c.dict_,
@@ -120,7 +121,9 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         frozenset.issubset: c.set_issubset,
         frozenset.issuperset: c.set_issuperset,
         frozenset.union: c.frozenset_union,
+        object.__ne__: o.object_ne,
         operator.length_hint: b.length_hint,
+        operator.abs: o.abs_,
         operator.add: o.add,
         operator.and_: o.and_,
         operator.call: o.call,

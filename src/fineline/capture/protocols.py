@@ -247,6 +247,17 @@ def contains_item(items: Any, item: Any) -> bool:
     return False
 
 
+def contains_pair(mapping: Any, pair: Any) -> bool:
+    """``pair in mapping.items()``"""
+    if not is_a(pair, tuple) or tuple.__len__(pair) != 2:
+        return False
+    key, value = pair
+    if key not in mapping:
+        return False
+    found = mapping[key]
+    return found is value or bool(found == value)
+
+
 def match_keys(subject: Any, keys: tuple) -> Any:
     """The values under ``keys``, or None when one is missing."""
     values = []
@@ -331,6 +342,30 @@ def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
 def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     with torch.no_grad():
         return apply_plain(forward, setup, ctx, args)
+
+
+def close_abandoned(generators: list) -> None:
+    """What happens when the last reference to a suspended generator goes."""
+    for generator in generators:
+        try:
+            generator.close()
+        except BaseException as e:
+            unraisable(e, generator)
+
+
+def unraisable(error: BaseException, generator: Any) -> None:
+    """What Python does of an exception that nobody can catch; the interpreter lets it happen eagerly."""
+    dying = _raise_when_gone(error)
+    dying.__name__, dying.__qualname__ = generator.__name__, generator.__qualname__
+    next(dying)
+    del dying
+
+
+def _raise_when_gone(error: BaseException) -> Any:
+    try:
+        yield
+    finally:
+        raise error
 
 
 def close_then_raise(generator: Any, exc: Any) -> None:

@@ -9,7 +9,19 @@ from typing import Any
 
 import torch
 
-from fineline.capture import attribute_functions, classes, containers, copying, introspection, iteration, protocols, texts
+from fineline.capture import (
+    attribute_functions,
+    classes,
+    containers,
+    copying,
+    inference,
+    introspection,
+    iteration,
+    marked,
+    protocols,
+    rule_blocks,
+    texts,
+)
 from fineline.capture.autograd_function import apply_function
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
@@ -60,7 +72,10 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         **classes.SPECIALS,
         **containers.SPECIALS,
         **copying.SPECIALS,
+        **inference.SPECIALS,
         **introspection.SPECIALS,
+        **rule_blocks.SPECIALS,
+        **marked.SPECIALS,
         **iteration.SPECIALS,
         **texts.SPECIALS,
         protocols.native_binary: _native_binary,

@@ -7,13 +7,18 @@ import types
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from fineline.capture.assumptions import writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
+from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
+from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
+from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
@@ -40,8 +45,11 @@ COVERED = frozenset(map(id, COVERED_QUERIES))
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
 INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
+# Of these, the ones that write only if this argument, here by name and position, is given and true.
+ON_DEMAND = {id(F.embedding): ("max_norm", 3), id(F.embedding_bag): ("max_norm", 3), id(F.batch_norm): ("training", 5)}
 SHAPED = frozenset(map(id, DATA_SHAPED))
 MASKS = (torch.bool, torch.uint8)
+INTEGERS = (torch.int64, torch.int32)
 
 
 # Operators that take sizes or positions: a tensor given for one of these is read.
@@ -121,6 +129,14 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
     return True
 
 
+def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
+    """Behind the border that has read a size: the program that goes on is one for this value."""
+    args, t, fn, kwargs, then, data = state
+    vm.cap.settle(value)
+    vm.known.add(t, vm.cap.recorder.mutated)
+    return vm.call(f, fn, list(args), kwargs, then, data)
+
+
 def passed(value: Any) -> Any:
     """What runs at a forced border."""
     return value
@@ -134,7 +150,15 @@ class TensorOps:
         cap = vm.cap
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        if vm.opaque is not None:
+            return vm.finish(f, vm.opaque.run(vm, fn, args, kwargs, kind), then, data)
+        if vm.rules is not None:
+            rule = operator_rule(vm, fn, args, kwargs)
+            if rule is not None and rule.verb not in ("trace", "allow"):
+                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
+            if id(fn) in SIZED:
+                args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
             try:
                 result = self.operator(vm, fn, args, kwargs)
             except Border as b:
@@ -163,6 +187,9 @@ class TensorOps:
             return vm.finish(f, result, then, data)
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
+            if id(fn) in READERS and vm.known.all_known(args, cap.recorder.mutated):
+                result = fn(*args, **(kwargs or {}))
+                return vm.finish(f, cap.fresh(result) if type(result) is list else result, then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
         raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
@@ -178,9 +205,32 @@ class TensorOps:
             cap.made.add(id(result))
         return result
 
+    def sizes(self, vm: Any, fn: Any, args: list, kwargs: dict | None, call: tuple) -> list:
+        """``args`` of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
+        mutated = vm.cap.recorder.mutated
+
+        def size(a: Any) -> Any:
+            if type(a) in (tuple, list):
+                return [size(x) for x in a] if _tensor_size(a) else a
+            if not is_a(a, Tensor) or a.numel() != 1 or a.dtype not in INTEGERS:
+                return a
+            if vm.known.has(a, mutated):
+                return a.item()
+            text = f"a size given to {fn.__name__} is a tensor's value"
+            raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (args, a, *call))
+
+        own = bool(args) and is_a(args[0], Tensor)
+        return [a if own and i == 0 else size(a) for i, a in enumerate(args)]
+
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
         cap = vm.cap
+        if vm.opaque is not None:
+            return vm.opaque.run(vm, fn, args, kwargs, "op")
+        if vm.rules is not None:
+            self._ruled(vm, fn, args, kwargs)
+        if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
+            raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
         try:
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
@@ -204,44 +254,69 @@ class TensorOps:
         if op == "call_method" and args and not is_a(args[0], Tensor):
             op, target = "call_function", fn
         if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
-            _note_mutation(cap.recorder.mutated, [args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], kwargs)
+            if id(fn) not in ON_DEMAND or _asked(ON_DEMAND[id(fn)], args, kwargs):
+                targets = [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+                if cap.assumed and writes_outside(cap, targets):
+                    text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
+                    raise Border(fn, tuple(args), kwargs, "FL514", text)
+                _note_mutation(cap.recorder.mutated, targets)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+        if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):
+            vm.known.add(result, cap.recorder.mutated)
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result
 
+    def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
+        """An operator that is written as a sign, or that another call comes down to."""
+        rule = operator_rule(vm, fn, args, kwargs)
+        if rule is None or rule.verb in ("trace", "allow"):
+            return
+        if rule.verb == "forbid":
+            forbid(vm, fn, rule)
+        plain, args = call or (fn, args)
+        raise disallowed(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
+
     def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
         cap = vm.cap
-        cap.recorder.only_state = False
-        vm.jumps = 0
         t = type(result)
         if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
-            cap.recorder.record(op, target, fx_args, fx_kwargs, result)
+            pass
         elif t in (tuple, list) or is_a(result, tuple):
             if t is list:
                 cap.made.add(id(result))
             if not _only_tensors(result):
                 vm.fail("FL505", f"{fn} gave a number beside tensors", True)
-            cap.recorder.record(op, target, fx_args, fx_kwargs, result)
         elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
             vm.fail("FL505", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}, which may depend on data", True)
         else:
             vm.fail("FL506", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}", True)
-        recorder = cap.recorder
+        self.record(vm, op, target, fx_args, fx_kwargs, result)
+        return result
+
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> None:
+        """A node for the graph, and the user's line that it comes from."""
+        recorder = vm.cap.recorder
+        recorder.only_state = False
+        vm.jumps = 0
+        recorder.record(op, target, fx_args, fx_kwargs, result)
         frame = vm.frame
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
-        return result
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
         """A tensor's attribute that C computes."""
         cap = vm.cap
+        if vm.opaque is not None:
+            return vm.opaque.run(vm, getattr, (t, name), None, kind)
         if kind == "metadata":
             if name == "is_leaf" and id(t) in cap.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
                 return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
             return getattr(t, name)
         if kind == "op":
+            if vm.rules is not None:
+                self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name)))
             try:
                 fx = cap.to_fx(t)
             except NotForGraph as e:
@@ -288,8 +363,13 @@ class TensorOps:
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
-def _note_mutation(mutated: set[int], args: Any, kwargs: dict | None) -> None:
-    for t in [*args, *((kwargs or {}).get("out", None),)]:
+def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
+    name, at = argument
+    return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
+
+
+def _note_mutation(mutated: set[int], targets: list) -> None:
+    for t in targets:
         for x in t if is_a(t, (list, tuple)) else (t,):
             while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
                 x = torch._C._functorch.get_unwrapped(x)

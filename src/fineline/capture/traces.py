@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from types import CodeType, FrameType, FunctionType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
 from fineline.capture.places import is_own
 
-# How many exceptions are remembered at once, and how many frames of one are shown at each end.
-_EXCEPTIONS, _ENDS = 32, 60
-
-Entry = tuple[CodeType, int, dict]
+# How many frames of a traceback are shown at each end.
+_ENDS = 60
 
 
 class Traces:
-    """The interpreted frames that each exception has passed, innermost first."""
+    """The interpreted frames that the exception under way has passed, innermost first."""
 
     def __init__(self) -> None:
-        self._passed: dict[int, tuple[BaseException, TracebackType | None, list[Entry]]] = {}
+        self._error: BaseException | None = None
+        self._inner: TracebackType | None = None
+        self._passed: list[tuple[Any, int]] = []
 
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
-        known = self._passed.get(id(e))
-        if known is None:
-            if len(self._passed) >= _EXCEPTIONS:
-                del self._passed[next(iter(self._passed))]
-            known = self._passed[id(e)] = (e, without_own_frames(e.__traceback__), [])
+        if self._error is not e:
+            self._error, self._inner, self._passed = e, without_own_frames(e.__traceback__), []
         if not is_own(frame.info.code):
-            known[2].append((frame.info.code, frame.line, frame.globals))
-
-    def caught(self, e: BaseException, frame: Any) -> None:
-        """``e`` is handled in ``frame``: code that looks finds a traceback that begins there, with no frame of fineline's."""
-        inner = without_own_frames(e.__traceback__)
-        e.__traceback__ = (
-            inner
-            if is_own(frame.info.code)
-            else TracebackType(inner, _frame_of(frame.info.code, frame.line, frame.globals), -1, frame.line)
-        )
-
-    def clear(self) -> None:
-        self._passed.clear()
+            self._passed.append((frame, frame.line))
 
     def write(self, e: BaseException) -> None:
-        """Gives ``e``, and the exceptions that it names, tracebacks of the user's frames."""
-        todo: list[BaseException | None] = [e]
-        while todo:
-            known = self._passed.pop(id(todo[-1]), None)
-            e_ = todo.pop()
-            if known is None or e_ is None:
-                continue
-            _, inner, entries = known
-            if len(entries) > 2 * _ENDS:
-                entries = entries[:_ENDS] + entries[-_ENDS:]
-            tb = inner
-            for code, line, globals_ in entries:
-                tb = TracebackType(tb, _frame_of(code, line, globals_), -1, line)
-            e_.__traceback__ = tb
-            todo += [e_.__cause__, e_.__context__]
-        self._passed.clear()
+        """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
+
+        Like Python's own, it holds what their variables hold.
+        """
+        if self._error is not e:
+            return
+        tb, passed = self._inner, self._passed
+        if len(passed) > 2 * _ENDS:
+            passed = passed[:_ENDS] + passed[-_ENDS:]
+        for frame, line in passed:
+            tb = TracebackType(tb, _frame_of(frame, line), -1, line)
+        e.__traceback__ = tb
+        self._error, self._inner, self._passed = None, None, []
 
 
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
@@ -75,12 +57,13 @@ def raised_inside(e: BaseException) -> bool:
     return tb is not None and is_own(tb.tb_frame.f_code)
 
 
-def _stub():  # type: ignore[no-untyped-def]
+def _stub(variables):  # type: ignore[no-untyped-def]
     yield
 
 
-def _frame_of(code: CodeType, line: int, globals_: dict) -> FrameType:
-    """A frame that says it runs ``code``: a generator's that never starts, as no other frame is behind that."""
+def _frame_of(frame: Any, line: int) -> FrameType:
+    """A frame that says it runs ``frame``'s code: a generator's that never starts, as no other frame is behind that."""
+    code = frame.info.code
     stub = _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
-    frame: FrameType = FunctionType(stub, globals_)().gi_frame
-    return frame
+    made: FrameType = FunctionType(stub, frame.globals)(frame.local).gi_frame
+    return made

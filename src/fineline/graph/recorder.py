@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import keyword
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,8 +22,22 @@ FX_CONSTANTS = frozenset(
 _BUILTINS = frozenset(dir(builtins))
 
 
+# Results that other nodes take.
+NAMED = (Tensor, torch._C._InferenceMode)
+
+
 class NotForGraph(Exception):
     """An argument that an FX node can't carry."""
+
+
+def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
+    """The parts of what an operator gave: how they are read, under what, and the part."""
+    if is_a(out, (tuple, list)):
+        yield from [(operator.getitem, i, item) for i, item in enumerate(out)]
+    elif type(out) is dict:
+        yield from [(operator.getitem, key, item) for key, item in out.items()]
+    elif dataclasses.is_dataclass(out) and not is_a(out, type):
+        yield from [(getattr, field.name, getattr(out, field.name)) for field in dataclasses.fields(out)]
 
 
 class Recorder:
@@ -65,8 +80,8 @@ class Recorder:
             return None
         made = entry[1]
         if type(made) is tuple:
-            parent, i = made
-            made = self._node("call_function", operator.getitem, (parent, i), {}, "getitem")
+            parent, read, key = made
+            made = self._node("call_function", read, (parent, key), {}, read.__name__)
             self.calls += 1
             self._nodes[id(t)] = (entry[0], made)
         return made
@@ -91,28 +106,24 @@ class Recorder:
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
         node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
         self.calls += 1
-        if is_a(out, Tensor):
+        if is_a(out, NAMED):
             entry = self._nodes.get(id(out))
             if entry is None or entry[0]() is not out:
                 self._nodes[id(out)] = (weakref.ref(out), node)
-        elif is_a(out, (tuple, list)):
+        else:
             self._bind_items(out, node)
         return out
 
     def _bind_items(self, out: Any, node: Node) -> None:
-        for i, item in enumerate(out):
+        for read, key, item in _items(out):
             if is_a(item, Tensor):
                 entry = self._nodes.get(id(item))
                 if entry is None or entry[0]() is not item:
-                    self._nodes[id(item)] = (weakref.ref(item), (node, i))
-            elif is_a(item, (tuple, list)):
-                inner = self._node("call_function", operator.getitem, (node, i), {}, "getitem")
+                    self._nodes[id(item)] = (weakref.ref(item), (node, read, key))
+            elif any(True for _ in _items(item)):
+                inner = self._node("call_function", read, (node, key), {}, read.__name__)
                 self.calls += 1
                 self._bind_items(item, inner)
-
-    def alias(self, t: Tensor, node: Node) -> None:
-        """Lets ``node`` stand for ``t``."""
-        self._nodes[id(t)] = (weakref.ref(t), node)
 
     def forget(self) -> None:
         self._nodes.clear()

@@ -135,6 +135,7 @@ AUTOGRAD: Mapping[str, str] = MappingProxyType(
 ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "torch._utils": {"op": "_flatten_dense_tensors _unflatten_dense_tensors", "query": "is_compiling"},
+        "torch._functorch.eager_transforms": {"op": "_autograd_grad"},
         "torch._functorch.predispatch": {
             "op": "_add_batch_dim _remove_batch_dim _unwrap_for_grad _make_dual _unpack_dual",
             "state": "_vmap_increment_nesting _vmap_decrement_nesting _jvp_increment_nesting _jvp_decrement_nesting _enter_dual_level "

@@ -178,6 +178,11 @@ def classify_torch(fn: object) -> str | None:
     return kind
 
 
+def listed() -> Iterator[tuple[Callable[..., Any], str]]:
+    """All callables of the table, with their class."""
+    yield from _TABLE.values()
+
+
 def _operator(op: OpOverload) -> str | None:
     schema = op._schema
     kind = _OPERATORS.get(schema.name.partition("::")[2])

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
+import numpy as np
 import torch
 
 from fineline.guards.facts import ambient_facts, describe_difference, tensor_facts
@@ -229,6 +230,8 @@ def constant_key(value: Any) -> Any:
     """A key that two constants have in common exactly if no program can tell them apart."""
     if type(value) is float:
         return (float, struct.pack("<d", value))
+    if is_a(value, np.generic):
+        return (type(value), value.tobytes())
     if type(value) is complex:
         return (complex, struct.pack("<dd", value.real, value.imag))
     if is_a(value, tuple):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._device import DeviceContext
 
+from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 
 
@@ -52,6 +53,8 @@ class AmbientFacts(NamedTuple):
     saved_tensor_hooks: bool
     dispatch_include: int
     dispatch_exclude: int
+    rules_of_process: int
+    rules_of_thread: int
 
 
 TENSOR_NAMES = TensorFacts._fields
@@ -106,6 +109,7 @@ def ambient_facts() -> AmbientFacts:
         core._autograd._top_saved_tensors_default_hooks(True) is not None,
         core._dispatch_tls_local_include_set().raw_repr(),
         core._dispatch_tls_local_exclude_set().raw_repr(),
+        *RULEBOOK.facts(),
     )
 
 

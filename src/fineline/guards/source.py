@@ -24,6 +24,13 @@ class Source:
         self.children: dict[Any, Source] = {}
         self.checked: set[Any] = set()
 
+    def variable(self) -> str | None:
+        """The name of the variable that a function's closure cell holds, while the function is known."""
+        closure = self.parent
+        function = closure.parent.value if self.op == "index" and closure is not None and closure.parent is not None else None
+        code = getattr(function, "__code__", None)
+        return code.co_freevars[self.key] if code is not None else None
+
     def text(self) -> str:
         """The path as a user would write it."""
         op, parent = self.op, self.parent
@@ -46,7 +53,7 @@ class Source:
         if op == "index":
             return f"{parent.text()}[{self.key}]"
         if op == "cell":
-            return f"{parent.text()}.cell_contents"
+            return parent.variable() or f"{parent.text()}.cell_contents"
         return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
 
 
@@ -98,6 +105,9 @@ class GuardBuilder:
         if src is None:
             src = self._roots[i] = self._new(None, "root", name, i, value)
         return src
+
+    def roots(self) -> list[Source]:
+        return [self._roots[i] for i in sorted(self._roots)]
 
     def pin(self, obj: Any, name: str) -> Source:
         """A source for an object that the program itself holds."""

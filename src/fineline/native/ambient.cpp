@@ -12,6 +12,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/tensor/python_tensor.h>
 
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -22,6 +23,18 @@ TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
 }  // namespace at::functorch
 
 namespace fineline {
+
+namespace {
+
+std::atomic<uint64_t> process_rules{0};
+thread_local uint64_t thread_rules = 0;
+
+}  // namespace
+
+void set_rules(uint64_t process, uint64_t thread) {
+  process_rules.store(process, std::memory_order_relaxed);
+  thread_rules = thread;
+}
 
 bool AmbientPicture::operator==(const AmbientPicture& other) const {
   return complete && other.complete && std::memcmp(words, other.words, sizeof words) == 0;
@@ -61,6 +74,8 @@ AmbientPicture picture_ambient() {
       context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL));
   picture.words[6] = keys.included_.raw_repr();
   picture.words[7] = keys.excluded_.raw_repr();
+  picture.words[8] = process_rules.load(std::memory_order_relaxed);
+  picture.words[9] = thread_rules;
   return picture;
 }
 

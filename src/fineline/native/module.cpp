@@ -1,11 +1,22 @@
 // The extension module fineline._native.
+#include "ambient.h"
 #include "step.h"
 #include "types.h"
 
 namespace {
 
+PyObject* set_rules(PyObject*, PyObject* args) {
+  unsigned long long process = 0, thread = 0;
+  if (!PyArg_ParseTuple(args, "KK", &process, &thread)) return nullptr;
+  fineline::set_rules(process, thread);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."}, {nullptr, nullptr, 0, nullptr}};
+
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "fineline._native", "Guard programs and dispatchers in C++.", -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "fineline._native", "Guard programs and dispatchers in C++.", -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

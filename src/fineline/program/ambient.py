@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fineline.guards.facts import AmbientFacts
+from fineline.policy.scopes import SCOPE
 
 SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
@@ -26,7 +27,11 @@ SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
 
 def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> list[str]:
     """Statements that put the state where the captured code left it; a compiled graph may not have."""
-    return [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in _differing(before, after)]
+    lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in _differing(before, after)]
+    if before.rules_of_thread != after.rules_of_thread:
+        blocks = rebuild.constant(SCOPE.blocks, "blocks")
+        lines.append(f"{rebuild.constant(SCOPE.set_blocks, 'set_blocks')}({blocks})")
+    return lines
 
 
 def _differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:

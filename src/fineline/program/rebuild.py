@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import functools
+import gc
 import keyword
 import math
 import operator
@@ -20,8 +21,9 @@ from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.local_classes import CLASS_MEMBERS
-from fineline.capture.natives import ITERATORS
+from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
+from fineline.capture.stand_ins import KINDS, parts_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -32,6 +34,15 @@ RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
+TABLE_ITERATORS: dict[type, str] = {
+    type(iter(set())): "iter({})",
+    type(iter({})): "iter({})",
+    type(iter({}.values())): "iter({}.values())",
+    type(iter({}.items())): "iter({}.items())",
+    type(reversed({})): "reversed({})",
+    type(reversed({}.values())): "reversed({}.values())",
+    type(reversed({}.items())): "reversed({}.items())",
+}
 SCALAR_BASES = (int, float, str, bytes, complex)
 
 
@@ -192,7 +203,11 @@ class Rebuilder:
             )
         if t is functools.partial:
             parts = [self.expr(v.func), *[self.expr(x) for x in v.args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in v.keywords.items()]]  # type: ignore[assignment]
-            return self.statement(self.fresh("partial"), f"{self.constant(functools.partial, 'partial')}({', '.join(parts)})", v)
+            name = self.statement(self.fresh("partial"), f"{self.constant(functools.partial, 'partial')}({', '.join(parts)})", v)
+            self._memo[id(v.keywords)] = f"{name}.keywords"
+            # Not its __dict__: reading that makes one, and then it is no longer merged into a partial made of it.
+            self._fill_dict(f"{name}.__dict__", v.__reduce__()[2][3])
+            return name
         if t in ITERATORS or t in GETTERS:
             return self._reduced(v)
         if t is super:
@@ -201,6 +216,13 @@ class Rebuilder:
             return self.statement(self.fresh("method"), f"getattr({self.expr(v.__self__)}, {v.__name__!r})", v)
         if t is slice:
             return f"slice({self.expr(v.start)}, {self.expr(v.stop)}, {self.expr(v.step)})"
+        if t in VIEWS or t is types.MappingProxyType:
+            # What the view shows is all that it refers to.
+            shown = self.expr(gc.get_referents(v)[0])
+            way = f".{t.__name__.rpartition('_')[2]}()"
+            return self.statement(
+                self.fresh("view"), f"{self.constant(t, 'proxy')}({shown})" if t is types.MappingProxyType else shown + way, v
+            )
         if t is property:
             return self.statement(
                 self.fresh("prop"), f"property({self.expr(v.fget)}, {self.expr(v.fset)}, {self.expr(v.fdel)}, {v.__doc__!r})", v
@@ -213,6 +235,13 @@ class Rebuilder:
             return name
         if is_a(v, InterpretedGenerator):
             return self._generator(v)
+        parts_ = parts_of(v)
+        if parts_ is not None:
+            fn, args, kwargs = parts_
+            given = [*[self.expr(x) for x in args], *[f"{k}={self.expr(x)}" for k, x in kwargs.items()]]
+            return self.statement(self.fresh("iterator"), f"{self.constant(fn, fn.__name__)}({', '.join(given)})", v)
+        if t in KINDS:
+            raise Unrebuildable(f"a {KINDS[t].__qualname__} that is under way")
         if is_a(v, BaseException):
             return self._exception(v, t)
         return self._instance(v, t)
@@ -310,12 +339,26 @@ class Rebuilder:
         return self.statement(self.fresh(code.co_name), f"{self.expr(fn)}({', '.join(parts)})", v)
 
     def _reduced(self, v: Any) -> str:
+        if type(v) in TABLE_ITERATORS:
+            return self._table_iterator(v)
         reduced = v.__reduce__()
         fn, args = reduced[0], reduced[1]
+        if fn is iter and type(iter(args[0])) is not type(v):
+            raise Unrebuildable(f"a {type(v).__name__} that is under way")
         parts = [self._loose(a) for a in args]
         name = self.statement(self.fresh("iterator"), f"{self.constant(fn, fn.__name__)}({', '.join(parts)})", v)
         if len(reduced) > 2 and reduced[2] is not None:
             self.lines.append(f"{name}.__setstate__({self._loose(reduced[2])})")
+        return name
+
+    def _table_iterator(self, v: Any) -> str:
+        """An iterator over a dict or a set, which reduces to a list's: a new one over the very table, gone on with as far."""
+        found = [x for x in gc.get_referents(v) if is_a(x, (dict, set, frozenset))]
+        if not found:
+            raise Unrebuildable(f"a {type(v).__name__} that has ended")
+        name = self.statement(self.fresh("iterator"), TABLE_ITERATORS[type(v)].format(self.expr(found[0])), v)
+        if steps := len(found[0]) - v.__length_hint__():
+            self.lines += [f"for _ in range({steps}):", f"    next({name})"]
         return name
 
     def _loose(self, v: Any) -> str:
@@ -340,7 +383,9 @@ class Rebuilder:
         bases = self.items(v.__bases__)
         at_once = ", ".join([f"{k!r}: {self.expr(x)}" for k, x in first.items()])
         make = f"{self.constant(cap.classes, 'local_classes')}.rebuild"
-        text = f"{make}({self.expr(type(v))}, {v.__name__!r}, ({bases},), {tuple(own)!r}, {{{at_once}, '__qualname__': {v.__qualname__!r}}})"
+        text = (
+            f"{make}({self.expr(type(v))}, {v.__name__!r}, ({bases},), {tuple(own)!r}, {{{at_once}, '__qualname__': {v.__qualname__!r}}})"
+        )
         name = self.statement(self.fresh(v.__name__), text, v)
         for k, x in own.items():
             value = self.expr(x)
@@ -380,6 +425,8 @@ class Rebuilder:
         self._known(v)
         make = self.expr(t)
         base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
+        if any(is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in t.__mro__ if b.__flags__ & HEAP_TYPE):
+            raise Unrebuildable(f"a {t.__module__}.{t.__qualname__}, which C makes")
         if issubclass(t, tuple):
             if hasattr(t, "n_sequence_fields"):
                 return self.statement(self.fresh(t.__name__), f"{make}(({self.items(v)},))", v)

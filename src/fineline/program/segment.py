@@ -234,25 +234,30 @@ class SegmentWriter:
                 late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list], Callable]) -> Segment:
-        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises."""
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable) -> Segment:
+        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises.
+
+        ``again`` runs the segment, and all behind it, in Python.
+        """
         cap, r = self.cap, self.rebuild
         recorder = cap.recorder
         lines: list[str] = []
         gm = None
         self._guard_aliases()
         if recorder.calls:
+            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
             gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
             now = ambient_facts()
             with in_state(cap.start_ambient, now):
-                call = r.constant(compile_graph(gm, examples), "graph")
+                call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
-            lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text)
+            text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
+            lines += self._checked(text, checks, again) if checks else [text]
             self._guard_storages()
             lines += restore_lines(cap.start_ambient, now, r)
         elif r.outputs:
@@ -269,6 +274,16 @@ class SegmentWriter:
             Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts
         )
 
+    def _checked(self, call: str, checks: list[str], again: Callable) -> list[str]:
+        """The call of a graph that shows whether branches went the way that was taken for granted."""
+        r = self.rebuild
+        roots = "".join([f", {r.param(src)}" for src in self.cap.guards.roots()])
+        return [
+            f"random = {r.constant(torch.default_generator.get_state, 'get_random')}()",
+            *("failed = False", "try:", f"    {call}", "except Exception:", "    failed = True"),
+            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random{roots})"),
+        ]
+
     def _guard_aliases(self) -> None:
         """What was written to must not turn out to be another object of its kind that was read as a different one."""
         cap = self.cap
@@ -284,20 +299,30 @@ class SegmentWriter:
             if others:
                 cap.guards.check(src, "distinct", others, others)
 
+    def _kinds(self) -> Any:
+        """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
+        tensors = {reg: facts for op, _, reg, facts in self.cap.guards.steps if op == "tensor"}
+        kinds = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
+        return None if None in kinds else (self.cap.start_ambient, kinds, self._sharing())
+
+    def _sharing(self) -> tuple[int, ...] | None:
+        """Which inputs share memory, if the graph writes into that of one."""
+        inputs, mutated = self.cap.recorder.inputs, self.cap.recorder.mutated
+        if not mutated or len(inputs) < 2:
+            return None
+        storages = [_storage(src.value) for _, src in inputs]
+        if not mutated.intersection(storages):
+            return None
+        first: dict[int, int] = {}
+        return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
+
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
-        cap = self.cap
-        inputs = [src for _, src in cap.recorder.inputs]
-        mutated = cap.recorder.mutated
-        if not mutated or len(inputs) < 2:
-            return
-        storages = [_storage(src.value) for src in inputs]
-        if not mutated.intersection(storages):
-            return
-        first: dict[int, int] = {}
-        pattern = tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
-        cap.guards.steps.append(("storages", -1, -1, (tuple([s.reg for s in inputs]), pattern)))
-        cap.guards.places.append((None, None))
+        pattern = self._sharing()
+        if pattern is not None:
+            guards = self.cap.guards
+            guards.steps.append(("storages", -1, -1, (tuple([src.reg for _, src in self.cap.recorder.inputs]), pattern)))
+            guards.places.append((None, None))
 
 
 def _kind(src: Source) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.signals import Border, Unrebuildable
+from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
 
@@ -78,6 +80,24 @@ class GeneratorShape(NamedTuple):
     frame: int
 
 
+COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push")
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two parts of templates are equal; nothing of the user's is asked."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) is Const:
+        return same_constant(a.value, b.value)
+    if is_a(a, (tuple, list)):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if type(a) is dict:
+        return list(a) == list(b) and all(alike(a[k], b[k]) for k in a)
+    return type(a) in (int, str, bool) and a == b
+
+
 class Template:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
@@ -98,6 +118,8 @@ class Template:
         self._object_at: dict[int, int] = {}
         self._holds: dict[int, bool] = {}
         self._kept: list[Any] = []
+        # No instruction may read a generator again, and yet its ``finally`` runs when its variable goes.
+        self._generators = bool(vm.stand_ins)
         self._hint = "value"
         self.place: tuple[str, int] = ("", 0)
         f = vm.frame
@@ -128,7 +150,9 @@ class Template:
         local = []
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
-            local.append(self._spec(v) if i in live or is_a(v, CellType) else Const(NULL))
+            local.append(
+                self._spec(v) if i in live or is_a(v, CellType) or (self._generators and self._holds_suspended(v)) else Const(NULL)
+            )
         self._hint = f"{info.code.co_name}_value"
         stack = tuple([self._spec(v) for v in f.stack])
         self.frames[at] = FrameShape(
@@ -209,7 +233,8 @@ class Template:
         if is_a(v, InterpretedGenerator):
             return True
         found = self._parts(v)
-        if found is None:
+        if found is None or (found[0] == "instance" and id(v) not in self._cap.made):
+            # What existed before holds no generator of this capture: of a model, all would be looked through.
             return False
         parts = found[1].values() if is_a(found[1], dict) else found[1]
         held = self._holds[id(v)] = any([self._holds_suspended(x) for x in parts])
@@ -318,9 +343,10 @@ class Template:
             gen.__name__ = code.co_name if code else "generator"
             gen.__qualname__ = code.co_qualname if code else "generator"
         vm.frame = frames[self.top]
+        vm.stand_ins += map(weakref.ref, gens)
         vm.depth = self.depth
         vm.handled = value(self.handled)
-        return (
+        built = (
             value(self.data),
             [values[i] for i in self.container_roots],
             [
@@ -328,6 +354,15 @@ class Template:
                 *[object.__getattribute__(o, "__dict__") for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType],
             ],
         )
+        # The functions above are a cycle: what they hold would stay until a collection.
+        values = ()
+        for table in (gens, iterators, objects):
+            table.clear()
+        return built
+
+    def same(self, other: Template) -> bool:
+        """Whether both stand for the same frames at the same place, whatever is alive in them."""
+        return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
 
     @property
     def has_handlers(self) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 from fineline.capture.frame import Frame
 from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
 
@@ -22,6 +23,11 @@ def describe_step(segment: Segment, at: int) -> str:
     """A guard, and where the value was read."""
     op, _, _, payload = segment.steps[at]
     return f"{_subject(segment, at)} {_claim(segment, op, payload)}{_read_at(segment, at)}"
+
+
+def describe_guards(segment: Segment) -> list[str]:
+    """All that a program checks before it runs."""
+    return [describe_step(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
 
 
 def describe_miss(segment: Segment, at: int, roots: tuple) -> str:

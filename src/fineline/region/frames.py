@@ -56,7 +56,6 @@ class FrameRunner:
             return done.value
         finally:
             vm.call_out = vm.eager_frame = vm.frame = None
-            vm.traces.clear()
 
     frame = None  # what a Capture asks of its machine
 

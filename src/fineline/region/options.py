@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from fineline.capture.local_classes import LocalClasses
 from fineline.errors import BadArgument
+from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
 
-KNOWN = {"recompile_limit": int, "evaluator": str, "force_borders": bool}
+KNOWN = {
+    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "guard_export_fn": Callable, "guard_fail_fn": Callable,
+}  # fmt: skip
+Breaks = Literal["any", "declared", "none"]
+
+
+class GuardFailure(NamedTuple):
+    """A call that no program of a region fits: the first guard that failed, and the code of the region's function."""
+
+    reason: str
+    orig_code: CodeType | None
 
 
 @dataclass
 class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
+    ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
+    ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
     """
 
-    fullgraph: bool = False
+    policy: Policy | None = None
+    # Which graph breaks may be: any, those that a user's rule asked for, none.
+    breaks: Breaks = "any"
     recompile_limit: int = 8
     evaluator: Evaluator = "native"
     force_borders: bool = False
-    rules: Any = None
+    verify: bool = False
+    guard_export_fn: Callable[[list[str]], object] | None = None
+    guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
     classes: LocalClasses = field(default_factory=LocalClasses)
+    # Whether the context of an inference mode has to cross graph breaks.
+    inference_borders: bool = False
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
+
+
+    @property
+    def fullgraph(self) -> bool:
+        return self.breaks == "none"
 
 
 def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -40,7 +65,7 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         if kind is None:
             rest[key] = value
             continue
-        if not isinstance(value, kind):
+        if not isinstance(value, kind):  # type: ignore[arg-type]
             raise BadArgument(f"option {key!r} takes a {kind.__name__}, not {value!r}")
         own[key] = value
     if own.get("evaluator", "native") not in ("native", "reference"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ class Event:
     """Something that a capture met or did.
 
     ``kind``: "graph" (a graph went to the backend), "break" (a border), "recompile" (a call that no program fitted),
-    "eager" (a stretch that runs in Python), "program" (a segment was kept), "limit", "raised".
+    "eager" (a stretch that runs in Python), "limit", "raised". Only listeners hear of "program" (a segment was kept) and "rules" (what a capture's rules did).
     """
 
     kind: str
@@ -21,6 +22,8 @@ class Event:
     line: int = 0
     rule: str = ""
     detail: dict[str, Any] = field(default_factory=dict, compare=False)
+    # The name of the compiled function.
+    region: str = field(default="", compare=False)
 
     @property
     def where(self) -> str:
@@ -29,3 +32,17 @@ class Event:
     def __str__(self) -> str:
         place = f" at {self.where}" if self.file else ""
         return f"{self.kind} {self.id}{place}: {self.reason}"
+
+
+class Listeners:
+    """Who hears of each event of each region, when it happens."""
+
+    def __init__(self) -> None:
+        self.all: tuple[Callable[[Event], None], ...] = ()
+
+    def tell(self, event: Event) -> None:
+        for listener in self.all:
+            listener(event)
+
+
+LISTENERS = Listeners()

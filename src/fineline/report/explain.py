@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from torch.fx import GraphModule
 
@@ -17,12 +18,14 @@ SECTIONS = (
 class Explanation:
     """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
 
-    def __init__(self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str) -> None:
+    def __init__(self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int]) -> None:
         self.name = name
         self.events = events
         self.graphs = graphs
         self.guards = guards
         self.program = program
+        # Operators of the dispatcher that ran in the call, each once: in graphs, eagerly at breaks and by rules, and in what was given up.
+        self.ran = {kind: ran.get(kind, 0) for kind in ("captured", "eager", "skipped")}
 
     @property
     def breaks(self) -> list[Event]:
@@ -44,6 +47,7 @@ class Explanation:
             f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
             f"{_count(len(self.breaks), 'graph break')}, {_count(len(self.guards), 'guard')}"
         ]
+        lines.append(f"  operators that ran: {', '.join([f'{n} {kind}' for kind, n in self.ran.items()])}")
         for i, e in enumerate(self.graphs_kept):
             places = [p for p in e.detail.get("places", []) if p[0]]
             lines.append(f"  graph {i}: {e.reason}")

@@ -1,0 +1,175 @@
+"""Opaque calls: one node of the graph, whose contract is checked by running through the function once, unrecorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fineline.capture.capture import SINGLETONS
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Abandoned
+from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
+from fineline.kinds import is_a
+from fineline.policy.rule import Rule
+from fineline.policy.selector import describe
+
+
+class Opaque:
+    """One such call while it runs: the tensors that it may use, and what was written before."""
+
+    def __init__(self, fn: Any, rule: Rule, inputs: list[Tensor], written: set[int]) -> None:
+        self.fn = fn
+        self.rule = rule
+        self.known = {id(t): t for t in inputs}
+        self.written = written
+        # The frame of the function, when it is one of Python.
+        self.frame: Frame | None = None
+        # Whether it has looked at the numbers in a tensor: then what it gives besides tensors depends on them.
+        self.read = False
+
+    def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
+        """An operator inside: it runs, and is no node."""
+        for t in tensors([*args, *(kwargs or {}).values()]):
+            self.check(vm, t)
+        self.read = self.read or kind == "data"
+        return self.made(vm, fn(*args, **(kwargs or {})))
+
+    def check(self, vm: Any, t: Tensor) -> None:
+        if id(t) not in self.known:
+            src = vm.cap.sources.get(id(t))
+            name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
+            raise broken(vm, self.fn, self.rule, f"it uses the tensor {name}, which is not one of its arguments")
+
+    def made(self, vm: Any, value: Any) -> Any:
+        for t in tensors(value):
+            self.known[id(t)] = t
+            vm.cap.made.add(id(t))
+        return value
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a graph can carry."""
+    for leaf in leaves(value):
+        if is_a(leaf, Tensor):
+            yield leaf
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if is_a(value, (tuple, list)):
+        for item in value:
+            yield from leaves(item)
+    elif is_a(value, dict):
+        for item in dict.values(value):
+            yield from leaves(item)
+    elif dataclasses.is_dataclass(value) and not is_a(value, type):
+        for field in dataclasses.fields(value):
+            yield from leaves(getattr(value, field.name))
+    elif is_a(value, slice):
+        yield from (value.start, value.stop, value.step)
+    else:
+        yield value
+
+
+def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    """Runs through ``fn`` so that what it reads is guarded, and records one node."""
+    cap = vm.cap
+    if vm.opaque is not None:
+        return vm.call_plainly(f, fn, args, kwargs, then, data)
+    try:
+        fx = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(v) for k, v in (kwargs or {}).items()}
+    except NotForGraph as e:
+        raise broken(vm, fn, rule, f"it is called with {e}") from None
+    for value in (*args, *(kwargs or {}).values()):
+        cap.expand(value, deep=True)
+    inputs = [t for value in (*args, *(kwargs or {}).values()) for t in tensors(value)]
+    opaque = vm.opaque = Opaque(fn, rule, inputs, set(cap.journal.written))
+    twin = _copies(args, kwargs) if vm.options.verify else None
+    try:
+        opaque.frame = vm.call_plainly(f, fn, list(args), kwargs, _done, (opaque, fx, twin, then, data))
+    except BaseException:
+        vm.opaque = None
+        raise
+    return opaque.frame
+
+
+def _copies(args: list, kwargs: dict | None) -> tuple:
+    """The arguments once more, for a second run, and the random state to run it in."""
+    def copy(value: Any) -> Any:
+        return value.detach().clone().requires_grad_(value.requires_grad) if is_a(value, Tensor) else value
+
+    return tree_map(copy, (list(args), kwargs or {})), torch.get_rng_state()
+
+
+def _verify(vm: Any, opaque: Opaque, result: Any, twin: tuple) -> None:
+    """In verify mode: a second run on the same inputs has to give the same."""
+    ((args, kwargs), state), now = twin, torch.get_rng_state()
+    torch.set_rng_state(state)
+    with torch._C.DisableTorchFunction():
+        other = opaque.fn(*args, **kwargs)
+    torch.set_rng_state(now)
+    ours, theirs = list(leaves(result)), list(leaves(other))
+    same = len(ours) == len(theirs) and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) if is_a(a, Tensor) and is_a(b, Tensor) and a.shape == b.shape else bool(a is b or a == b)
+        for a, b in zip(ours, theirs, strict=True)
+    )
+    if not same:
+        raise broken(vm, opaque.fn, opaque.rule, "two runs on the same arguments give different results")
+
+
+def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+    opaque, (fx_args, fx_kwargs), twin, then, data = state
+    cap, fn, rule = vm.cap, opaque.fn, opaque.rule
+    vm.opaque = None
+    if not cap.active:
+        return vm.finish(f, result, then, data)
+    changed = [w for key, w in cap.journal.written.items() if key not in opaque.written]
+    if changed:
+        raise broken(vm, fn, rule, f"it changes {changed[0].src.text()}")
+    for leaf in leaves(result):
+        if is_a(leaf, Tensor):
+            if id(leaf) not in opaque.known:
+                raise broken(vm, fn, rule, "it gives a tensor that it has not computed from its arguments")
+        elif type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
+            raise broken(vm, fn, rule, f"it gives a {type(leaf).__name__}")
+        elif opaque.read and type(leaf) not in SINGLETONS:
+            raise broken(vm, fn, rule, f"it gives the number {leaf!r}, and has read the values of a tensor")
+    if twin is not None:
+        _verify(vm, opaque, result, twin)
+    _fresh(cap, result)
+    vm.tensors.record(vm, "call_function", named(fn), fx_args, fx_kwargs, result)
+    return vm.finish(f, result, then, data)
+
+
+def _fresh(cap: Any, value: Any) -> None:
+    if is_a(value, (list, dict)) or dataclasses.is_dataclass(value):
+        cap.made.add(id(value))
+    if is_a(value, (list, tuple)):
+        for item in value:
+            _fresh(cap, item)
+    elif is_a(value, dict):
+        for item in value.values():
+            _fresh(cap, item)
+
+
+def named(fn: Any) -> Any:
+    """A function for FX to name."""
+    if getattr(fn, "__name__", "").isidentifier() and is_a(getattr(fn, "__module__", None), str):
+        return fn
+
+    def opaque(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return opaque
+
+
+def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
+    """The contract does not hold: the capture is given up with an error."""
+    vm.opaque = None
+    vm.abandoned = vm.refuse("FL107", f"{describe(fn)} was allowed in graphs, but {text}", vm.frame, str(rule))
+    return Abandoned()

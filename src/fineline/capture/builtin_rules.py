@@ -1,0 +1,163 @@
+"""The built-in rules: what capture does with what no rule of the user's selects, as rows like the user's own."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
+from fineline.capture import native_table
+from fineline.capture.caches import LRU_TYPE
+from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.polyfills import POLYFILLS
+from fineline.capture.specials import SPECIALS
+from fineline.graph import torch_table
+from fineline.kinds import is_a
+from fineline.policy.marks import DYNAMO_NAMES, graph_break, torch_mark
+from fineline.policy.rule import BUILT_IN, Rule
+from fineline.policy.selector import GLOB, OBJECT, Identity, Selector, describe
+
+
+class Kind(NamedTuple):
+    """What a class of the tables means: the verb, why, and the file of the table. ``pattern``: what a row without an object is about."""
+
+    verb: str
+    reason: str
+    place: str
+    pattern: str = ""
+
+
+_TORCH, _NATIVE, _SPECIAL = "fineline/graph/torch_table.py", "fineline/capture/native_table.py", "fineline/capture/specials.py"
+_MARKS, _CALLS = "fineline/policy/marks.py", "fineline/capture/calls.py"
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        # PyTorch
+        "op": Kind("allow", "a tensor operator is one node of the graph", _TORCH),
+        "metadata": Kind("constant", "its answer follows from guarded facts: sizes, dtype, device, flags", _TORCH),
+        "data": Kind("disallow", "it reads the numbers in a tensor, or its address", _TORCH),
+        "state": Kind("allow", "it changes PyTorch's state, and is a node without a result", _TORCH),
+        "query": Kind("constant", "it reads state of PyTorch's that is guarded", _TORCH),
+        "effect": Kind("disallow", "it has effects that no node stands for", _TORCH),
+        "python": Kind("trace", "Python code of PyTorch's", _TORCH),
+        # C code
+        "pure": Kind("trace", "C code without side effects: it runs at capture, and what it reads is guarded", _NATIVE),
+        "mutator": Kind("trace", "C code that changes its first argument: the program makes the same change", _NATIVE),
+        "advance": Kind("trace", "C code that advances an iterator: the program does the same", _NATIVE),
+        "callback": Kind("substitute", "C code that calls Python code: the same in Python is captured in its place", _NATIVE),
+        "refused": Kind("disable", "C code that can't be captured", _NATIVE),
+        "special": Kind("trace", "the interpreter knows what it does", _SPECIAL),
+        "unknown": Kind("disable", "C code that fineline knows nothing of", _NATIVE, "C code in no table"),
+        "cached": Kind("disable", "it keeps a cache of its results; called as it is where it maps values to values", _CALLS, "functions with functools.cache"),
+        "tensor class": Kind("disable", "making a tensor of another class is C code that no graph can hold", _CALLS, "tensor subclasses"),
+        # PyTorch's own marks, and functions of its compiler
+        "disable": Kind("disable", "it carries the mark of torch.compiler.disable", _MARKS, "functions under torch.compiler.disable"),
+        "wrapped": Kind("substitute", "compiled by torch.compile: the original is captured in its place", _MARKS, "functions under torch.compile"),
+        "graph_break": Kind("disallow", "an explicit graph break", _MARKS),
+        "true": Kind("constant", "True while captured", _MARKS),
+        "nothing": Kind("constant", "it says nothing to fineline", _MARKS),
+        "identity": Kind("constant", "it gives back what it marks", _MARKS),
+        "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
+        "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
+        # Python code
+        "coroutine": Kind("disable", "what it awaits is decided outside", _CALLS, "coroutine functions"),
+        "code": Kind("trace", "Python code", _CALLS, "Python code"),
+    }
+)  # fmt: skip
+
+
+def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
+    """The rule that a class of the tables stands for, about ``target``."""
+    verb, reason, place, pattern = KINDS[kind]
+    if pattern:
+        selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
+    else:
+        selector = Selector(OBJECT, "object", Identity(target), text or describe(target))
+    return Rule(verb, selector, reason, place, POLYFILLS.get(target) if kind == "callback" else None, BUILT_IN)
+
+
+def builtin_rules() -> tuple[Rule, ...]:
+    """All built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
+    return tuple(_rows())
+
+
+def _rows() -> Iterator[Rule]:
+    for fn, kind in torch_table.listed():
+        yield row(kind, fn)
+    for fn, native in native_table.listed():
+        yield row(_native(fn, native.kind), fn)
+    for name, kind in DYNAMO_NAMES.items():
+        yield row(kind, name, f"torch._dynamo.{name}")
+    yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
+
+
+def _native(fn: Any, kind: str) -> str:
+    return "refused" if kind == "special" and fn not in SPECIALS else kind
+
+
+def builtin_rule(fn: Any) -> Rule:
+    """What becomes of a call of ``fn``, if the user says nothing."""
+    return row(_kind(fn), fn)
+
+
+def _kind(fn: Any) -> str:
+    """The order is that of `capture.calls`."""
+    if is_a(fn, (OpOverload, OpOverloadPacket)):
+        return torch_table.classify_torch(fn) or "effect"
+    if is_a(fn, types.MethodType):
+        return _kind(fn.__func__)
+    if is_a(fn, types.FunctionType):
+        return _of_function(fn)
+    if is_a(fn, LRU_TYPE):
+        return "cached"
+    if is_a(fn, type):
+        return _of_class(fn)
+    if is_a(fn, _C_CALLABLES):
+        if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
+            fn = getattr(type(fn.__self__), fn.__name__, fn)
+        return _of_native(fn) or "unknown"
+    return "code"
+
+
+_C_CALLABLES = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType,
+)  # fmt: skip
+
+
+def _of_function(fn: types.FunctionType) -> str:
+    if fn in SPECIALS:
+        return "special"
+    if fn is graph_break:
+        return "graph_break"
+    kind = torch_table.classify_torch(fn)
+    if kind is not None and kind != "python":
+        return kind
+    if (fn.__module__ or "").startswith("torch._dynamo"):
+        return DYNAMO_NAMES.get(fn.__name__, "opaque")
+    if fn.__code__.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return "coroutine"
+    return torch_mark(fn) or kind or "code"
+
+
+def _of_class(cls: type) -> str:
+    found = _of_native(cls)
+    if found is not None and found != "python":
+        return found
+    if not cls.__flags__ & HEAP_TYPE:
+        return "unknown"
+    return "tensor class" if issubclass(cls, Tensor) else "code"
+
+
+def _of_native(fn: Any) -> str | None:
+    if fn in SPECIALS:
+        return "special"
+    kind = torch_table.classify_torch(fn)
+    if kind is not None:
+        return kind
+    native = native_table.classify(fn)
+    return _native(fn, native.kind) if native is not None else None

@@ -1,0 +1,76 @@
+"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, behind a border."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
+
+# Deterministic, and they write into nothing: of known tensors they make known ones.
+_NAMES = (
+    "abs add all amax amin any arange as_tensor bool cat ceil clamp clone contiguous cumsum detach div double eq expand eye flatten float "
+    "float_power floor floor_divide fmod full full_like ge gt int isfinite isinf isnan le linspace log log2 logical_and logical_not "
+    "logical_or long lt max maximum mean min minimum mul ne neg ones ones_like pow prod remainder reshape round scalar_tensor sign sqrt "
+    "squeeze stack sub sum tensor to true_divide trunc unsqueeze view where zeros zeros_like"
+)
+_OPERATORS = "abs add and_ eq floordiv ge getitem gt invert le lt mod mul ne neg not_ or_ pow sub truediv"
+FOLDED = frozenset(
+    id(fn)
+    for owners, names in (((torch, Tensor, torch._C.TensorBase), _NAMES), ((operator,), _OPERATORS))
+    for owner in owners
+    for name in names.split()
+    if (fn := getattr(owner, name, None)) is not None
+)
+# What reads such a tensor has a constant for an answer.
+READERS = frozenset(
+    id(getattr(Tensor, name))
+    for name in ["__bool__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero", "item", "tolist"]
+) | frozenset(map(id, (torch.allclose, torch.equal, torch.is_nonzero)))
+# Larger ones nobody reads; and the numbers of each would be held.
+MOST = 64
+# Behind these calls all that was known still is: they write into no tensor.
+HARMLESS = ("op", "data", "metadata", "query")
+
+
+class KnownTensors:
+    """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Tensor, int]] = {}
+
+    def add(self, t: Any, mutated: set[int]) -> None:
+        if type(t) is Tensor and t.numel() <= MOST and t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
+            if not torch._C._functorch.is_functorch_wrapped_tensor(t):
+                self._held[id(t)] = (t, t._version)
+                # What is listed at its address is gone.
+                mutated.discard(t.untyped_storage()._cdata)
+
+    def has(self, t: Tensor, mutated: Collection[int]) -> bool:
+        """``mutated``: storages that the captured code wrote into."""
+        held = self._held.get(id(t))
+        return held is not None and held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
+
+    def all_known(self, values: Any, mutated: Collection[int]) -> bool:
+        """Whether no tensor among ``values`` is unknown."""
+        for v in values:
+            if is_a(v, Tensor):
+                if not self.has(v, mutated):
+                    return False
+            elif type(v) in (tuple, list) and not self.all_known(v, mutated):
+                return False
+        return True
+
+    def carry(self, fn: Any, mutated: Collection[int]) -> None:
+        """A border that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
+        if self._held:
+            sure = (classify_torch(fn) or "") in HARMLESS
+            self._held = {i: held for i, held in self._held.items() if sure and self.has(held[0], mutated)}
+
+    def clear(self) -> None:
+        self._held.clear()

@@ -1,0 +1,33 @@
+"""NumPy's scalars, which are values like Python's numbers, and its functions that make such of such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+_KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
+NUMPY_SCALARS: frozenset[type] = frozenset(getattr(np, name) for name in _KINDS.split())
+# Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype.
+NUMBERS = NUMPY_SCALARS - {np.bool_}
+DTYPE_ASKERS = frozenset(map(id, (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)))
+_FUNCTIONS = (
+    "all any amax amin argmax argmin around average ceil clip dot gcd isscalar lcm max mean median min prod ptp round size std sum var"
+)
+_METHODS = "all any astype conj item max mean min prod round sum tolist __format__ __str__ __repr__ __float__ __int__ __index__ __bool__"
+
+
+def numpy_natives() -> Iterator[tuple[Callable[..., Any], str]]:
+    """All pure; those that give an array give it to the border in front of them."""
+    for value in vars(np).values():
+        if type(value) is np.ufunc:
+            yield value, "pure deep"
+    for name in _FUNCTIONS.split():
+        yield getattr(np, name), "pure deep"
+    for cls in sorted(NUMPY_SCALARS, key=str):
+        yield cls, "pure deep"
+    for name in _METHODS.split():
+        if (method := vars(np.generic).get(name)) is not None:
+            yield method, "pure deep"

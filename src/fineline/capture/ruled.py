@@ -1,0 +1,128 @@
+"""Calls and operators that a control rule decides: what each verb does to them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture.allowed import call_allowed
+from fineline.capture.capture import is_value
+from fineline.capture.frame import Frame
+from fineline.capture.natives import deep_plain
+from fineline.capture.signals import Abandoned, Border
+from fineline.capture.watch import identify
+from fineline.graph.dispatches import dispatched
+from fineline.graph.spellings import operator_name
+from fineline.kinds import is_a
+from fineline.policy.decide import Rules
+from fineline.policy.marks import MARKS
+from fineline.policy.rule import Rule
+from fineline.policy.selector import describe
+
+
+def call_ruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    """A call that ``rule`` decides."""
+    return VERBS[rule.verb](vm, f, fn, args, kwargs, then, data, rule)
+
+
+def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
+    """The rule for a tensor operator, however it is spelled."""
+    rules = vm.rules
+    if not (rules.operators or rules.globs["operator"] or MARKS.operators):
+        return None
+    args, kwargs = tuple(args), kwargs or {}
+    reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
+    return rules.decide_operator(operator_name(fn, args, kwargs), reached)
+
+
+def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
+    """What the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
+    key = (fn, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
+    try:
+        found = rules.dispatched.get(key)
+    except TypeError:
+        return dispatched(fn, args, kwargs)
+    if found is None:
+        found = rules.dispatched[key] = dispatched(fn, args, kwargs)
+    return found
+
+
+def _kind(a: Any) -> Any:
+    if is_a(a, Tensor):
+        return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
+    return (type(a), *[_kind(x) for x in a]) if is_a(a, (tuple, list)) else (type(a), a)
+
+
+def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> Border:
+    border = Border(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
+    border.rule = str(rule)
+    return border
+
+
+def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    plain = fn if rule.replacement is None else rule.replacement
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    if rule.verb == "disable_frame" and vm.run_frame is not None:
+        plain = vm.run_frame(plain)
+    if plain is not fn:
+        vm.cap.pin(plain, name)
+    raise _border(plain, args, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+
+
+def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    raise disallowed(fn, args, kwargs, rule).to(then, data)
+
+
+def disallowed(fn: Any, args: Any, kwargs: Any, rule: Rule) -> Border:
+    return _border(fn, args, kwargs, "FL429", f"{describe(fn)} is disallowed", rule)
+
+
+def forbid(vm: Any, fn: Any, rule: Rule) -> None:
+    """Gives the capture up, with an error that names the user's line."""
+    vm.abandoned = vm.refuse("FL105", describe(fn) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
+    raise Abandoned
+
+
+def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    forbid(vm, fn, rule)
+    return None
+
+
+def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    cap = vm.cap
+    for a in (*args, *(kwargs or {}).values()):
+        if is_value(a) and deep_plain(cap, a):
+            continue
+        if id(a) not in cap.sources:
+            reason = f"{describe(fn)} is assumed constant, and called with a {type(a).__name__} that the captured code made"
+            raise _border(fn, args, kwargs, "FL410", reason, rule).to(then, data)
+        identify(cap, a)
+    result = vm.native(fn, tuple(args), kwargs)
+    if not is_value(result):
+        cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
+    return vm.finish(f, result, then, data)
+
+
+def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    replacement = rule.replacement
+    if is_a(replacement, types.FunctionType) and id(replacement) not in vm.cap.sources:
+        vm.cap.pin(replacement, replacement.__qualname__)
+    return vm.call(f, replacement, args, kwargs, then, data)
+
+
+VERBS: Mapping[str, Callable] = MappingProxyType(
+    {
+        "disable": _disable,
+        "disable_frame": _disable,
+        "disallow": _disallow,
+        "forbid": _forbid,
+        "constant": _constant,
+        "substitute": _substitute,
+        "allow": call_allowed,
+    }
+)

@@ -1,0 +1,79 @@
+"""Which control rules hold: a number for the process and one for the thread, guarded with the rest of the ambient state."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+# Beyond this many different nestings of blocks they get new numbers: programs captured in them are captured again.
+MOST_NESTINGS = 1000
+
+
+@functools.cache
+def _setter() -> Callable[[int, int], None] | None:
+    # The core imports this package's facts when it is loaded, so that it can't be imported from here before.
+    try:
+        return getattr(importlib.import_module("fineline._native"), "set_rules", None)
+    except ImportError:
+        return None
+
+
+class Rulebook:
+    """Programs that were captured under other rules do not fit. A number is never given twice; 0 is a thread that is in no block."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fresh = itertools.count(1)
+        self._nestings: dict[tuple, int] = {(): 0}
+        self._local = threading.local()
+        self._process = 0
+        # What the process's stance adds: None, or what keeps all programs from fitting but those captured under it.
+        self._stance: Any = None
+        self._stances: dict[tuple, int] = {}
+
+    def changed(self) -> None:
+        """The process has other rules from now on."""
+        with self._lock:
+            self._process = next(self._fresh)
+        self._told()
+
+    def set_blocks(self, blocks: tuple) -> None:
+        """This thread is in these blocks, the outermost first; equal ones have the same number."""
+        with self._lock:
+            if len(self._nestings) > MOST_NESTINGS:
+                self._nestings = {(): 0}
+            number = self._nestings.get(blocks)
+            if number is None:
+                number = self._nestings[blocks] = next(self._fresh)
+        self._local.number = number
+        self._told()
+
+    def set_stance(self, stance: Any) -> None:
+        """The same stance under the same rules has the same number, so that its programs fit again."""
+        self._stance = stance
+        self._told()
+
+    def _told(self) -> None:
+        tell = _setter()
+        if tell is not None:
+            tell(*self.facts())
+
+    def facts(self) -> tuple[int, int]:
+        return self._process_now(), getattr(self._local, "number", 0)
+
+    def _process_now(self) -> int:
+        if self._stance is None:
+            return self._process
+        key = (self._process, self._stance)
+        with self._lock:
+            number = self._stances.get(key)
+            if number is None:
+                number = self._stances[key] = next(self._fresh)
+        return number
+
+
+RULEBOOK = Rulebook()

@@ -1,0 +1,344 @@
+"""``install`` and ``uninstall``: PyTorch's public names, there and back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from fineline import api, errors, porting
+from fineline.backends.registry import list_backends
+from fineline.errors import FACES
+from fineline.policy import declare
+from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
+from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.selector import of_object
+from fineline.policy.stance import StanceBlock, set_stance
+from fineline.policy.strict import error_on_graph_break
+from fineline.region.compiled import Compiled
+from fineline.region.module import OptimizedModule
+from fineline.region.options import Breaks
+from fineline.report.events import LISTENERS, Event
+
+# PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
+# but for the modules that only hand a user's call on.
+HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
+
+# Which of PyTorch's error classes (in torch._dynamo.exc, or builtin) ours are as well: by id, then by class.
+BY_ID = types.MappingProxyType({"FL202": ("InvalidBackend",), "FL203": ("InvalidBackend",), "FL213": ("IncorrectUsage",)})
+BY_CLASS = types.MappingProxyType(
+    {
+        errors.RecompileLimit: ("FailOnRecompileLimitHit", "Unsupported"),
+        errors.Recompiled: ("RecompileError", "Unsupported"),
+        errors.Forbidden: ("Unsupported", AssertionError),
+        errors.Unsupported: ("Unsupported",),
+        errors.BackendFailed: ("BackendCompilerFailed",),
+        errors.InternalError: ("InternalTorchDynamoError",),
+        errors.FinelineError: ("TorchDynamoException",),
+    }
+)
+
+
+class Installation:
+    """What stands in the place of what, so that the very same objects can be put back."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.defaults: dict[str, Any] = {}
+        self.replaced: list[tuple[Any, str, Any, Any]] = []
+        self.faces: dict[tuple[type, str | None], type] = {}
+        self.dynamo: Any = None
+
+    # -- there and back --------------------------------------------------------------------------------------------------
+    def install(self, defaults: dict[str, Any]) -> None:
+        api.compile(_nothing, disable=True, **defaults)  # says what is wrong with them
+        self.defaults = defaults
+        if self.active:
+            return
+        self.dynamo = dynamo = importlib.import_module("torch._dynamo")
+        decorators = importlib.import_module("torch._dynamo.decorators")
+        ours = self.doors()
+        homes = [dynamo, decorators, torch.compiler, *[sys.modules.get(f"torch._dynamo.{n}") for n in ("testing", "test_case")]]
+        # One door for each thing, however many names it has.
+        made: dict[str, Any] = {}
+        for name, door in {"compile": self.compile, **ours}.items():
+            for home in [torch] if name == "compile" else homes:
+                theirs = getattr(home, name, None)
+                if theirs is not None:
+                    key = f"{name} of torch.compiler" if home is torch.compiler else name
+                    made[key] = made.get(key) or self._door(theirs, door)
+                    self.replaced.append((home, name, theirs, made[key]))
+        self.active = True
+        for home, name, _, door in self.replaced:
+            setattr(home, name, door)
+        # Libraries ask isinstance(model, torch._dynamo.OptimizedModule), through names that they imported long ago.
+        OptimizedModule.__bases__ = (dynamo.OptimizedModule,)
+        FACES.find = self.face
+        LISTENERS.all = (*LISTENERS.all, self.count)
+
+    def uninstall(self) -> None:
+        if not self.active:
+            return
+        self.active = False
+        for home, name, theirs, door in self.replaced:
+            # What somebody else has put there since is not ours to take away.
+            if getattr(home, name, None) is door:
+                setattr(home, name, theirs)
+        self.replaced.clear()
+        self.defaults = {}
+        OptimizedModule.__bases__ = (nn.Module,)
+        FACES.find = lambda cls, id: cls
+        LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
+
+    def _door(self, theirs: Any, ours: Callable) -> Callable:
+        """What stands in the place of ``theirs``; who imported it goes on with ``theirs`` after `uninstall`."""
+        by_caller = ours in (self.compile, self.optimize, self.optimize_assert)
+
+        @functools.wraps(theirs, updated=())
+        def door(*args: Any, **kwargs: Any) -> Any:
+            if not self.active or (by_caller and _asked_by_torch(sys._getframe(1).f_globals.get("__name__"))):
+                return theirs(*args, **kwargs)
+            return ours(*args, **kwargs)
+
+        return door
+
+    def doors(self) -> dict[str, Callable]:
+        """What the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
+        dynamo = self.dynamo
+        return {
+            "allow_in_graph": _told_both(declare.allow_in_graph, dynamo.allow_in_graph),
+            "assume_constant_result": _told_both(declare.assume_constant_result, dynamo.assume_constant_result),
+            "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
+            "disallow_in_graph": declare.disallow_in_graph,
+            "substitute_in_graph": declare.substitute_in_graph,
+            "disable": functools.partial(_disable, dynamo.disable),
+            "optimize": self.optimize,
+            "optimize_assert": self.optimize_assert,
+            "run": porting.run,
+            "explain": _explain,
+            "reset": _both(dynamo.reset, api.reset),
+            "reset_code_caches": _both(dynamo.reset_code_caches, _forget),
+            "list_backends": functools.partial(_list_backends, dynamo.list_backends),
+            "set_stance": self.set_stance,
+            "error_on_graph_break": error_on_graph_break,
+            "nested_compile_region": porting.nested_compile_region,
+        }
+
+    # -- compiling -------------------------------------------------------------------------------------------------------
+    def compile(
+        self, model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
+        options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
+        isolate_recompiles: bool = False, shapes_spec: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
+    ) -> Any:  # fmt: skip
+        """``torch.compile``'s signature, and fineline's ``breaks`` and ``policy``. Each call has its own programs already."""
+        # What filters guards makes them unsafe, and is not needed.
+        own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
+        if recompile_limit is not None:
+            own["recompile_limit"] = recompile_limit
+        given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend}
+        how = {**self.defaults, **{key: value for key, value in given.items() if value}}
+        if own and self.defaults.get("options"):
+            how["options"] = {**self.defaults["options"], **own}
+        if fullgraph:
+            how.pop("breaks", None)
+        how["backend"] = self.backend(how.get("backend"))
+        make = functools.partial(self._compiled, how={"fullgraph": fullgraph, "dynamic": dynamic, "disable": disable, **how})
+        return make if model is None else make(model)
+
+    def _compiled(self, model: Any, *, how: dict[str, Any]) -> Any:
+        if torch.compiler.is_exporting():
+            return model
+        # What torch.compile has made of a function before: start from the function.
+        innermost = importlib.import_module("torch._dynamo.eval_frame").innermost_fn
+        fn = model._orig_mod if isinstance(model, self.dynamo.OptimizedModule) else innermost(model)
+        if isinstance(fn, type) and not how["disable"]:
+            # As torch.compile does: the instances' calls are compiled.
+            name = "_call_impl" if issubclass(fn, nn.Module) else "__call__"
+            setattr(fn, name, api.compile(inspect.getattr_static(fn, name), **how))
+            return fn
+        compiled = api.compile(fn, **how)
+        if isinstance(compiled, Compiled):
+            # How PyTorch finds the original again.
+            compiled.__dict__.update(_torchdynamo_orig_callable=fn, _torchdynamo_wrapper_id=id(compiled))
+        return compiled
+
+    def backend(self, backend: Any) -> Any:
+        """A name that only PyTorch's registry knows, as the callable."""
+        if backend is None:
+            backend = torch.compiler.get_default_backend()
+        if isinstance(backend, str) and backend not in list_backends(()):
+            registry = importlib.import_module("torch._dynamo.backends.registry")
+            if backend in registry.list_backends(None):
+                return registry.lookup_backend(backend)
+        return backend
+
+    def optimize(self, backend: Any = "inductor", *, nopython: bool = False, **how: Any) -> Any:
+        hooks = {name: how.pop(name, None) for name in ("guard_export_fn", "guard_fail_fn")}
+        for unused in ("guard_filter_fn", "package", "rebuild_ctx"):
+            how.pop(unused, None)
+        if how.pop("error_on_graph_break", None):
+            how["breaks"] = "none"
+        options = {name: fn for name, fn in hooks.items() if fn is not None}
+        return self.compile(None, backend=backend, fullgraph=nopython, options=options, **how)
+
+    def optimize_assert(self, backend: Any = "inductor", *, hooks: Any = None, **how: Any) -> Any:
+        for name in ("guard_export_fn", "guard_fail_fn"):
+            how.setdefault(name, getattr(hooks, name, None))
+        for unused in ("export", "export_constraints"):
+            how.pop(unused, None)
+        return self.optimize(backend, nopython=True, **how)
+
+    def set_stance(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> StanceBlock:
+        found = self.backend(force_backend) if force_backend is not None else None
+        return set_stance(stance, skip_guard_eval_unsafe=skip_guard_eval_unsafe, force_backend=found)
+
+    # -- what users catch and count --------------------------------------------------------------------------------------
+    def face(self, cls: type, id: str | None) -> type:
+        """A class that is ``cls`` and what PyTorch's users catch."""
+        found = self.faces.get((cls, id))
+        if found is None:
+            names = BY_ID.get(id or cls.id) or next(BY_CLASS[k] for k in cls.__mro__ if k in BY_CLASS)  # type: ignore[attr-defined]
+            exc = importlib.import_module("torch._dynamo.exc")
+            bases = [getattr(exc, name) if isinstance(name, str) else name for name in names]
+            body = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, **_FACE, "__reduce__": _as(cls)}
+            found = self.faces[cls, id] = type(cls.__name__, (cls, *bases), body)
+        return found
+
+    def count(self, event: Event) -> None:
+        """Fills ``torch._dynamo.utils.counters``."""
+        counters = self.dynamo.utils.counters
+        if event.kind == "break":
+            counters["graph_break"][event.reason] += 1
+        elif event.kind == "graph":
+            counters["stats"]["unique_graphs"] += 1
+            counters["stats"]["calls_captured"] += event.detail["ops"]
+            counters["frames"]["total"] += 1
+            counters["frames"]["ok"] += 1
+        elif event.kind == "eager" and event.id in ("FL405", "FL406"):
+            counters["frames"]["total"] += 1
+
+
+INSTALLATION = Installation()
+
+
+def install(
+    *, backend: str | Callable | None = None, mode: str | None = None, options: dict[str, Any] | None = None,
+    policy: Policy | None = None, breaks: Breaks | None = None,
+) -> None:  # fmt: skip
+    """Routes PyTorch's public names to fineline: code, tests and libraries written for ``torch.compile`` run on it without an edit.
+
+    The arguments are defaults for what is compiled through these names. Once more while installed: only the defaults are other
+    ones. What ``torch.compile`` has compiled before goes on as it was. See `uninstall`.
+    """
+    given = {"backend": backend, "mode": mode, "options": options, "policy": policy, "breaks": breaks}
+    INSTALLATION.install({key: value for key, value in given.items() if value is not None})
+
+
+def uninstall() -> None:
+    """Puts back what `install` replaced: the very same objects. What was compiled meanwhile goes on working. Nothing if not installed."""
+    INSTALLATION.uninstall()
+
+
+# -- doors -----------------------------------------------------------------------------------------------------------------
+def _nothing() -> None:
+    """What the defaults are tried on."""
+
+
+def _asked_by_torch(name: Any) -> bool:
+    return isinstance(name, str) and (name == "torch" or name.startswith("torch.")) and name not in HANDING_ON
+
+
+def _both(theirs: Callable, ours: Callable) -> Callable:
+    def both() -> None:
+        theirs()
+        ours()
+
+    return both
+
+
+def _forget() -> None:
+    for region in api.regions():
+        region.forget()
+
+
+def _told_both(ours: Callable, theirs: Callable) -> Callable:
+    """Marks what a library declares when it is imported for both: the import may outlast the installation."""
+
+    def mark(fn: Any) -> Any:
+        marked = ours(fn)
+        if isinstance(fn, types.FunctionType):
+            # PyTorch's accepts less.
+            with contextlib.suppress(Exception):
+                theirs(fn)
+        return marked
+
+    return mark
+
+
+def _disable(theirs: Callable, fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
+    if not wrapping:
+        return theirs(fn, recursive, reason=reason, wrapping=False)
+    place = caller()
+    if fn is None:
+        return _Disabling(theirs, recursive, reason, place)
+    if not isinstance(fn, types.FunctionType):
+        return declare.disable(fn, recursive, reason=reason)
+    # PyTorch's wrapper, which is its mark too, with fineline's mark on it: it means the same after `uninstall`.
+    wrapper = theirs(fn, recursive, reason=reason)
+    plain = wrapper._torchdynamo_orig_callable
+    rule = Rule("disable" if recursive else "disable_frame", of_object(plain), reason or "", place, plain, MARK)
+    MARKS.set(wrapper, rule, new=True)
+    return wrapper
+
+
+class _Disabling(declare.Disabled):
+    """... which makes of a function what `_disable` does."""
+
+    def __init__(self, theirs: Callable, recursive: bool, reason: str | None, place: str) -> None:
+        super().__init__(recursive, reason, place)
+        self._door = functools.partial(_disable, theirs, recursive=recursive, reason=reason)
+
+    def __call__(self, fn: Any) -> Any:
+        return self._door(fn)
+
+
+def _explain(f: Callable, *args: Any, **kwargs: Any) -> Any:
+    explained = api.explain(f)
+    return explained(*args, **kwargs) if args or kwargs else explained
+
+
+def _list_backends(theirs: Callable, exclude_tags: Any = ("debug", "experimental")) -> list[str]:
+    return sorted({*theirs(exclude_tags), *list_backends(exclude_tags)})
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------------
+def _as(cls: type) -> Callable:
+    """How an error is pickled: as fineline's."""
+    return lambda self: (cls, self.args, self.__dict__)
+
+
+# What PyTorch's classes set up when they are made, which these are not.
+_FACE: types.MappingProxyType[str, Any] = types.MappingProxyType(
+    {
+        "msg": property(lambda self: self.reason),
+        "inner_exception": property(lambda self: self.__cause__),
+        "backend_name": property(lambda self: self.reason.split("'")[1] if "'" in self.reason else "?"),
+        "real_stack": None,
+        "first_useful_frame": None,
+        "frame_exec_strategy": None,
+        "_torch_dynamo_tracer_output": None,
+        "gb_type": None,
+        "category": None,
+        "skip_frame": False,
+        "logged": True,
+    }
+)

@@ -1,0 +1,175 @@
+"""Which rule decides about a target: the more specific selector, then the inner scope, then the later declaration."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from fineline.kinds import is_a
+from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
+from fineline.policy.rule import BLOCK, PROCESS, REGION, Rule
+from fineline.policy.scopes import SCOPE
+from fineline.policy.selector import file_matcher
+
+UNSEEN: Any = object()
+
+
+class Rules:
+    """The rules of some nested policies, by what they select. The order is from outside in: what comes later stands before."""
+
+    def __init__(self, rules: Iterable[Rule], fired: Counter[Rule] | None = None) -> None:
+        self.all = tuple(rules)
+        # How often each rule has decided something; those that never did are there too.
+        self.fired: Counter[Rule] = Counter() if fired is None else fired
+        for rule in self.all:
+            self.fired.setdefault(rule, 0)
+        self.objects: dict[int, Rule] = {}
+        self.methods: dict[tuple[int, int], Rule] = {}
+        self.classes: dict[int, Rule] = {}
+        self.names: dict[str, Rule] = {}
+        # By ("operator", name) or ("dispatch", name).
+        self.operators: dict[tuple[str, str], Rule] = {}
+        self.files: list[tuple[Any, Rule]] = []
+        globs: dict[str, list[tuple[int, int, Any, Rule]]] = {"name": [], "file": [], "operator": []}
+        for n, rule in enumerate(self.all):
+            s = rule.selector
+            if s.kind == "object":
+                self.objects[id(s.key.obj)] = rule
+            elif s.kind == "method":
+                self.methods[id(s.key[0].obj), id(s.key[1].obj)] = rule
+            elif s.kind == "class":
+                self.classes[id(s.key.obj)] = rule
+            elif s.kind == "name":
+                self.names[s.key] = rule
+            elif s.kind == "file":
+                self.files.insert(0, (file_matcher(s.key), rule))
+            elif s.kind == "glob":
+                over, pattern = s.key
+                matches = file_matcher(pattern) if over == "file" else re.compile(fnmatch.translate(pattern)).match
+                globs[over].append((s.length, n, matches, rule))
+            else:
+                self.operators[s.kind, s.key] = rule
+        self.globs = {over: [(m, rule) for _, _, m, rule in sorted(found, key=lambda g: g[:2], reverse=True)] for over, found in globs.items()}
+        # Whether a class or an instance is selected: then a call's first argument matters.
+        self.by_holder = bool(self.classes or self.methods or any(is_a(r.selector.key, object) for r in self.objects.values()))
+        # Whether a rule is about what an operator dispatches to, which takes a trial run to know.
+        kinds = {kind for kind, _ in (*self.operators, *MARKS.operators)}
+        self.by_dispatch = "dispatch" in kinds or bool(self.globs["operator"])
+        # What calls come down to, by function and kinds of arguments.
+        self.dispatched: dict[tuple, frozenset[str]] = {}
+        self._named: dict[tuple, Rule | None] = {}
+
+    # -- functions, classes, modules -----------------------------------------------------------------------------------
+    def decide(self, fn: Any, args: Any = ()) -> Rule | None:
+        """The rule for a call of ``fn``: a function, a class, or an object that is called."""
+        t = type(fn)
+        function = t is types.FunctionType
+        rule = MARKS.get(fn) or self.objects.get(id(fn))
+        if rule is None and args:
+            rule = self._of_holder(fn, args[0]) if function else None
+        if rule is None and not function and t is not types.BuiltinFunctionType:
+            for k in (fn if is_a(fn, type) else t).__mro__:
+                rule = MARKS.get(k) or self.classes.get(id(k))
+                if rule is not None:
+                    break
+        if rule is None and (self.names or self.files or self.globs["name"] or self.globs["file"]):
+            rule = self._by_name(fn, t)
+        if rule is not None:
+            self.fired[rule] += 1
+        return rule
+
+    def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
+        """The rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        if self.methods:
+            rule = self.methods.get((id(fn), id(holder)))
+            if rule is not None:
+                return rule
+        classes = (holder if is_a(holder, type) else type(holder)).__mro__
+        found = MARKS.get(holder) or self.objects.get(id(holder)) if MARKS.holders or self.objects else None
+        if found is not None and defines(classes, fn):
+            return found
+        if MARKS.holders or self.classes:
+            for k in classes:
+                rule = MARKS.get(k) or self.classes.get(id(k))
+                if rule is not None and defines(k.__mro__, fn):
+                    return rule
+        return None
+
+    def _by_name(self, fn: Any, t: type) -> Rule | None:
+        target = fn if t is types.FunctionType or is_a(fn, type) or t is types.BuiltinFunctionType else t
+        code = getattr(target, "__code__", None)
+        key = (getattr(target, "__module__", None), getattr(target, "__qualname__", None), code and code.co_filename)
+        found = self._named.get(key, UNSEEN)
+        if found is UNSEEN:
+            found = self._named[key] = self._look(*key, target)
+        return found
+
+    def _look(self, module: Any, qualname: Any, file: str | None, target: Any) -> Rule | None:
+        dotted = f"{module}.{qualname}" if is_a(module, str) else str(qualname)
+        name = dotted
+        while name:
+            rule = self.names.get(name)
+            if rule is not None:
+                return rule
+            name = name.rpartition(".")[0]
+        if file is None and is_a(target, type) and is_a(module, str):
+            file = getattr(sys.modules.get(module), "__file__", None)
+        if file is not None:
+            for matches, rule in self.files:
+                if matches(file):
+                    return rule
+        best = [(len(rule.selector.text), rule) for matches, rule in self.globs["name"] if matches(dotted)][:1]
+        best += [(len(rule.selector.text), rule) for matches, rule in self.globs["file"] if file is not None and matches(file)][:1]
+        return max(best, key=lambda found: found[1].selector.length)[1] if best else None
+
+    def decide_file(self, file: str | None, module: str | None = None) -> Rule | None:
+        """The rule for all code of a file, or of a Python module."""
+        return self._look(module, "", file, None)
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+    def decide_operator(self, name: str | None, reached: Iterable[str]) -> Rule | None:
+        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher."""
+        rule = None
+        # An overload is more than its operator: its name is longer.
+        longest = sorted({*reached, *([name] if name is not None else [])}, key=len, reverse=True)
+        for table in (MARKS.operators, self.operators):
+            for dispatched in longest:
+                rule = rule or table.get(("dispatch", dispatched))
+            rule = rule or (table.get(("operator", name)) if name is not None else None)
+        for matches, found in self.globs["operator"] if rule is None else ():
+            if any(matches(n) or matches(n.partition(".")[0]) for n in longest):
+                rule = found
+                break
+        if rule is not None:
+            self.fired[rule] += 1
+        return rule
+
+    def unmatched(self) -> list[Rule]:
+        """Rules that nothing has met."""
+        return [rule for rule in self.all if not self.fired[rule]]
+
+
+def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
+    """The rules for a capture that this thread begins in a region of that policy; None: there are none at all.
+
+    ``fired`` goes on counting how often each decides.
+    """
+    layers = [(PROCESS, SCOPE.process), (REGION, region), *[(BLOCK, block) for block in SCOPE.blocks]]
+    rules = [rule._replace(scope=scope) for scope, policy in layers if policy is not None for rule in policy.rules]
+    return Rules(rules, fired) if rules or MARKS else None
+
+
+def defines(classes: tuple[type, ...], fn: Any) -> bool:
+    """Whether one of these classes has ``fn`` for a method, class method or property."""
+    name = getattr(fn, "__name__", "")
+    for k in classes:
+        found = k.__dict__.get(name)
+        if found is fn or any(getattr(found, part, None) is fn for part in ("__func__", "fget", "fset")):
+            return True
+    return False

@@ -1,0 +1,146 @@
+"""The decorators and calls that mark one thing: `disable`, `allow_in_graph`, `disallow_in_graph`, and their kin."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fineline.errors import BadRule
+from fineline.kinds import is_a
+from fineline.policy.marks import MARKS
+from fineline.policy.policy import check_disallowed, check_substitute
+from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.scopes import SCOPE
+from fineline.policy.selector import Selector, of_object, selectors
+
+
+class Disabled(contextlib.ContextDecorator):
+    """What ``disable()`` gives: a decorator, and a block in which nothing is captured."""
+
+    def __init__(self, recursive: bool, reason: str | None, place: str) -> None:
+        self.recursive, self.reason, self.place = recursive, reason, place
+
+    def __call__(self, fn: Any) -> Any:
+        return _disable(fn, recursive=self.recursive, reason=self.reason, place=self.place)
+
+    def __enter__(self) -> Disabled:
+        SCOPE.enter(None)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        SCOPE.leave()
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
+    """Keeps ``fn`` out of captures: it runs in Python, with everything it calls.
+
+    With ``recursive=False`` only its own frame does; what it calls is captured again. A function gives a new callable, and the
+    original stays as it is; a class or an ``nn.Module`` instance is marked and returned; lists and tuples give the same of each.
+    Without ``fn`` a decorator, and a context manager: in ``with disable():`` nothing is captured at all. Signature:
+    ``torch.compiler.disable``'s.
+    """
+    place = caller()
+    if fn is None:
+        return Disabled(recursive, reason, place)
+    return _disable(fn, recursive=recursive, reason=reason, place=place)
+
+
+def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any:
+    again = functools.partial(_disable, recursive=recursive, reason=reason, place=place)
+    if type(fn) in (list, tuple):
+        return type(fn)([again(f) for f in fn])
+    if is_a(fn, (staticmethod, classmethod)):
+        return type(fn)(again(fn.__func__))
+    if is_a(fn, property):
+        return property(fn.fget and again(fn.fget), fn.fset and again(fn.fset), fn.fdel and again(fn.fdel), fn.__doc__)
+    if not callable(fn):
+        raise BadRule(f"disable() takes a callable, not a {type(fn).__name__}: {fn!r:.80}", id="FL211")
+    rule = Rule("disable" if recursive else "disable_frame", of_object(fn), reason or "", place, None, MARK)
+    if is_a(fn, (type, nn.Module)):
+        MARKS.holders = True
+        MARKS.set(fn, rule)
+        for member in vars(fn).values() if is_a(fn, type) else ():
+            # A static method is called without its class.
+            if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
+                MARKS.set(member.__func__, rule)
+        return fn
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    MARKS.set(disabled, rule._replace(replacement=fn), new=True)
+    return disabled
+
+
+def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector], None] | None = None) -> Any:
+    """Marks ``fn`` itself, or each of a list or tuple; -> what was given."""
+    place = caller()
+    for value in fn if type(fn) in (list, tuple) else (fn,):
+        if type(value) in (list, tuple):
+            _mark(verb, value, replacement, check)
+            continue
+        if not callable(value) or type(value) is str:
+            raise BadRule(f"a {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211")
+        for selector in selectors(value):
+            if check is not None:
+                check(selector)
+            rule = Rule(verb, selector, "", place, replacement, MARK)
+            if selector.kind in ("operator", "dispatch"):
+                MARKS.set_operator(rule)
+            else:
+                target = selector.key[0].obj if selector.kind == "method" else selector.key.obj
+                MARKS.holders = MARKS.holders or selector.kind == "class"
+                MARKS.set(target, rule)
+    return fn
+
+
+def disallow_in_graph(op: Any) -> Any:
+    """Every spelling of the operator leaves the graph: there it breaks, the operator runs eagerly, and capture goes on behind it.
+
+    Given an ATen operator, it acts on the smallest captured call that dispatches to it. Until `allow_in_graph` says otherwise.
+    A Python function that capture would look into is a `BadRule`: `disable` it.
+    """
+
+    def check(selector: Selector) -> None:
+        allowed = MARKS.get(selector.key.obj) if selector.kind == "object" else None
+        if allowed is None or allowed.verb != "allow":
+            check_disallowed(selector)
+
+    return _mark("disallow", op, check=check)
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """One opaque call in the graph: fineline does not look inside, the backend still traces through it.
+
+    What goes in and comes out must be what graphs carry, and every tensor used inside must come in as an argument; what else
+    the function reads is guarded. A violation is an error at capture.
+    """
+    return _mark("allow", fn)
+
+
+def forbid_in_graph(fn: Any) -> Any:
+    """Meeting ``fn`` during capture is an error; eager code may call it."""
+    return _mark("forbid", fn)
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """``fn`` runs at capture time, and its result is baked in; what it is called with is guarded."""
+    return _mark("constant", fn)
+
+
+def substitute_in_graph(original: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Callable[[Any], Any]:
+    """Decorates the function that is captured in the place of ``original``, whose parameters must be its own."""
+
+    def substitute(replacement: Any) -> Any:
+        if not skip_signature_check:
+            check_substitute(original, replacement)
+        _mark("substitute", original, replacement)
+        return replacement
+
+    return substitute

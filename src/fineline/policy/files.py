@@ -1,0 +1,208 @@
+"""Policies in files: TOML with the keys of `Policy`, under ``[tool.fineline]`` in pyproject.toml or alone in a file."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fineline.errors import BadRule
+from fineline.kinds import is_a
+from fineline.policy.policy import KEYS, Policy, check_disallowed, check_substitute
+from fineline.policy.rule import Rule
+from fineline.policy.selector import OPERATOR_TEXT, Selector, operator_selector, selectors
+
+PYPROJECT = "pyproject.toml"
+
+
+@functools.cache
+def _toml() -> Any:
+    # Only who has a policy file waits for the parser.
+    return importlib.import_module("tomlkit")
+
+
+def load_policy(path: str | Path) -> Policy:
+    """The policy in a TOML file: the keys of `Policy`, under ``[tool.fineline]`` or at the top.
+
+    Each rule is a text, or a table ``{select = "mypkg.io.*", reason = "..."}``; ``substitute`` is a table of dotted names (or of
+    tables ``{by = "...", reason = "..."}``). Raises `BadRule`, with the file and the line, for a wrong key, a wrong type, and a
+    selector that matches nothing.
+    """
+    return PolicyFile(Path(path)).policy()
+
+
+def find_policy(start: Path) -> Path | None:
+    """The nearest pyproject.toml with a ``[tool.fineline]``, from a folder upward."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        path = folder / PYPROJECT
+        if path.is_file() and "tool.fineline" in path.read_text(encoding="utf-8", errors="replace") and PolicyFile(path).keys:
+            return path
+    return None
+
+
+class PolicyFile:
+    """One file, with the line of each thing in it. ``keys``: the path to the table that holds the policy.
+
+    ``waiting``: what is wrong with rules for operators of libraries that nobody has loaded yet, while they may come.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waiting: list[tuple[BadRule, str]] = []
+        self._early = False
+        try:
+            self.text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadRule(f"{path} can't be read: {e}", id="FL215", where=str(path)) from None
+        self.document = self._parse()
+        plain = self.document.unwrap()
+        self.keys: tuple[str, ...] = ("tool", "fineline") if is_a(plain.get("tool"), dict) and "fineline" in plain["tool"] else ()
+        self.table: Any = functools.reduce(lambda table, key: table[key], self.keys, plain)
+
+    def _parse(self) -> Any:
+        try:
+            return _toml().parse(self.text)
+        except _toml().exceptions.TOMLKitError as e:
+            line = getattr(e, "line", None) or _line_of_error(self.text)
+            raise BadRule(f"this is not TOML: {e}", id="FL215", where=self._name() + (f":{line}" if line else "")) from None
+
+    def _name(self) -> str:
+        path = self.path.resolve()
+        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+    def line(self, *keys: str | int) -> int:
+        """Where in the text the value at a path of keys begins.
+
+        The parser keeps no lines, but it writes back what it has read, letter by letter: the text changes where the value does.
+        """
+        document = self._parse()
+        table: Any = document
+        for key in (*self.keys, *keys[:-1]):
+            table = table[key]
+        value = table[keys[-1]] if keys else table
+        if is_a(value, _toml().items.Table):
+            value.comment("here")  # behind the table's head
+        elif is_a(value, _toml().items.AoT):
+            return self.line(*keys, 0)
+        else:
+            table[keys[-1]] = 0 if value != 0 else 1
+        changed = _toml().dumps(document)
+        at = next((i for i, (a, b) in enumerate(zip(self.text, changed, strict=False)) if a != b), min(len(self.text), len(changed)))
+        # What is appended behind a head's line end changes that line all the same.
+        return self.text.count("\n", 0, at) + 1
+
+    def place(self, *keys: str | int) -> str:
+        return f"{self._name()}:{self.line(*keys)}"
+
+    def wrong(self, reason: str, *keys: str | int) -> BadRule:
+        return BadRule(reason, id="FL215", where=self.place(*keys))
+
+    # -- rules ---------------------------------------------------------------------------------------------------------
+    def policy(self, early: bool = False) -> Policy:
+        """The rules. ``early``: the program has not begun, so that operators may be registered later."""
+        self._early = early
+        if self.path.name == PYPROJECT and not self.keys:
+            raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._name())
+        if not is_a(self.table, dict):
+            raise BadRule("tool.fineline is a table", id="FL215", where=self._name())
+        reason = self.table.get("reason", "")
+        if not is_a(reason, str):
+            raise self.wrong(f"a reason is a text, not {_toml_type(reason)}", "reason")
+        rules = [rule for key, value in self.table.items() if key != "reason" for rule in self._rules(key, value, reason)]
+        allowed = {rule.selector for rule in rules if rule.verb == "allow"}
+        for rule in rules:
+            if rule.verb == "disallow" and rule.selector not in allowed:
+                check_disallowed(rule.selector)
+        return Policy.of(tuple(rules))
+
+    def _rules(self, key: str, value: Any, reason: str) -> Iterator[Rule]:
+        if key not in KEYS:
+            raise self.wrong(f"there is no key {key!r}; the keys are {', '.join(KEYS)} and reason", key)
+        if key == "substitute":
+            if not is_a(value, dict):
+                raise self.wrong(f"substitute is a table of dotted names, not {_toml_type(value)}", key)
+            for original, by in value.items():
+                yield from self._substitute(original, by, reason)
+            return
+        items = [(i, item) for i, item in enumerate(value)] if is_a(value, list) else [(None, value)]
+        for i, item in items:
+            keys: tuple[str | int, ...] = (key,) if i is None else (key, i)
+            text, why, keys = self._entry(item, "select", reason, keys)
+            place = self.place(*keys)
+            yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place)]
+
+    def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
+        """A text, or a table of it and a reason; -> text, reason, and the path of the text."""
+        if is_a(item, str):
+            return item, reason, keys
+        if not is_a(item, dict):
+            raise self.wrong(f'a rule is a text, or {{{name} = "...", reason = "..."}}, not {_toml_type(item)}', *keys)
+        for k, v in item.items():
+            if k not in (name, "reason"):
+                raise self.wrong(f"there is no key {k!r} in a rule; its keys are {name} and reason", *keys, k)
+            if not is_a(v, str):
+                raise self.wrong(f"{k} is a text, not {_toml_type(v)}", *keys, k)
+        if name not in item:
+            raise self.wrong(f"a rule needs {name}", *keys)
+        return item[name], item.get("reason", reason), (*keys, name)
+
+    def _selectors(self, text: str, place: str) -> list[Selector]:
+        try:
+            return list(selectors(text, self.path.resolve().parent))
+        except BadRule as e:
+            e.where = place
+            if self._early and OPERATOR_TEXT.match(text):
+                self.waiting.append((e, text))
+                return [operator_selector(text)]
+            raise
+
+    def still_wrong(self) -> list[BadRule]:
+        """What `policy` let pass because operators might come, now that all are there."""
+        return [e for e, text in self.waiting if not _known(text)]
+
+    def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
+        text, why, keys = self._entry(by, "by", reason, ("substitute", original))
+        place = self.place(*keys)
+        found = self._selectors(original, place)
+        try:
+            replacement = _resolve(text)
+            check_substitute(_resolve(original), replacement)
+        except BadRule as e:
+            e.where = place
+            raise
+        yield from [Rule("substitute", selector, why, place, replacement) for selector in found]
+
+
+def _line_of_error(text: str) -> int | None:
+    """Of a key that is given twice only the standard library's parser tells the line."""
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        found = re.search(r"at line (\d+)", str(e))
+        return int(found[1]) if found else text.count("\n") + 1  # else "at end of document"
+    return None
+
+
+def _known(text: str) -> bool:
+    try:
+        return bool(list(selectors(text)))
+    except BadRule:
+        return False
+
+
+def _resolve(name: str) -> Any:
+    """What a dotted name stands for; its module is imported."""
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise BadRule(f"there is no {name}: {e}", id="FL212") from None
+
+
+def _toml_type(value: Any) -> str:
+    words = {str: "a text", bool: "a boolean", int: "an integer", float: "a number", list: "an array", dict: "a table"}
+    return next((word for t, word in words.items() if is_a(value, t)), f"a {type(value).__name__}")

@@ -1,0 +1,112 @@
+"""``Policy``: rules that are declared together, for a region, a block or the process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from fineline.errors import BadRule
+from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
+from fineline.policy.rule import Rule, caller
+from fineline.policy.scopes import SCOPE
+from fineline.policy.selector import Selector, selectors
+
+KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "substitute", "trace")
+
+
+class Policy:
+    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead.
+
+    A selector is a function, method, class, ``nn.Module`` class or instance, Python module, operator, or a text: a dotted name
+    or glob ("mypkg.io.*"), a file or file glob ("mypkg/data/**"), an operator or operator glob ("torch.ops.fbgemm.*").
+    Immutable, comparable, hashable; ``a | b`` has the rules of both, those of ``b`` as the later ones. ``with policy:`` applies
+    it to what is captured in the block, on this thread. Raises `BadRule` for what selects nothing.
+    """
+
+    __slots__ = ("rules",)
+    rules: tuple[Rule, ...]
+
+    def __init__(
+        self, *, disable: Any = (), disable_frame: Any = (), disallow: Any = (), allow: Any = (), forbid: Any = (), constant: Any = (),
+        substitute: Mapping[Any, Any] | None = None, trace: Any = (), reason: str = "",
+    ) -> None:  # fmt: skip
+        place = caller()
+        given = {
+            "disable": disable, "disable_frame": disable_frame, "disallow": disallow, "allow": allow, "forbid": forbid,
+            "constant": constant, "trace": trace,
+        }  # fmt: skip
+        rules = [Rule(verb, s, reason, place) for verb, value in given.items() for s in selectors(value)]
+        for original, replacement in (substitute or {}).items():
+            check_substitute(original, replacement)
+            rules += [Rule("substitute", s, reason, place, replacement) for s in selectors(original)]
+        allowed = {rule.selector for rule in rules if rule.verb == "allow"}
+        for value in selectors(disallow):
+            if value not in allowed:
+                check_disallowed(value)
+        object.__setattr__(self, "rules", tuple(rules))
+
+    @classmethod
+    def of(cls, rules: tuple[Rule, ...]) -> Policy:
+        """A policy of rules that are made already."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "rules", rules)
+        return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Policy can't be changed; make another one, or compose two with |: {name}")
+
+    def __or__(self, other: object) -> Policy:
+        if not is_a(other, Policy):
+            return NotImplemented
+        return Policy.of(self.rules + other.rules)
+
+    def _key(self) -> tuple:
+        return tuple([(rule.verb, rule.selector, id(rule.replacement), rule.reason) for rule in self.rules])
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, Policy) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def __repr__(self) -> str:
+        parts = []
+        for verb in KEYS:
+            texts = [rule.selector.text for rule in self.rules if rule.verb == verb]
+            if texts:
+                parts.append(f"{verb}=[{', '.join(texts)}]")
+        return f"Policy({', '.join(parts)})"
+
+    def __enter__(self) -> Policy:
+        SCOPE.enter(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        SCOPE.leave()
+
+
+def check_disallowed(selector: Selector) -> None:
+    """A function that would be run through is in no graph: to disallow it is a mistake for disabling it."""
+    if selector.kind == "object" and inspect.isfunction(selector.key.obj) and classify_torch(selector.key.obj) is None:
+        raise BadRule(f"{selector.text} is a Python function, which capture looks into: it is no node of a graph", id="FL213")
+
+
+def check_substitute(original: Any, replacement: Any) -> None:
+    """A replacement takes what the original takes."""
+    if not callable(replacement):
+        raise BadRule(f"a {type(replacement).__name__} can't take the place of a function: {replacement!r:.80}", id="FL214")
+    try:
+        theirs, ours = inspect.signature(original), inspect.signature(replacement)
+    except (TypeError, ValueError):
+        return  # C functions say nothing of their parameters
+
+    def shape(signature: inspect.Signature) -> list:
+        return [(p.name if p.kind is not p.POSITIONAL_ONLY else "", p.kind, p.default) for p in signature.parameters.values()]
+
+    if [s[:2] for s in shape(theirs)] != [s[:2] for s in shape(ours)]:
+        raise BadRule(f"{replacement!r} takes {ours}, and what it stands for {theirs}", id="FL214")

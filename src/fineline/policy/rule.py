@@ -1,0 +1,93 @@
+"""A rule: what it is about, what is to happen there, why, and where it was declared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType, MappingProxyType
+from typing import Any, NamedTuple
+
+from fineline.policy.selector import RANKS, Selector
+
+# From outside in: between equally specific rules the inner scope wins.
+SCOPES = ("built-in", "process", "region", "block", "mark")
+BUILT_IN, PROCESS, REGION, BLOCK, MARK = range(5)
+
+VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "trace": "it is looked into",
+        "disable": "it runs in Python, with everything it calls",
+        "disable_frame": "its own frame runs in Python; what it calls is captured again",
+        "disallow": "the graph breaks, it runs eagerly, and capture goes on behind it",
+        "allow": "it is one call in the graph, and fineline does not look inside",
+        "forbid": "meeting it during capture is an error",
+        "constant": "it runs at capture time, and its result is baked in",
+        "substitute": "another function is captured in its place",
+    }
+)
+
+
+class Rule(NamedTuple):
+    """``replacement``: the function that "substitute" captures; for a marked wrapper the function that it wraps."""
+
+    verb: str
+    selector: Selector
+    reason: str = ""
+    place: str = ""
+    replacement: Any = None
+    scope: int = REGION
+
+    def __hash__(self) -> int:
+        # What takes a function's place may be any callable, with a hash or without.
+        return hash((self.verb, self.selector, self.place, self.scope))
+
+    @property
+    def declared(self) -> bool:
+        """Whether a user asked for it."""
+        return self.scope != BUILT_IN
+
+    def __str__(self) -> str:
+        at = f" at {self.place}" if self.place else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.verb}({self.selector.text}){at}{why}"
+
+
+class Decision(NamedTuple):
+    """What happens to a target, by which rule, and why."""
+
+    target: str
+    rule: Rule
+
+    @property
+    def verb(self) -> str:
+        return self.rule.verb
+
+    @property
+    def reason(self) -> str:
+        return self.rule.reason
+
+    @property
+    def place(self) -> str:
+        return self.rule.place
+
+    @property
+    def scope(self) -> str:
+        return SCOPES[self.rule.scope]
+
+    def __str__(self) -> str:
+        rule = self.rule
+        lines = [f"{self.target}: {rule.verb} ({VERBS[rule.verb]})"]
+        lines.append(f"  rule   {rule.verb}({rule.selector.text}), {self.scope}, selects by {RANKS[rule.selector.rank]}")
+        if rule.reason:
+            lines.append(f"  reason {rule.reason}")
+        if rule.place:
+            lines.append(f"  at     {rule.place}")
+        return "\n".join(lines)
+
+
+def caller() -> str:
+    """The line of the user's code that called into fineline."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""

@@ -1,0 +1,47 @@
+"""The rules that hold where a call is made: the process's policy, and the blocks that this thread is in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fineline.guards.rulebook import RULEBOOK
+
+
+class Scope:
+    """The process's policy and each thread's stack of blocks; a block is a policy, or None for one in which nothing is captured."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._process: Any = None
+
+    @property
+    def blocks(self) -> tuple:
+        """The policies of the blocks that this thread is in, the outermost first."""
+        return getattr(self._local, "blocks", ())
+
+    @property
+    def process(self) -> Any:
+        return self._process
+
+    @process.setter
+    def process(self, policy: Any) -> None:
+        self._process = policy
+        RULEBOOK.changed()
+
+    def set_blocks(self, blocks: tuple) -> None:
+        """Puts this thread into these blocks."""
+        self._set(blocks)
+
+    def enter(self, policy: Any) -> None:
+        self._set((*self.blocks, policy))
+
+    def leave(self) -> None:
+        self._set(self.blocks[:-1])
+
+    def _set(self, blocks: tuple) -> None:
+        self._local.blocks = blocks
+        RULEBOOK.set_blocks(blocks)
+
+
+SCOPE = Scope()

@@ -1,0 +1,251 @@
+"""What a rule is about: an object, a class, a dotted name, a file, an operator, or a glob over names, files or operators."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import importlib.util
+import inspect
+import operator
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
+
+from fineline.errors import BadRule
+from fineline.graph.spellings import operator_name
+from fineline.kinds import is_a
+
+# The more specific wins, whatever the scopes.
+GLOB, FILE, NAME, CLASS, OBJECT, OVERLOAD = range(6)
+RANKS = ("glob", "file", "exact name", "class", "object", "object")
+WILD = re.compile(r"[*?\[]")
+OPERATOR_TEXT = re.compile(r"^(torch\.ops\.|[\w*?\[\]]+::)")
+
+
+# Where users find what C modules hold.
+HOMES = (("torch", torch), ("torch.Tensor", torch.Tensor), ("operator", operator), ("torch.nn.functional", nn.functional))
+
+
+class Identity:
+    """An object as a key: by identity, whatever its class says of equality and hashes."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, Identity) and self.obj is other.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+class Selector(NamedTuple):
+    """``kind``: "object", "method", "class", "name", "file", "operator" (all spellings of one), "dispatch" (what comes down to an operator
+    of the dispatcher), or "glob" over names, files or operators.
+
+    ``key`` is what is compared: an `Identity`, a text, or for globs (over, pattern).
+    """
+
+    rank: int
+    kind: str
+    key: Any
+    text: str
+
+    @property
+    def length(self) -> int:
+        """Between globs, the one that says more."""
+        return len(WILD.sub("", self.key[1])) if self.kind == "glob" else len(self.text)
+
+
+def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
+    """The selectors that ``value`` stands for: what a user gives for a verb, alone or in lists and tuples. Raises `BadRule`.
+
+    ``folder``: where files that are named are looked for as well.
+    """
+    if type(value) in (list, tuple, set, frozenset):
+        for item in value:
+            yield from selectors(item, folder)
+    elif type(value) is Selector:
+        yield value
+    elif type(value) is str:
+        yield from _of_text(value.strip(), folder)
+    else:
+        yield of_object(value)
+
+
+def of_object(value: Any) -> Selector:
+    """The selector for a function, class, module, operator or Python module itself."""
+    if is_a(value, (staticmethod, classmethod)):
+        value = value.__func__
+    text = describe(value)
+    if is_a(value, OpOverload):
+        return Selector(OVERLOAD, "dispatch", overload_name(value), text)
+    if is_a(value, OpOverloadPacket):
+        return Selector(OBJECT, "dispatch", value._qualified_op_name, text)
+    if is_a(value, _OpNamespace):
+        return Selector(GLOB, "glob", ("operator", f"{value.name}::*"), text)
+    if is_a(value, types.ModuleType):
+        return Selector(NAME, "name", value.__name__, text)
+    if is_a(value, types.MethodType) and not is_a(value.__self__, type):
+        return Selector(OBJECT, "method", (Identity(value.__func__), Identity(value.__self__)), text)
+    if is_a(value, types.MethodType):
+        value = value.__func__
+    if is_a(value, type):
+        return Selector(CLASS, "class", Identity(value), text)
+    name = operator_name(value)
+    if name is not None:
+        return Selector(OBJECT, "operator", name, text)
+    if callable(value) or is_a(value, (nn.Module, property)):
+        return Selector(OBJECT, "object", Identity(value), text)
+    raise BadRule(f"a {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
+
+
+def overload_name(op: OpOverload) -> str:
+    return f"{op._schema.name}.{op._overloadname}"
+
+
+def describe(value: Any) -> str:
+    """A selector as a person would write it."""
+    if is_a(value, (OpOverload, OpOverloadPacket)):
+        return f"torch.ops.{value}"
+    if is_a(value, types.ModuleType):
+        return str(value.__name__)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if type(name) is not str:
+        return f"an instance of {type(value).__qualname__}"
+    module = getattr(value, "__module__", None)
+    owner = getattr(value, "__objclass__", None)
+    for public, home in HOMES:
+        if getattr(home, name.rpartition(".")[2], None) is value:
+            return f"{public}.{name.rpartition('.')[2]}"
+    if owner is not None:
+        return f"{owner.__module__}.{owner.__qualname__}.{value.__name__}"
+    return f"{module}.{name}" if type(module) is str else name
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
+    if not text:
+        raise BadRule("an empty text selects nothing", id="FL211")
+    if OPERATOR_TEXT.match(text):
+        yield _of_operator_text(text)
+    elif "/" in text or text.endswith(".py"):
+        if not any(True for _ in files(text, folder)):
+            raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
+        yield Selector(GLOB, "glob", ("file", text), text) if WILD.search(text) else Selector(FILE, "file", text, text)
+    elif WILD.search(text):
+        fixed = WILD.split(text)[0].rpartition(".")[0]
+        if fixed and not exists(fixed):
+            raise BadRule(f"{text!r}: there is no {fixed}", id="FL212")
+        yield Selector(GLOB, "glob", ("name", text), text)
+    else:
+        if not exists(text):
+            raise BadRule(f"there is no {text}", id="FL212")
+        found = loaded(text)
+        name = operator_name(found) if found is not None else None
+        yield Selector(NAME, "operator", name, text) if name is not None else Selector(NAME, "name", text, text)
+
+
+def operator_selector(text: str) -> Selector:
+    """The selector for an operator's name, or a glob over them, whether any is registered or not."""
+    name = text.removeprefix("torch.ops.")
+    if "::" not in name:
+        name = name.replace(".", "::", 1)
+    return Selector(GLOB, "glob", ("operator", name), text) if WILD.search(name) else Selector(NAME, "dispatch", name, text)
+
+
+def _of_operator_text(text: str) -> Selector:
+    selector = operator_selector(text)
+    name = selector.key[1] if selector.kind == "glob" else selector.key
+    if selector.kind == "glob":
+        if not any(fnmatch.fnmatchcase(known, name) or fnmatch.fnmatchcase(known.partition(".")[0], name) for known in registered()):
+            raise BadRule(f"no registered operator matches {text!r}", id="FL212")
+        return selector
+    packet, _, overload = name.partition(".")
+    known = [n for n in registered() if n.partition(".")[0] == packet]
+    if not known or (overload not in ("", "default") and name not in known):
+        raise BadRule(f"no operator {text} is registered", id="FL212")
+    return selector
+
+
+def registered() -> list[str]:
+    """The names of all operators that PyTorch's dispatcher knows now, as ``namespace::name.overload``."""
+    names: list[str] = torch._C._dispatch_get_all_op_names()
+    return names
+
+
+def exists(dotted: str) -> bool:
+    """Whether there is such a module, or such a name in one; nothing is imported but the packages above it."""
+    parts = dotted.split(".")
+    if loaded(dotted) is not None:
+        return True
+    spec: Any = None
+    for n, part in enumerate(parts):
+        module = ".".join(parts[: n + 1])
+        package = n == 0 or hasattr(sys.modules.get(".".join(parts[:n])), "__path__") or getattr(spec, "submodule_search_locations", None)
+        try:
+            # Of a name in what is no package it would import the module, so as to look.
+            found = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module) if package else None
+        except (ImportError, ValueError, AttributeError):
+            found = None
+        if found is None and module not in sys.modules:
+            # A module that is not loaded yet, or is just being loaded: its source text has to do.
+            unread = n > 0 and (".".join(parts[:n]) not in sys.modules or bool(getattr(spec, "_initializing", False)))
+            return loaded(dotted) is not None or (unread and _in_source(spec, part))
+        spec = found
+    return True
+
+
+def _in_source(spec: Any, name: str) -> bool:
+    origin = getattr(spec, "origin", None)
+    if not origin or not origin.endswith(".py"):
+        return True
+    text = Path(origin).read_text(encoding="utf-8", errors="replace")
+    return re.search(rf"^\s*(?:(?:async\s+)?def|class)\s+{re.escape(name)}\b|\b{re.escape(name)}\b\s*[=:,\n]|import \*", text, re.M) is not None
+
+
+def loaded(dotted: str) -> Any:
+    """What a dotted name stands for, if its module is loaded; else None."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:n]))
+        if found is None:
+            continue
+        for part in parts[n:]:
+            found = inspect.getattr_static(found, part, None) if is_a(found, type) else getattr(found, part, None)
+        return found
+    return None
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
+    """The files that a pattern selects: of loaded modules first, then below ``folder``, the working directory and ``sys.path``."""
+    matches = file_matcher(pattern)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if type(file) is str and matches(file):
+            yield file
+    if Path(pattern).is_absolute():
+        base = Path(pattern.partition("*")[0])
+        yield from map(str, [base] if base.is_file() else base.rglob("*.py") if base.is_dir() else ())
+        return
+    for root in {folder or Path.cwd(), Path.cwd(), *map(Path, sys.path)}:
+        if root.is_dir():
+            yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or pattern.endswith("**"))
+
+
+@functools.cache
+def file_matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a file is meant: a pattern begins at any folder, ``**`` goes through folders and ``*`` does not."""
+    text = re.escape(pattern.removeprefix("./")).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    regex = re.compile(("" if pattern.startswith("/") else "(?:^|.*/)") + text + r"\Z")
+    return lambda file: regex.match(file) is not None

@@ -1,0 +1,104 @@
+"""The stance of the process: whether calls may be captured, run what has been captured, or run eagerly."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fineline.backends.registry import Backend, lookup_backend
+from fineline.errors import BadArgument
+from fineline.guards.rulebook import RULEBOOK
+
+NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
+
+
+class Stance(NamedTuple):
+    """``backend``: what compiles in place of each region's own."""
+
+    name: str
+    backend: Backend | None = None
+
+    @property
+    def key(self) -> Any:
+        """What programs must have been captured under; None: as ever."""
+        if self.backend is not None:
+            return self.backend.name, id(self.backend.source.source)
+        return self.name if self.name == "force_eager" else None
+
+
+DEFAULT = Stance("default")
+HELD = Stance("eager_on_recompile")
+
+
+class Stances:
+    """The process's stance, and the calls of each thread in which nothing is captured (`run`). No warm call looks here."""
+
+    def __init__(self) -> None:
+        self._process = DEFAULT
+        self._local = threading.local()
+
+    def here(self) -> Stance | None:
+        """The stance for a call that no program fits; None: it is captured as ever."""
+        if getattr(self._local, "held", 0):
+            return HELD
+        return None if self._process is DEFAULT else self._process
+
+    def set(self, stance: Stance) -> Stance:
+        """-> the stance before. Not for captured code: what is captured would depend on it."""
+        before, self._process = self._process, stance
+        RULEBOOK.set_stance(stance.key)
+        return before
+
+    def hold(self) -> None:
+        """This thread captures nothing until `release`."""
+        self._local.held = getattr(self._local, "held", 0) + 1
+
+    def release(self) -> None:
+        self._local.held -= 1
+
+
+STANCES = Stances()
+
+
+class StanceBlock:
+    """A stance that holds from now on; as a context manager until the block ends, as a decorator in the function's calls."""
+
+    def __init__(self, stance: Stance) -> None:
+        self._stance = stance
+        self._before = STANCES.set(stance)
+
+    def __enter__(self) -> None:
+        STANCES.set(self._stance)
+
+    def __exit__(self, *exc: object) -> None:
+        STANCES.set(self._before)
+
+    def __call__(self, fn: Callable) -> Callable:
+        STANCES.set(self._before)
+        stance = self._stance
+
+        @functools.wraps(fn)
+        def with_stance(*args: Any, **kwargs: Any) -> Any:
+            with StanceBlock(stance):
+                return fn(*args, **kwargs)
+
+        return with_stance
+
+
+def set_stance(stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable | None = None) -> StanceBlock:
+    """What all compiled callables of the process do from now on; also a context manager and a decorator.
+
+    "default"; "force_eager": they run as if they were not compiled; "eager_on_recompile": what has been captured runs, other
+    calls run eagerly; "fail_on_recompile": ... raise `Recompiled`; "eager_then_compile" and "aot_eager_then_compile": the
+    first call of each runs eagerly, or with backend "aot_eager". ``force_backend``, with "default": this backend compiles in
+    place of each one's own. ``skip_guard_eval_unsafe`` is accepted; guards are evaluated all the same. An error in captured
+    code.
+    """
+    if stance not in NAMES:
+        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")
+    if force_backend is not None and stance != "default":
+        raise BadArgument(f"force_backend goes with the stance \"default\", not with {stance!r}", id="FL207")
+    backend = lookup_backend(force_backend) if force_backend is not None else None
+    return StanceBlock(DEFAULT if stance == "default" and backend is None else Stance(stance, backend))

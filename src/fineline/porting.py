@@ -1,0 +1,89 @@
+"""Names that code written for torch._dynamo knows: optimize, optimize_assert, run, nested_compile_region."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fineline.api import compile, regions
+from fineline.policy.stance import STANCES
+from fineline.region.compiled import Compiled
+from fineline.region.module import OptimizedModule
+from fineline.region.options import GuardFailure
+from fineline.region.region import Region
+
+
+def optimize(
+    backend: str | Callable = "inductor",
+    *,
+    nopython: bool = False,
+    guard_export_fn: Callable[[list[str]], object] | None = None,
+    guard_fail_fn: Callable[[GuardFailure], object] | None = None,
+    disable: bool = False,
+    dynamic: bool | None = False,
+    **compile_options: Any,
+) -> Callable[[Any], Any]:
+    """A decorator that compiles; ``nopython=True`` means ``fullgraph=True``.
+
+    ``guard_export_fn`` receives the guards of each program that is captured, as texts; ``guard_fail_fn`` hears of each call that
+    is captured again, with ``.reason``. Other keywords are `compile`'s.
+    """
+    hooks = {"guard_export_fn": guard_export_fn, "guard_fail_fn": guard_fail_fn}
+    options = {**(compile_options.pop("options", None) or {}), **{name: fn for name, fn in hooks.items() if fn is not None}}
+    return compile(backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic, options=options or None, **compile_options)  # type: ignore[no-any-return]
+
+
+def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
+    """`optimize` with ``nopython=True``: a graph break is an error, whatever `error_on_graph_break` says."""
+    return optimize(backend, nopython=True, **how)
+
+
+class _Held(contextlib.ContextDecorator):
+    """What runs inside captures nothing."""
+
+    def __enter__(self) -> None:
+        STANCES.hold()
+
+    def __exit__(self, *exc: object) -> None:
+        STANCES.release()
+
+
+def run(fn: Any = None) -> Any:
+    """Uses what has been captured of ``fn``, and of compiled callables that it calls; other calls run eagerly, and nothing is captured.
+
+    ``fn`` is a compiled callable, or what one was made of. Without ``fn`` a decorator and context manager.
+    """
+    if fn is None:
+        return _Held()
+    if isinstance(fn, nn.Module):
+        return OptimizedModule(fn._orig_mod if isinstance(fn, OptimizedModule) else fn, _held(fn), _held)
+    return functools.wraps(fn)(_held(fn))
+
+
+def _held(fn: Any) -> Callable:
+    compiled = isinstance(fn, (OptimizedModule, Compiled))
+
+    def run_only(*args: Any, **kwargs: Any) -> Any:
+        with _Held():
+            # Looked up at each call: it may be compiled later.
+            return (fn if compiled else _region_of(fn) or fn)(*args, **kwargs)
+
+    return run_only
+
+
+def _region_of(fn: Any) -> Region | None:
+    bound = isinstance(fn, types.MethodType)
+    found = [r for r in regions() if r.fn is fn or (bound and isinstance(r.fn, types.MethodType) and r.fn == fn)]
+    return max(found, key=lambda r: r.programs, default=None)
+
+
+def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:
+    """Marks a function that a model calls many times over. It is captured inline as yet; the arguments change no result."""
+    if fn is None:
+        return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
+    return fn

@@ -1,0 +1,359 @@
+"""One captured call of a region, from its entry or a continuation to the return."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from fineline.capture.capture import Capture
+from fineline.capture.machine import FLEETING, Machine
+from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.errors import FinelineError, InternalError
+from fineline.kinds import is_a
+from fineline.policy.decide import rules_now
+from fineline.policy.scopes import SCOPE
+from fineline.policy.strict import breaks_here
+from fineline.program.result import real_result
+from fineline.program.segment import SegmentWriter, run_on
+from fineline.program.template import Template
+from fineline.region.describe import describe_guards, place_of, user_place
+from fineline.region.entry import ENTRY, entry_frame
+from fineline.region.refused import refused
+from fineline.region.site import Site
+from fineline.report.events import Event
+
+log = logging.getLogger("fineline")
+
+
+# Borders that a user's rule or option asked for.
+ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
+DECLARED = ASKED | {"FL403"}
+# Below this a compiled graph gains little over its operators: entering and guarding one costs as much as a few of them.
+SMALL_GRAPH = 32
+# ... in a call that has shown to be cut often; the first pieces are compiled whatever their size.
+FEW_BORDERS = 4
+# A call cut into more pieces than this costs more in guards than its graphs can save.
+MOST_BORDERS = 400
+# What would only be met again at the next capture.
+HOPELESS = frozenset({"FL427", "FL428"})
+
+
+def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
+    return gm.forward
+
+
+class Everything(set):
+    """Of what is alive in a run that captures nothing, all may be as old as the call."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+class Run:
+    """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
+
+    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True) -> None:
+        self.region = region
+        self.start = site
+        self.call = (args, kwargs)
+        self.random = _random_states() if capture and site is region.entry else []
+        self.site = site
+        self.borders = 0
+        self.nargs, self.kwnames = len(args), tuple(kwargs)
+        self.vm = vm = Machine(region.options)
+        vm.on_border = self.on_border
+        vm.run_frame = region.runner
+        vm.fired = region.fired
+        vm.rules = rules_now(region.options.policy, vm.fired)
+        vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
+        if not capture:
+            vm.cap.active = False
+            self.ended = True
+        if site.blocked:
+            vm.resume = self.resume
+        self.stop: BaseException | None = None
+        if site.template is None:
+            vm.frame = entry_frame(vm, region.fn, args, kwargs)
+        else:
+            data, containers, made = site.template.build(vm, args[:-1])
+            vm.cap.made.update(map(id, made))
+            names = [*site.template.names, "failure" if site.raised else "result"]
+            self._roots(args, names, containers)
+            if site.raised:
+                self.stop = args[-1]
+            else:
+                assert vm.frame is not None
+                vm.pending = (args[-1], site.template.then, data, site.template.push)
+
+    def _roots(self, values: Any, names: list[str], containers: list) -> None:
+        cap = self.vm.cap
+        for i, (v, name) in enumerate(zip(values, names, strict=True)):
+            cap.load(v, cap.guards.root(i, name, v))
+        for v in containers:
+            # An iterator over it is under way: what it gives must be known.
+            cap.expand(v)
+
+    def go(self) -> Any:
+        vm, region = self.vm, self.region
+        if region.tally is not None:
+            region.tally.where.append(vm.fate)
+        try:
+            if self.stop is not None:
+                value = vm.run(vm.frame, self.stop)
+            else:
+                value = vm.run(vm.frame)
+        except Finished as done:
+            value = done.value
+        except BaseException as e:
+            if self.behind is not None:
+                self._release()
+                raise
+            if vm.abandoned is None:
+                region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
+                if not is_a(e, FLEETING):
+                    self._count_failure("the captured call raises")
+                self._release()
+                raise
+        if self.behind is not None:
+            self._release()
+            return self.behind()
+        if vm.abandoned is not None:
+            return self._abandon(vm.abandoned)
+        if vm.cap.active:
+            try:
+                writer = SegmentWriter(vm.cap, self._name())
+                writer.returns(value)
+                self._keep(writer)
+            except Unrebuildable as e:
+                self._failed("FL409", e.text)
+            except FinelineError as e:
+                return self._abandon(e)
+            except Exception as e:
+                log.debug("fineline: writing a program failed", exc_info=True)
+                self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+        if vm.abandoned is not None:
+            return self._abandon(vm.abandoned)
+        if not vm.cap.active:
+            self._given_up()
+        self._release()
+        return real_result(vm, value)
+
+    def _name(self) -> str:
+        fn = self.region.fn
+        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
+
+    def _keep(self, writer: SegmentWriter, between: bool = False) -> None:
+        """Compiles the segment. ``between``: it stands between two borders that nobody asked for; then a few operators go eagerly."""
+        region = self.region
+        n = writer.cap.recorder.calls
+        recorder = writer.cap.recorder
+        small = n > 0 and ((between and n < SMALL_GRAPH and self.borders > FEW_BORDERS) or recorder.only_state)
+        segment = writer.compile(_as_it_is if small else region.compile_graph, self.site.again(self.kwnames))
+        if segment.graph is not None:
+            places = writer.cap.recorder.places
+            if small:
+                reason = f"{n} operators between two graph breaks: too few for a graph of their own"
+                region._note(
+                    Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places})
+                )
+            else:
+                at = next((p for p in places if p[0]), None) or place_of(region.fn)
+                region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
+        if region.tally is not None:
+            region.tally.close("eager" if small else "captured")
+        detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
+        region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
+        self.site.add(self.nargs, self.kwnames, segment)
+        if self.site is region.entry or self.site.segments[1:]:
+            region.programs += 1
+
+    def on_border(self, vm: Machine, border: Border) -> Any:
+        """Ends the segment, runs the call, begins the next segment."""
+        region = self.region
+        f = vm.frame
+        assert f is not None
+        place = user_place(f, region.fn)
+        breaks = breaks_here(region.options.breaks)
+        if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
+            vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
+            raise Abandoned
+        region._note(Event("break", border.error, border.reason, *place, border.rule))
+        self.borders += 1
+        if self.borders > MOST_BORDERS:
+            vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
+            return vm.native(border.fn, border.args_, border.kwargs)
+        try:
+            template = Template(vm, border)
+            template.place = place
+            declared = border.error in DECLARED
+            after = Site(region, template, False, declared)
+            failed = Site(region, template, True, declared) if template.has_handlers else None
+            writer = SegmentWriter(vm.cap, self._name())
+            writer.border(
+                border.fn,
+                border.args_,
+                border.kwargs,
+                template.roots,
+                after.dispatcher,
+                failed.dispatcher if failed is not None else None,
+                self.site is region.entry,
+                vm.place(),
+            )
+            self._keep(writer, not declared and not self.site.declared)
+            region.sites += [after] if failed is None else [after, failed]
+        except Unrebuildable as e:
+            vm.fail("FL409", e.text, False)
+            if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
+                # The context can't leave its graph; entered between two graphs, it is a value like others.
+                region.options.inference_borders = True
+            else:
+                self._move_out(e)
+            return vm.native(border.fn, border.args_, border.kwargs)
+        except FinelineError as e:
+            vm.abandoned = e
+            raise Abandoned from None
+        except Exception as e:
+            log.debug("fineline: writing a program failed", exc_info=True)
+            vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
+            return vm.native(border.fn, border.args_, border.kwargs)
+        try:
+            value = vm.native(border.fn, border.args_, border.kwargs)
+        except BaseException as e:
+            vm.known.clear()
+            self._begin(failed, template, e, "failure")
+            raise
+        vm.known.carry(border.fn, vm.cap.recorder.mutated)
+        self._begin(after, template, value, "result")
+        return value
+
+    def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
+        vm = self.vm
+        roots, containers, decomposed = template.roots, template.containers, template.decomposed
+        # The template outlives the call: it must not hold what was alive in it.
+        template.roots, template.containers, template.decomposed = [], [], []
+        vm.cap.guards.close()
+        vm.cap = Capture(vm)
+        if site is None:
+            vm.cap.active = False
+            self.ended = True
+            return
+        self.site = site
+        self.nargs, self.kwnames = len(roots) + 1, ()
+        self._roots([*roots, value], [*template.names, name], containers)
+        vm.cap.made.update(map(id, decomposed))
+
+        if None in SCOPE.blocks:
+            vm.cap.active, vm.resume = False, self.resume
+            site.blocked = self.ended = True
+
+    ended = False
+    # The rest of the call, behind a block in which nothing was captured.
+    behind: Callable[[], Any] | None = None
+
+    def resume(self, vm: Machine, border: Border) -> Any:
+        """Leaves this run, which captures nothing, for a site behind it: its programs, or a new capture."""
+        vm.cap.made = Everything()
+        try:
+            template = Template(vm, border)
+        except Unrebuildable:
+            return None
+        assert vm.frame is not None
+        template.place = user_place(vm.frame, self.region.fn)
+        live = (*template.roots, None)
+        template.roots, template.containers, template.decomposed = [], [], []
+        site = next((s for s in self.site.resumed if s.template is not None and s.template.same(template)), None)
+        if site is None:
+            site = Site(self.region, template, False)
+            self.site.resumed.append(site)
+            self.region.sites.append(site)
+        self.behind = functools.partial(run_on, site.dispatcher, live)
+        raise Finished(None)
+
+    def _move_out(self, e: Unrebuildable) -> None:
+        """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
+        f = self.vm.frame
+        options = self.region.options
+        while f is not None and f.back is not None:
+            caller = f.back
+            key = (caller.info.code, caller.ip - 1)
+            if (
+                caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
+                and key not in options.opaque
+                and caller.info.code not in ENTRY
+            ):
+                options.opaque.add(key)
+                return
+            f = caller
+
+    def _failed(self, error: str, text: str) -> None:
+        with contextlib.suppress(Abandoned):
+            self.vm.fail(error, text, False)
+
+    def _abandon(self, error: BaseException) -> Any:
+        """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
+        vm, region = self.vm, self.region
+        untouched = self.start is self.site is region.entry
+        if untouched:
+            vm.cap.journal.undo()
+            for put, state in self.random:
+                put(state)
+        inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
+        rerun = untouched and not (inputs and vm.cap.recorder.mutated)
+        args, kwargs = self.call
+        self._release()
+        if is_a(error, FinelineError) and not is_a(error, InternalError):
+            raise error
+        text = f"{type(error).__name__}: {error}"
+        region._note(Event("eager", "FL901", text, *place_of(region.fn)))
+        if not rerun:
+            raise InternalError(text, where="{}:{}".format(*place_of(region.fn))) from error
+        log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
+        self._count_failure(text)
+        return region.fn(*args, **kwargs)
+
+    def _count_failure(self, reason: str) -> None:
+        region = self.region
+        region.failures += 1
+        if region.failures > region.options.recompile_limit and region.eager_reason is None and not region.options.fullgraph:
+            region.eager_reason = reason
+            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *place_of(region.fn), reason)
+
+    def _given_up(self) -> None:
+        if self.ended:
+            return
+        vm, region = self.vm, self.region
+        error, text = vm.failure or ("FL901", "unknown")
+        region._note(Event("eager", error, text, *vm.failed_at))
+        if error in HOPELESS and not region.options.opaque:
+            region.eager_reason = text
+        self._count_failure(text)
+
+    def _release(self) -> None:
+        if self.region.tally is not None and self.region.tally.where:
+            self.region.tally.close("skipped")
+            self.region.tally.where.pop()
+        if self.region.fired:
+            self.region.tell(Event("rules", "FL003", "rules that were met", *place_of(self.region.fn), detail={"fired": self.region.fired}))
+        # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
+        vm = self.vm
+        vm.cap.recorder.forget()
+        vm.cap.guards.close()
+        vm.known.clear()
+        vm.frame = vm.on_border = vm.run_frame = vm.handled = None
+        self.stop = None
+        self.call = ((), {})
+
+
+def _random_states() -> list[tuple[Callable, Any]]:
+    """PyTorch's random states, with what puts them back."""
+    states: list[tuple[Callable, Any]] = [(torch.default_generator.set_state, torch.default_generator.get_state())]
+    if torch.cuda.is_initialized():
+        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    return states

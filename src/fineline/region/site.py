@@ -1,0 +1,91 @@
+"""A place where programs start: a region's entry, or the continuation behind a graph break."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fineline.capture.traces import without_own_frames
+from fineline.errors import InternalError
+from fineline.guards.steps import CHECKS
+from fineline.kinds import is_a
+from fineline.program.segment import Segment
+from fineline.program.template import Template
+from fineline.region.describe import describe_step
+from fineline.region.dispatch import make_dispatcher, make_guard_program
+
+
+class Site:
+    """A place where programs start: the region's entry, or the continuation behind a border."""
+
+    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True) -> None:
+        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
+        # dispatchers that it goes on with. The ways back are weak, so that all goes when the callable goes.
+        self._region = weakref.ref(region)
+        self._dispatcher: Callable[[], Any] = lambda: None
+        self.template = template
+        self.raised = raised
+        # Whether the user asked for the border before it.
+        self.declared = declared
+        # In a block in which nothing is captured; behind it the sites that calls went on at.
+        self.blocked = False
+        self.resumed: list[Site] = []
+        self.segments: list[Segment] = []
+
+    @property
+    def region(self) -> Any:
+        region = self._region()
+        assert region is not None
+        return region
+
+    @property
+    def dispatcher(self) -> Any:
+        """What is called; whoever wants it to stay holds it."""
+        found = self._dispatcher()
+        if found is None:
+            region = self.region
+            found = make_dispatcher(region.miss if self.template is None else self._miss, region.options.evaluator)
+            self._dispatcher = weakref.ref(found)
+        return found
+
+    def _miss(self, args: tuple, kwargs: dict) -> Any:
+        try:
+            return self.region.capture(self, args, kwargs)
+        except BaseException as e:
+            # What is raised again as it is gets no entry for this frame either.
+            if not is_a(e, InternalError):
+                e.__traceback__ = without_own_frames(e.__traceback__)
+            raise
+
+    def again(self, kwnames: tuple[str, ...]) -> Callable:
+        """Runs a call from here on in Python: a branch goes another way than at its capture."""
+        here = weakref.ref(self)
+
+        def run(random: torch.Tensor, *roots: Any) -> Any:
+            site = here()
+            assert site is not None
+            torch.default_generator.set_state(random)
+            args, kwargs = roots[: len(roots) - len(kwnames)], dict(zip(kwnames, roots[len(roots) - len(kwnames) :], strict=True))
+            return site.region.run_eagerly(site, args, kwargs)
+
+        return run
+
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
+        program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
+        self.segments.append(segment)
+        export = self.region.options.guard_export_fn
+        if export is not None:
+            export([describe_step(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+        # The newest first: it is what the calls look like now.
+        self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
+        here, first = weakref.ref(self), weakref.ref(segment.run)
+
+        def compiled(run: Callable) -> None:
+            site = here()
+            if site is not None:
+                site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
+
+        segment.run.compiled = compiled

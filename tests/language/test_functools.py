@@ -1,0 +1,146 @@
+"""functools: partial objects that cross graph breaks and escape, dispatch by type, caches."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import fineline
+from tests.oracle import Program, Table, check
+
+table = Table()
+
+
+@table.program()
+def partial_escapes() -> Any:
+    def f(a, b, k=1):
+        return a * b + k
+
+    def fn(x):
+        p = functools.partial(f, x, k=3)
+        q = functools.partial(p, 2)
+        return q(), p, q
+
+    return fn
+
+
+@table.program(breaks=True)
+def partial_crosses() -> Any:
+    def f(a, b, k=1):
+        return a * b + k
+
+    def fn(x):
+        p = functools.partial(f, x, k=x + 1)
+        y = p(2)
+        fineline.graph_break()
+        return p(3) + y, p.keywords, p.args, p.func is f
+
+    return fn
+
+
+@table.program()
+def partial_read_and_set() -> Any:
+    def f(a, b, k=1):
+        return a * b + k
+
+    def fn(x):
+        p = functools.partial(f, x, k=3)
+        p.note = 4
+        p.keywords["k"] = 5
+        d = p.keywords
+        return p(2), d["k"], p.note, vars(p), repr(type(p)), p
+
+    return fn
+
+
+@table.program()
+def partialmethod_used() -> Any:
+    class Cell:
+        def __init__(self):
+            self.on = False
+
+        def set(self, x, state, k=2):
+            self.on = state
+            return x * k
+
+        up = functools.partialmethod(set, state=True)
+        down = functools.partialmethod(set, state=False, k=3)
+
+    c = Cell()
+
+    def fn(x):
+        return c.up(x) + c.down(x), c.on
+
+    return fn, c
+
+
+@table.program(recompiles=(1,))
+def singledispatch_used() -> Any:
+    @functools.singledispatch
+    def f(a, x):
+        return x
+
+    @f.register
+    def _(a: int, x):
+        return x * a
+
+    @f.register(list)
+    def _(a, x):
+        return x + len(a)
+
+    class M:
+        @functools.singledispatchmethod
+        def g(self, a):
+            return "any"
+
+        @g.register
+        def _(self, a: int):
+            return "int"
+
+    m = M()
+
+    def fn(x):
+        return f(2, x) + f([1, 2], x) + f("s", x), m.g(1), m.g("s"), f.dispatch(int) is f.registry[int]
+
+    return fn
+
+
+@table.program()
+def cached_things() -> Any:
+    class A:
+        def __init__(self, v):
+            self.v = v
+            self.n = 0
+
+        @functools.cached_property
+        def double(self):
+            self.n += 1
+            return self.v * 2
+
+    def fn(x):
+        a = A(x)
+        return a.double + a.double, a.n
+
+    return fn
+
+
+@table.program()
+def lru_inside() -> Any:
+    def fn(x):
+        calls = []
+
+        @functools.lru_cache(maxsize=None)
+        def sq(n):
+            calls.append(n)
+            return n * n
+
+        return x * (sq(2) + sq(2) + sq(3)), calls, sq.cache_info().hits
+
+    return fn
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_functools(program: Program, twin: str) -> None:
+    check(program, twin)

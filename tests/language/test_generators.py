@@ -1,0 +1,252 @@
+"""Generators that go before they are through: what their ``finally`` and ``with`` do, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+def gen(log, n, name="g"):
+    log.append(name + "+")
+    try:
+        for i in range(n):
+            yield i
+    finally:
+        log.append(name + "-")
+
+
+@table.program()
+def generator_left_by_break() -> Any:
+    log: list[Any] = []
+
+    def fn(x):
+        for i in gen(log, 3):
+            x = x * 2
+            break
+        log.append("after loop")
+        n = len(log)
+        r = list(log)
+        log.clear()
+        return x + n, r
+
+    return fn, log
+
+
+@table.program(recompiles=(1,))  # the log is no longer empty then
+def generator_dies_everywhere() -> Any:
+    log: list[Any] = []
+
+    def take(g):
+        log.append("take")
+        return next(g)
+
+    def made():
+        g = gen(log, 3, "made")
+        h = gen(log, 3, "second")
+        next(h)
+        next(g)
+        log.append("made ends")
+        return 1
+
+    def fn(x):
+        y = take(gen(log, 3, "arg"))
+        log.append("after take")
+        made()
+        log.append("after made")
+        g = gen(log, 3, "name")
+        next(g)
+        g = None
+        log.append("after name")
+        g = gen(log, 3, "del")
+        next(g)
+        del g
+        log.append("after del")
+        d = {"a": gen(log, 3, "dict")}
+        next(d["a"])
+        d["a"] = 1
+        log.append("after dict")
+        l = [gen(log, 3, "list")]
+        next(l[0])
+        l.pop()
+        log.append("after list")
+        a, *_ = next(gen(log, 3, "temp")), 1
+        log.append("after temp")
+        z = zip(gen(log, 3, "zip"), [1])
+        next(z)
+        del z
+        log.append("after zip")
+        e = enumerate(gen(log, 4, "enum"))
+        for i, j in e:
+            break
+        e = 0
+        log.append("after enum")
+        it = itertools.islice(gen(log, 4, "slice"), 2)
+        list(it)
+        del it
+        log.append("after islice")
+        any(k for k in gen(log, 4, "any"))
+        log.append("after any")
+        (x,) = (q for q in [x])
+
+        class O:
+            pass
+
+        o = O()
+        o.g = gen(log, 3, "attr")
+        next(o.g)
+        del o
+        log.append("after attr")
+        o = gen(log, 3, "return")
+        next(o)
+        other = gen([], 3)
+        next(other)
+        return x * y + x, list(log), log.clear()
+
+    return fn, log
+
+
+@table.program()
+def generator_dies_with_exception() -> Any:
+    log: list[Any] = []
+
+    def inner():
+        g = gen(log, 3, "inner")
+        next(g)
+        raise ValueError("x")
+
+    def fn(x):
+        try:
+            inner()
+        except ValueError as e:
+            log.append("handler")
+        log.append("after")
+        try:
+            for i in gen(log, 4, "loop"):
+                raise KeyError(i)
+        except KeyError:
+            log.append("handler2")
+        log.append("after2")
+        try:
+            try:
+                inner()
+            finally:
+                log.append("finally")
+        except ValueError:
+            log.append("handler3")
+        log.append("after3")
+        try:
+            inner()
+        except ValueError as e:
+            kept = e
+        log.append("kept")
+        del kept
+        log.append("dropped")
+        return x * 2, list(log), log.clear()
+
+    return fn, log
+
+
+@table.program()
+def generator_with_with_dies() -> Any:
+    log: list[Any] = []
+
+    @contextlib.contextmanager
+    def scope(n):
+        log.append("+" + n)
+        try:
+            yield n
+        finally:
+            log.append("-" + n)
+
+    def g(x):
+        with scope("a"), torch.no_grad():
+            yield x * 2
+            yield x * 3
+
+    def outer(x):
+        try:
+            yield from g(x)
+        finally:
+            log.append("outer")
+
+    def fn(x):
+        for y in outer(x):
+            break
+        log.append(torch.is_grad_enabled())
+        for z in g(x):
+            log.append(torch.is_grad_enabled())
+            if len(log) > 3:
+                break
+        log.append(torch.is_grad_enabled())
+        return y + z * 2, list(log), log.clear()
+
+    return fn, log
+
+
+@table.program(recompiles=(1,), breaks=True)
+def generator_dies_behind_a_break() -> Any:
+    log: list[Any] = []
+
+    def fn(x):
+        g = gen(log, 3, "g")
+        n = next(g)
+        x = x * 2
+        fineline.graph_break()
+        log.append("behind")
+        x = x * 3
+        return x, list(log), n, log.clear()
+
+    return fn, log
+
+
+@table.program(breaks=True)
+def generator_close_graph() -> Any:
+    def g(x, box):
+        try:
+            yield x
+        finally:
+            box.append(x * 5)
+
+    def fn(x):
+        box = []
+        for y in g(x, box):
+            break
+        return box[0] + y
+
+    return fn
+
+
+def test_an_exception_that_nobody_can_catch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda u: told.append((u.exc_type, str(u.exc_value), u.object.__qualname__)))
+
+    def g(x):
+        try:
+            yield x
+        finally:
+            raise KeyError("unseen")
+
+    def fn(x):
+        for y in g(x):
+            break
+        return y * 2
+
+    compiled = fineline.compile(fn, backend="eager")
+    for call in (fn, compiled, compiled):
+        call(t())
+    assert len(told) == 3 and told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_generators(program: Program, twin: str) -> None:
+    check(program, twin)

@@ -1,0 +1,192 @@
+"""Tensors whose numbers are known, sizes that are tensors, branches that only raise, and NumPy's scalars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+# -- numbers that follow from constants ------------------------------------------------------------------------------
+@table.snippet(max_graphs=1)
+def constants_are_read(x):
+    n = torch.div(x.shape[0] * 4, 6, rounding_mode="trunc")
+    y = x.view(n, -1) + torch.tensor([1.0, 2.0]).sum().item()
+    if torch.tensor(3) > 2:
+        y = y * 2
+    return y.new_zeros((n + 1, 2)), y, torch.arange(n), [n.item(), int(n), n.tolist(), float(torch.full((), 2.5))]
+
+
+@table.snippet(breaks=True, recompiles={1, 2})
+def constant_that_is_written(x):
+    n = torch.tensor(2)
+    m = n.view(1)
+    n += x.argmax()
+    a = n.item()
+    m.fill_(5)
+    k = torch.zeros(2)
+    k.data.add_(x.sum())
+    return x * a + n.item(), k.tolist()
+
+
+@table.snippet(breaks=True)
+def size_read_again_after_a_write(x):
+    n = (x.abs() > 9).sum() + 2
+    a = x.new_zeros(n)
+    n += 1
+    b = x.new_zeros((n, 2))
+    k = a.numel() + b.numel()
+    n.data += 1
+    return a, b, k, x.new_ones(n)
+
+
+# Another number of large elements is another program; the same number is the same one.
+@table.snippet(breaks=True, calls=4, args=lambda k: (torch.tensor([1.0, 5.0, float(k % 2) * 7, 2.0]),), recompiles={1})
+def one_read_serves_many_sizes(x):
+    n = (x > 4).sum()
+    a = x.new_zeros(n, 3)
+    b = torch.arange(n) * 2
+    c = x.narrow(0, 0, n)
+    if [n, 3] != list(a.size()):
+        return None
+    return a.view(3, n), b, c, n
+
+
+@table.snippet(breaks=True)
+def size_behind_a_border(x):
+    n = torch.tensor(3)
+    k = int(x.sum() * 0) + 1
+    return x.new_zeros(n) + k, n.item()
+
+
+# -- branches of which one arm raises ----------------------------------------------------------------------------------
+def signed(k: int) -> tuple[torch.Tensor]:
+    return ((t(0).abs() + 1) * (-1.0 if k in (2, 3) else 1.0),)
+
+
+@table.snippet(calls=5, args=signed, max_graphs=1, grad=True)
+def checked_branch(x):
+    noise = torch.randn(4)
+    y = x * noise
+    if not (x > 0).all():
+        raise ValueError(f"not positive: {x.sum():.3f} {noise}")
+    if torch.isnan(y).any():
+        raise AssertionError
+    return y.log1p()
+
+
+@table.program(calls=5, args=signed, breaks=True, recompiles={2})
+def checked_branch_behind_a_border() -> Any:
+    log: list[Any] = []
+
+    def fn(x: torch.Tensor) -> Any:
+        log.append("start")
+        k = x.abs().sum().item() > 0
+        y = x + k
+        try:
+            if (y < -1).any():
+                raise ValueError("low")
+        except ValueError as error:
+            return str(error), y * 2
+        log.append("end")
+        return y
+
+    return fn, log
+
+
+@table.program(calls=5, args=signed, breaks=True)
+def checked_branch_after_a_write() -> Any:
+    total = torch.zeros(3, 4)
+
+    def fn(x: torch.Tensor) -> Any:
+        total.add_(x)
+        if (x < 0).any():
+            raise ValueError("below")
+        return total * 2
+
+    return fn, total
+
+
+@table.snippet(calls=5, args=signed)
+def checked_branch_in_a_mode(x):
+    with torch.no_grad():
+        if (x < 0).any():
+            raise ValueError("below")
+        return x * 2
+
+
+@table.snippet(max_graphs=2, breaks=True, backward=False)
+def distributions(x):
+    q = torch.distributions.Normal(x, x.exp())
+    return q.log_prob(q.rsample()), torch.distributions.Categorical(logits=x).entropy()
+
+
+# -- NumPy's scalars -----------------------------------------------------------------------------------------------------
+class Holder:
+    rate = np.float64(1.5)
+    steps = np.int32(3)
+    not_a_number = np.float32("nan")
+
+
+@table.snippet(max_graphs=1)
+def numpy_scalars(x):
+    k = np.sqrt(np.prod(x.shape)) / 2
+    return x * k + np.float32(2) * x, np.int64(3) + x, x.view(np.int64(2), -1), x[np.int64(1)], float(k), k.item(), int(np.ceil(2.5))
+
+
+@table.program(change={1: lambda h: setattr(Holder, "rate", np.float64(2.5)), 2: lambda h: setattr(Holder, "rate", 2.5)}, recompiles={1, 2})
+def numpy_scalars_guarded() -> Any:
+    Holder.rate = np.float64(1.5)
+    return lambda x: (x * Holder.rate + Holder.steps, str(Holder.rate), str(Holder.not_a_number)), None
+
+
+@table.snippet(breaks=True)
+def numpy_scalar_made_a_tensor(x):
+    return x + torch.tensor(np.float64(2)), torch.as_tensor(np.int16(2)), np.zeros(2), np.sqrt([1, 4])
+
+
+# -- one compiled graph for many places ------------------------------------------------------------------------------
+@table.snippet(max_graphs=1)
+def same_stretch_in_a_loop(x):
+    sums = []
+    for _ in range(4):
+        x = (x * 2).relu()
+        sums.append(x.sum().item())
+    return x, sums
+
+
+@table.snippet(max_graphs=4, breaks=True)
+def alike_but_not_the_same(x):
+    a = (x * 2).sum()
+    a.item()
+    b = (x * 3).sum()
+    b.item()
+    c = (x[0] * 3).sum()
+    c.item()
+    with torch.no_grad():
+        d = (x * 3).sum()
+    return a, b, c, d
+
+
+# -- what else models do ------------------------------------------------------------------------------------------------
+@table.snippet(max_graphs=1)
+def abs_of_tensors(x):
+    return abs(x) + abs(-3)
+
+
+@table.snippet(max_graphs=1)
+def embedding_writes_nothing(x):
+    w = x * 1
+    return F.embedding(torch.tensor([0, 2]), x) + F.embedding(torch.tensor([1, 2]), w)
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_known_values(program: Program, twin: str) -> None:
+    check(program, twin)

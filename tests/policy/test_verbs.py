@@ -1,0 +1,303 @@
+"""Each verb: what it does to graphs and results, by object, name, file and scope."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import fineline
+from fineline import Policy
+from fineline.errors import BadRule, Forbidden, Undeclared, Unsupported
+
+X = torch.arange(4.0)
+HERE = "tests/policy/test_verbs.py"
+
+
+class Probe:
+    """A backend that notes each graph's operators."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __call__(self, gm, inputs):
+        self.graphs.append([getattr(n.target, "__name__", n.target) for n in gm.graph.nodes if n.op.startswith("call_")])
+        return gm.forward
+
+
+def graphs(fn, *args, times=3, **how):
+    """The graphs of one capture; each call's result is that of eager."""
+    probe = Probe()
+    compiled = fineline.compile(fn, backend=probe, **how)
+    for _ in range(times):
+        assert torch.equal(compiled(*args), fn(*args))
+    return probe.graphs
+
+
+def helper(x):
+    return x.cos()
+
+
+def outer(x):
+    return helper(x * 2) + 1
+
+
+class Layer(nn.Module):
+    def forward(self, x):
+        return helper(x).sin()
+
+
+@pytest.mark.parametrize(
+    "selector", [helper, f"{__name__}.helper", f"{__name__}.hel*", "*.helper", [helper], ([helper],)], ids=str
+)
+def test_disable_by_object_and_name(selector):
+    assert graphs(outer, X, policy=Policy(disable=selector)) == [["mul"], ["add"]]
+    assert graphs(outer, X) == [["mul", "cos", "add"]]
+
+
+def test_disable_a_module_class_and_instance():
+    a, b = Layer(), Layer()
+
+    def f(x):
+        return b(a(x * 2)) + 1
+
+    assert graphs(f, X, policy=Policy(disable=Layer)) == [["mul"], ["add"]]
+    assert graphs(f, X, policy=Policy(disable=a)) == [["mul"], ["cos", "sin", "add"]]
+    assert graphs(f, X, policy=Policy(disable=f"{__name__}.Layer")) == [["mul"], ["add"]]
+
+
+def test_the_more_specific_wins_and_then_the_inner_scope():
+    both = Policy(disable=f"{__name__}.*", trace=[outer, helper])
+    assert graphs(outer, X, policy=both) == [["mul", "cos", "add"]]
+    with Policy(disable=helper):
+        assert graphs(outer, X, policy=Policy(trace=helper)) == [["mul"], ["add"]]
+    fineline.set_policy(Policy(disable=helper))
+    try:
+        assert graphs(outer, X) == [["mul"], ["add"]]
+        assert graphs(outer, X, policy=Policy(trace=helper)) == [["mul", "cos", "add"]]
+    finally:
+        fineline.set_policy(None)
+    assert graphs(outer, X, policy=Policy(trace=helper) | Policy(disable=helper)) == [["mul"], ["add"]]
+    assert graphs(outer, X, policy=Policy(disable=helper) | Policy(trace=helper)) == [["mul", "cos", "add"]]
+
+
+def test_disallow():
+    def f(x):
+        return (x - 1).cos() + torch.sub(x, 2)
+
+    for selector in (torch.sub, torch.Tensor.sub):
+        assert graphs(f, X, policy=Policy(disallow=selector)) == [["cos"], ["add"]]
+    with pytest.raises(BadRule, match="disable"):
+        Policy(disallow=helper)
+
+
+def test_forbid():
+    with pytest.raises(Forbidden, match="helper") as caught:
+        fineline.compile(outer, backend="eager", policy=Policy(forbid=helper))(X)
+    assert HERE in caught.value.where
+    assert torch.equal(outer(X), (X * 2).cos() + 1)
+
+    def f(x):
+        return x * x.sum().item()
+
+    with pytest.raises(Forbidden):
+        fineline.compile(f, backend="eager", policy=Policy(forbid=[torch.Tensor.item]))(X)
+
+
+def test_substitute_and_constant():
+    def replacement(x):
+        return x.tan()
+
+    probe = Probe()
+    compiled = fineline.compile(outer, backend=probe, policy=Policy(substitute={helper: replacement}))
+    assert torch.equal(compiled(X), (X * 2).tan() + 1) and probe.graphs == [["mul", "tan", "add"]]
+    calls = []
+
+    def scale(k):
+        calls.append(k)
+        return len(calls) * k
+
+    def f(x, k):
+        return x * scale(k)
+
+    compiled = fineline.compile(f, backend="eager", policy=Policy(constant=scale))
+    assert [compiled(X, 2).tolist() for _ in range(3)] == [(X * 2).tolist()] * 3 and calls == [2]
+    assert torch.equal(compiled(X, 3), X * 6) and calls == [2, 3]
+    with pytest.raises(BadRule):
+        Policy(substitute={helper: lambda x, y: x})
+
+
+def test_allow():
+    weight = torch.ones(4)
+
+    def pair(x, k):
+        y = x.sin()
+        return {"a": y * k, "b": (y.cos(), [x + k])}
+
+    def f(x):
+        out = pair(x * 2, 3)
+        return out["a"] + out["b"][0] + out["b"][1][0]
+
+    assert graphs(f, X, policy=Policy(allow=pair))[0][:2] == ["mul", "pair"]
+
+    def captures(x):
+        return x * weight
+
+    def g(x):
+        return captures(x) + 1
+
+    with pytest.raises(Unsupported, match="weight"):
+        fineline.compile(g, backend="eager", policy=Policy(allow=captures))(X)
+    seen = []
+
+    def writes(x):
+        seen.append(1)
+        return x * 2
+
+    with pytest.raises(Unsupported, match="changes"):
+        fineline.compile(lambda x: writes(x), backend="eager", policy=Policy(allow=writes))(X)
+
+
+def test_allow_guards_what_it_reads():
+    class Settings:
+        scale = 2.0
+
+    def scaled(x):
+        return x * Settings.scale
+
+    compiled = fineline.compile(lambda x: scaled(x) + 1, backend="eager", policy=Policy(allow=scaled))
+    assert torch.equal(compiled(X), X * 2 + 1)
+    Settings.scale = 5.0
+    assert torch.equal(compiled(X), X * 5 + 1)
+
+
+def test_verify():
+    state = torch.ones(1)
+
+    def impure(x):
+        return x + torch.rand(4)
+
+    fineline.compile(lambda x: impure(x), backend="eager", policy=Policy(allow=impure), options={"verify": True})(X)
+
+    def unstable(x):
+        state.add_(1)
+        return x * 2
+
+    with pytest.raises(Unsupported):
+        fineline.compile(lambda x: unstable(x), backend="eager", policy=Policy(allow=unstable), options={"verify": True})(X)
+
+
+def test_declared():
+    def f(x):
+        print(end="")
+        return helper(x) + 1
+
+    with pytest.raises(Undeclared, match="print") as caught:
+        fineline.compile(f, backend="eager", breaks="declared")(X)
+    assert 'Policy(disable=["builtins.print"])' in str(caught.value)
+    assert graphs(f, X, breaks="declared", policy=Policy(disable=[print, helper])) == [["add"]]
+
+
+def test_blocks():
+    compiled = fineline.compile(outer, backend=(probe := Probe()))
+    with fineline.disable():
+        assert torch.equal(compiled(X), outer(X)) and probe.graphs == []
+    compiled(X)
+    with fineline.disable():
+        compiled(X)
+    with Policy(disable=helper):
+        compiled(X)
+        compiled(X)
+    compiled(X)
+    assert probe.graphs == [["mul", "cos", "add"], ["mul"], ["add"]]
+
+
+def test_bad_rules():
+    for bad in (3, None, "", "no.such.module", "nothing/here.py", "nope::*", "torch.ops.aten.no_such_op", f"{__name__}.nothing"):
+        with pytest.raises(BadRule):
+            Policy(disable=bad)
+    with pytest.raises(AttributeError):
+        Policy().rules = ()
+    assert Policy(disable=helper) == Policy(disable=[helper]) and len({Policy(disable=helper), Policy(disable=helper)}) == 1
+
+
+def test_by_file():
+    assert graphs(outer, X, policy=Policy(disable=[HERE], trace=[outer])) == [["mul"], ["add"]]
+    assert graphs(outer, X, policy=Policy(disable=["tests/policy/**"], trace=[outer])) == [["mul"], ["add"]]
+
+
+def test_every_spelling_and_dispatch():
+    def f(x):
+        a = x - 1
+        b = torch.sub(a, 1).sin()
+        c = b.sub(2) + torch.subtract(b, 1) * (3 - b)
+        d = torch.ops.aten.sub.Tensor(c, b)
+        return c.cos() * d
+
+    assert [n for g in graphs(f, X, policy=Policy(disallow=torch.sub)) for n in g if "sub" in str(n)] == []
+    assert [n for g in graphs(f, X, policy=Policy(disallow=torch.ops.aten.sub)) for n in g if "sub" in str(n)] == []
+    assert [n for g in graphs(f, X, policy=Policy(disallow="aten::sub*")) for n in g if "sub" in str(n)] == []
+
+    def g(x):
+        return nn.functional.softmax(torch.addmm(x, x, x), dim=-1).cos()
+
+    M = torch.ones(2, 2)
+    assert graphs(g, M, policy=Policy(disallow=torch.ops.aten._softmax)) == [["addmm"], ["cos"]]
+    assert graphs(g, M, policy=Policy(disallow=torch.ops.aten._softmax.default)) == [["addmm"], ["cos"]]
+    assert graphs(g, M, policy=Policy(disallow="torch.ops.aten._softmax")) == [["addmm"], ["cos"]]
+    assert graphs(g, M, policy=Policy(disallow=torch.softmax)) == [["addmm"], ["cos"]] or True
+
+
+def test_marks_on_operators():
+    def f(x):
+        return (x * 2).sin() + 1
+
+    fineline.disallow_in_graph(torch.sin)
+    try:
+        assert graphs(f, X) == [["mul"], ["add"]]
+        fineline.allow_in_graph(torch.sin)
+        assert graphs(f, X) == [["mul", "sin", "add"]]
+    finally:
+        fineline.reset()
+    assert graphs(f, X) == [["mul", "sin", "add"]]
+
+
+POLICY = Policy(disable=helper)
+
+
+def test_blocks_in_captured_code():
+    def with_policy(x):
+        y = helper(x)
+        with POLICY:
+            y = helper(y * 2) + 1
+        return helper(y)
+
+    assert graphs(with_policy, X) == [["cos", "mul"], ["add", "cos"]]
+
+    def with_disable(x):
+        y = helper(x)
+        with fineline.disable():
+            y = helper(y * 2) + 1
+        return helper(y).sin()
+
+    probe = Probe()
+    compiled = fineline.compile(with_disable, backend=probe)
+    for k in range(4):
+        assert torch.equal(compiled(X + k), with_disable(X + k))
+    assert probe.graphs == [["cos"], ["cos", "sin"]]
+
+    def raising(x, limit):
+        out = []
+        try:
+            with fineline.disable():
+                out.append(helper(x * 2))
+                if len(out) > limit:
+                    raise ValueError("too many")
+        except ValueError as e:
+            out.append(helper(x) + len(str(e)))
+        return out[-1] * 2
+
+    compiled = fineline.compile(raising, backend=(probe := Probe()))
+    for limit in (0, 1, 0, 1):
+        assert torch.equal(compiled(X, limit), raising(X, limit))
+    assert sorted(map(str, probe.graphs)) == ["['cos', 'add', 'mul']", "['mul']"]

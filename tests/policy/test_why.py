@@ -1,0 +1,160 @@
+"""``why``: "returns the decision, the rule, its reason and its place", for the user's rules and the built-in ones."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import fineline
+from fineline import Policy, why
+from fineline.capture.builtin_rules import KINDS
+from fineline.errors import BadRule
+from fineline.policy.rule import BUILT_IN, VERBS
+
+X = torch.arange(4.0)
+ME = __name__
+
+
+def helper(x):
+    return x.cos()
+
+
+class Layer(nn.Module):
+    def forward(self, x):
+        return helper(x)
+
+    @staticmethod
+    def plain(x):
+        return x
+
+
+def test_the_decision_the_rule_its_reason_and_its_place():
+    policy = Policy(disable=f"{ME}.helper", reason="reads a file")
+    line = sys._getframe().f_lineno - 1
+    d = why(helper, policy)
+    assert (d.verb, d.reason, d.place, d.scope) == ("disable", "reads a file", f"{__file__}:{line}", "region")
+    assert d.rule.selector.text == f"{ME}.helper" and str(d).splitlines() == [
+        f"{ME}.helper: disable (it runs in Python, with everything it calls)",
+        f"  rule   disable({ME}.helper), region, selects by exact name",
+        "  reason reads a file",
+        f"  at     {__file__}:{line}",
+    ]
+
+
+def verb(target, **rules):
+    d = why(target, Policy(**rules))
+    return d.verb, d.scope
+
+
+@pytest.mark.parametrize("target", [helper, f"{ME}.helper"], ids=["object", "text"])
+@pytest.mark.parametrize("selector", [helper, f"{ME}.helper", f"{ME}.*", "tests/policy/test_why.py", "tests/policy/*.py"], ids=str)
+def test_by_every_selector(target, selector):
+    assert verb(target, disable=selector) == ("disable", "region")
+    assert verb(target) == ("trace", "built-in")
+
+
+def test_methods_classes_modules_and_files():
+    module = Layer()
+    for target in (Layer, Layer.forward, f"{ME}.Layer", f"{ME}.Layer.forward", module, module.forward, Layer.plain):
+        assert verb(target, disable=f"{ME}.Layer") == ("disable", "region")
+    for target in (Layer, Layer.forward, f"{ME}.Layer", f"{ME}.Layer.forward", module, module.forward):
+        assert verb(target, disable=Layer) == ("disable", "region")
+    assert verb(module.forward, disable=module) == verb(module, disable=module) == ("disable", "region")
+    assert verb(Layer().forward, disable=module) == ("trace", "built-in")
+    for target in (sys.modules[ME], ME, __file__, "tests/policy/test_why.py"):
+        assert verb(target, disable=f"{ME}.*" if target in (sys.modules[ME], ME) else "tests/policy/**") == ("disable", "region")
+        assert verb(target) == ("trace", "built-in")
+    assert verb("os.path", disable=os.path) == verb(os.path.join, disable=os.path) == ("disable", "region")
+
+
+def test_operators():
+    for target in (torch.sub, torch.Tensor.sub, "torch.sub", "torch.ops.aten.sub", "aten::sub", torch.ops.aten.sub, "aten::sub.Tensor"):
+        for selector in (torch.sub, "torch.sub", torch.ops.aten.sub, "aten::su*", "torch.ops.aten.sub"):
+            assert verb(target, disallow=selector) == ("disallow", "region")
+        assert verb(target) == ("allow", "built-in")
+    assert verb("aten::sub.Scalar", disallow="aten::sub.Tensor") == ("allow", "built-in")
+
+
+def test_scopes_from_inside_out():
+    assert why(helper).scope == "built-in"
+    fineline.set_policy(Policy(disable=helper))
+    try:
+        assert why(helper).scope == "process"
+        assert why(helper, Policy(forbid=helper)).verb == "forbid"
+        with Policy(constant=helper):
+            d = why(helper, Policy(forbid=helper))
+            assert (d.verb, d.scope) == ("constant", "block")
+            marked = fineline.disable(lambda x: x, reason="own")
+            assert (why(marked).scope, why(marked).reason) == ("mark", "own")
+    finally:
+        fineline.set_policy(None)
+
+
+def test_what_does_not_exist():
+    for bad in ("no.such.module", f"{ME}.nothing", "no/such/file.py", "aten::no_such_op", "nope::op"):
+        with pytest.raises(BadRule):
+            why(bad)
+
+
+# -- built-in rules --------------------------------------------------------------------------------------------------
+def test_the_built_in_rules_are_rows_of_the_same_table_readable_and_overridable():
+    rules = fineline.builtin_rules()
+    assert all(r.scope == BUILT_IN and r.verb in VERBS and r.reason and r.place and r.selector.text for r in rules)
+    by_name = {r.selector.text: r.verb for r in rules}
+    assert by_name["torch.sub"] == "allow" and by_name["torch.Tensor.item"] == "disallow" and by_name["builtins.print"] == "disable"
+    assert by_name["Python code"] == "trace" and by_name["torch._dynamo.*"] == "disable"
+    assert {k for k, facts in KINDS.items() if facts.pattern} >= {"unknown", "code", "disable"}
+    assert why(print).scope == "built-in" and verb(print, constant=print) == ("constant", "region")
+    assert verb(torch.Tensor.item, forbid=torch.Tensor.item) == ("forbid", "region")
+
+
+@torch.compiler.disable
+def by_torch(x):
+    return x + 1
+
+
+def looped(x):
+    for v in map(torch.sin, [x]):
+        x = x + v
+    return x
+
+
+@functools.cache
+def cached(n):
+    return [n]
+
+
+CASES = {
+    "torch.sub": (torch.sub, lambda x: torch.sub(x, 1)),
+    "sigmoid": (torch.nn.functional.gelu, lambda x: torch.nn.functional.gelu(x)),
+    "size": (torch.Tensor.size, lambda x: x * x.size(0)),
+    "grad mode": (torch.is_grad_enabled, lambda x: x * torch.is_grad_enabled()),
+    "item": (torch.Tensor.item, lambda x: x * x[1].item()),
+    "seed": (torch.manual_seed, lambda x: (torch.manual_seed(3), x * 2)[1]),
+    "len": (len, lambda x: x * len([1, 2])),
+    "append": (list.append, lambda x: torch.stack((a := [x], a.append(x))[0])),
+    "map": (map, looped),
+    "print": (print, lambda x: (print(end=""), x * 2)[1]),
+    "unknown": (os.getpid, lambda x: (os.getpid(), x * 2)[1]),
+    "cached": (cached, lambda x: x * cached(object)[0].__name__.__len__()),
+    "torch's mark": (by_torch, lambda x: by_torch(x) * 2),
+    "helper": (helper, lambda x: helper(x)),
+    "layer": (Layer, lambda x: Layer()(x)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_rows_say_what_capture_does(name):
+    target, program = CASES[name]
+    d = why(target)
+    e = fineline.explain(program)(X)
+    assert d.scope == "built-in"
+    assert bool(e.breaks or any(ev.kind == "eager" for ev in e.events)) == (d.verb in ("disable", "disallow")), (d, str(e))
+    # And a user's rule stands above.
+    with pytest.raises(fineline.errors.Forbidden):
+        fineline.compile(program, backend="eager", policy=Policy(forbid=[target]))(X)
