@@ -3,9 +3,9 @@
 from fineline import errors
 from fineline.api import compile, explain, reset, set_policy
 from fineline.backends.registry import list_backends, register_backend
-from fineline.install import install, uninstall
 from fineline.capture.builtin_rules import builtin_rules
 from fineline.capture.why import why
+from fineline.install import install, uninstall
 from fineline.policy.declare import (
     allow_in_graph,
     assume_constant_result,

@@ -11,16 +11,17 @@ from torch import nn
 
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument
-from fineline.guards.steps import CHECKS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scopes import SCOPE
 from fineline.region.compiled import Compiled
-from fineline.region.describe import describe_step
+from fineline.region.describe import describe_guards, place_of
 from fineline.region.module import OptimizedModule
 from fineline.region.options import Breaks, Options, split_options
 from fineline.region.region import Region
+from fineline.region.watched import Tree, Watched
 from fineline.report.explain import Explanation
+from fineline.report.logs import LOGS
 from fineline.report.tally import Tally
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -84,7 +85,8 @@ def _region(
 
 
 def _dispatcher(make: Callable[[Callable], Region], mod: nn.Module) -> Callable:
-    return make(mod).entry.dispatcher
+    region = make(mod)
+    return region.entry.dispatcher
 
 
 def original(fn: Any) -> Any:
@@ -102,6 +104,7 @@ def reset() -> None:
     for region in regions():
         region.forget()
     MARKS.drop_operators()
+    LOGS.forget()
 
 
 def set_policy(policy: Policy | None) -> Policy | None:
@@ -121,12 +124,16 @@ def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = No
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
         region = _region(target, backend="eager", breaks="none" if fullgraph else "any", mode=None, options=None, policy=policy)
         call = region.entry.dispatcher
-        region.tally = Tally()
+        name = getattr(target, "__qualname__", type(target).__qualname__)
+        tree = Tree(name, place_of(target))
+        region.tally, region.machine = Tally(), functools.partial(Watched, tree)
         with region.tally:
             call(*args, **kwargs)
-        name = getattr(target, "__qualname__", type(target).__qualname__)
-        guards = [describe_step(s, i) for s in region.segments() for i in range(len(s.steps)) if s.steps[i][0] in CHECKS]
+        guards = [guard for s in region.segments() for guard in describe_guards(s)]
         programs = "\n".join(s.source for s in region.segments())
-        return Explanation(name, list(region.events), list(region.graphs), guards, programs, region.tally.counts)
+        return Explanation(
+            name, list(region.events), list(region.graphs), guards, programs, region.tally.counts,
+            rules=dict(region.fired), marks=[mark for mark in MARKS if not region.fired[mark]], tree=tree.result(),
+        )  # fmt: skip
 
     return explained

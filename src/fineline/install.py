@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,10 +32,17 @@ from fineline.report.events import LISTENERS, Event
 # PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
 # but for the modules that only hand a user's call on.
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
+# ... and but for these, which are about both, or may stand in code that is captured: by what is captured then.
+ANYBODY: Mapping[str, Callable | None] = types.MappingProxyType(
+    {
+        "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
+        "nested_compile_region": porting.nested_compile_region,
+    }
+)  # fmt: skip
 
 # Which of PyTorch's error classes (in torch._dynamo.exc, or builtin) ours are as well: by id, then by class.
-BY_ID = types.MappingProxyType({"FL202": ("InvalidBackend",), "FL203": ("InvalidBackend",), "FL213": ("IncorrectUsage",)})
-BY_CLASS = types.MappingProxyType(
+BY_ID = types.MappingProxyType({"FL202": ("InvalidBackend",), "FL203": ("InvalidBackend",)})
+BY_CLASS: Mapping[type, tuple] = types.MappingProxyType(
     {
         errors.RecompileLimit: ("FailOnRecompileLimitHit", "Unsupported"),
         errors.Recompiled: ("RecompileError", "Unsupported"),
@@ -46,6 +53,10 @@ BY_CLASS = types.MappingProxyType(
         errors.FinelineError: ("TorchDynamoException",),
     }
 )
+
+
+# What ``disable`` marks, or takes apart, instead of wrapping it.
+MARKED_THEMSELVES = (type, nn.Module, list, tuple, staticmethod, classmethod, property)
 
 
 class Installation:
@@ -75,7 +86,7 @@ class Installation:
                 theirs = getattr(home, name, None)
                 if theirs is not None:
                     key = f"{name} of torch.compiler" if home is torch.compiler else name
-                    made[key] = made.get(key) or self._door(theirs, door)
+                    made[key] = made.get(key) or self._door(name, theirs, door)
                     self.replaced.append((home, name, theirs, made[key]))
         self.active = True
         for home, name, _, door in self.replaced:
@@ -99,9 +110,9 @@ class Installation:
         FACES.find = lambda cls, id: cls
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
-    def _door(self, theirs: Any, ours: Callable) -> Callable:
+    def _door(self, name: str, theirs: Any, ours: Callable) -> Callable:
         """What stands in the place of ``theirs``; who imported it goes on with ``theirs`` after `uninstall`."""
-        by_caller = ours in (self.compile, self.optimize, self.optimize_assert)
+        by_caller = name not in ANYBODY
 
         @functools.wraps(theirs, updated=())
         def door(*args: Any, **kwargs: Any) -> Any:
@@ -109,6 +120,8 @@ class Installation:
                 return theirs(*args, **kwargs)
             return ours(*args, **kwargs)
 
+        # For captured code: what it calls in this place; None: the door itself, as one call.
+        door.__dict__["fineline_door"] = (id(door), ANYBODY.get(name))
         return door
 
     def doors(self) -> dict[str, Callable]:
@@ -285,15 +298,13 @@ def _told_both(ours: Callable, theirs: Callable) -> Callable:
 
 
 def _disable(theirs: Callable, fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
-    if not wrapping:
-        return theirs(fn, recursive, reason=reason, wrapping=False)
     place = caller()
     if fn is None:
         return _Disabling(theirs, recursive, reason, place)
-    if not isinstance(fn, types.FunctionType):
+    if isinstance(fn, (*MARKED_THEMSELVES, Compiled)) or not callable(fn):
         return declare.disable(fn, recursive, reason=reason)
     # PyTorch's wrapper, which is its mark too, with fineline's mark on it: it means the same after `uninstall`.
-    wrapper = theirs(fn, recursive, reason=reason)
+    wrapper = theirs(fn, recursive, reason=reason, wrapping=wrapping)
     plain = wrapper._torchdynamo_orig_callable
     rule = Rule("disable" if recursive else "disable_frame", of_object(plain), reason or "", place, plain, MARK)
     MARKS.set(wrapper, rule, new=True)

@@ -35,7 +35,7 @@ def optimize(
     """
     hooks = {"guard_export_fn": guard_export_fn, "guard_fail_fn": guard_fail_fn}
     options = {**(compile_options.pop("options", None) or {}), **{name: fn for name, fn in hooks.items() if fn is not None}}
-    return compile(backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic, options=options or None, **compile_options)  # type: ignore[no-any-return]
+    return compile(backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic, options=options or None, **compile_options)
 
 
 def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
@@ -62,7 +62,10 @@ def run(fn: Any = None) -> Any:
         return _Held()
     if isinstance(fn, nn.Module):
         return OptimizedModule(fn._orig_mod if isinstance(fn, OptimizedModule) else fn, _held(fn), _held)
-    return functools.wraps(fn)(_held(fn))
+    wrapper = functools.wraps(fn)(_held(fn))
+    # Met in captured code, it is run through.
+    wrapper.__dict__["fineline_door"] = (id(wrapper), fn)
+    return wrapper
 
 
 def _held(fn: Any) -> Callable:

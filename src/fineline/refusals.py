@@ -168,6 +168,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The code runs in a with disable() block.",
             "Take the block away if its contents should be captured.",
         ),
+        "FL433": Refusal(
+            "a call that compiles or marks something",
+            "It makes a compiled callable, or changes what will be captured; it runs eagerly, between two graphs.",
+            "Make the call outside of the region.",
+        ),
         "FL400": Refusal(
             "a disabled function",
             "A mark says that this function is not to be captured.",

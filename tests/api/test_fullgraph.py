@@ -228,3 +228,22 @@ def test_a_failed_backend_leaves_no_writes() -> None:
     with pytest.raises(BackendFailed):
         fineline.compile(g, backend=broken)(torch.ones(2))
     assert log == []
+
+
+@pytest.mark.parametrize("how", [{"fullgraph": True}, {"breaks": "declared"}], ids=str)
+def test_tensors_written_in_place_are_put_back(how: dict) -> None:
+    net = nn.BatchNorm1d(3)
+    grown = torch.zeros(4, 3)
+
+    def f(x):
+        y = net(x)
+        x.mul_(2)
+        grown[1:3].add_(1)
+        print("not to be seen")
+        return y
+
+    x = torch.rand(5, 3)
+    before = [t.clone() for t in (x, grown, *net.buffers())]
+    with pytest.raises(Unsupported):
+        fineline.compile(f, backend="eager", **how)(x)
+    assert all(torch.equal(a, b) for a, b in zip(before, (x, grown, *net.buffers())))

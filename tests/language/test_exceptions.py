@@ -414,6 +414,22 @@ def except_clause_is_an_expression(x):
     return x.exp(), out
 
 
+@table.snippet()
+def unbound_free_variables(x):
+    if x is None:
+        absent = 1
+    told = []
+    try:
+        [absent for _ in range(1)]
+    except NameError as error:
+        told.append((str(error), error.__context__, error.__suppress_context__))
+    try:
+        del absent
+    except NameError as error:
+        told.append((str(error), error.__context__, error.__suppress_context__))
+    return x * 2, told
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_exceptions(program: Program, twin: str) -> None:
     check(program, twin)

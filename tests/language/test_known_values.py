@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from typing import Any
 
 import numpy as np
@@ -181,10 +183,41 @@ def abs_of_tensors(x):
     return abs(x) + abs(-3)
 
 
+@torch.jit.script
+def gated(x):  # type: ignore[no-untyped-def]
+    return x * torch.sigmoid(1.7 * x)
+
+
+@table.snippet(max_graphs=1)
+def scripted_function(x):
+    return gated(x) + 1
+
+
+@table.program(breaks=True)
+def scripted_module() -> Any:
+    inner = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+    return lambda x: inner(x * 2) + 1
+
+
 @table.snippet(max_graphs=1)
 def embedding_writes_nothing(x):
     w = x * 1
     return F.embedding(torch.tensor([0, 2]), x) + F.embedding(torch.tensor([1, 2]), w)
+
+
+def bound(a: Any, b: int = 2, *c: Any, d: int = 4, **e: Any) -> None: ...
+
+
+@table.program(max_graphs=2, change={2: lambda shown: shown.update(a=7)}, recompiles={2}, must_recompile=True)
+def mapping_proxy_from_outside() -> Any:
+    signature, shown = inspect.signature(bound), {"a": 1, "b": 2}
+    proxy = types.MappingProxyType(shown)
+
+    def fn(x: torch.Tensor) -> Any:
+        names = list(signature.bind(x, 3, 4, d=5, z=6).arguments)
+        return x * proxy["a"], names, list(proxy.items()), "b" in proxy, len(proxy)
+
+    return fn, shown
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -160,7 +160,9 @@ def test_operators_that_come_later(project):
 
 
 def test_tool_tables_in_any_order(project):
-    path = project('[tool.fineline]\ndisable = "mypkg.data"\n[other]\nx = 1\n[tool.fineline.substitute]\n"mypkg.data.load" = "mypkg.model.tan"\n')
+    path = project(
+        '[tool.fineline]\ndisable = "mypkg.data"\n[other]\nx = 1\n[tool.fineline.substitute]\n"mypkg.data.load" = "mypkg.model.tan"\n'
+    )
     assert [r[3] for r in rules(load_policy(path))] == ["pyproject.toml:2", "pyproject.toml:6"]
 
 

@@ -14,6 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.capture import native_table
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.natives import hashable
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.specials import SPECIALS
 from fineline.graph import torch_table
@@ -87,10 +88,11 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 
 def _rows() -> Iterator[Rule]:
-    for fn, kind in torch_table.listed():
+    listed = {id(fn): (fn, kind) for fn, kind in torch_table.listed()}
+    listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in native_table.listed()}
+    listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    for fn, kind in listed.values():
         yield row(kind, fn)
-    for fn, native in native_table.listed():
-        yield row(_native(fn, native.kind), fn)
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")
     yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
@@ -121,7 +123,8 @@ def _kind(fn: Any) -> str:
         if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
             fn = getattr(type(fn.__self__), fn.__name__, fn)
         return _of_native(fn) or "unknown"
-    return "code"
+    # Such as NumPy's functions, which are objects of a type of their own.
+    return (_of_native(fn) if hashable(fn) else None) or "code"
 
 
 _C_CALLABLES = (

@@ -16,7 +16,7 @@ from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch
+from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch, own_function
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
@@ -172,6 +172,10 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
         kind = classify_torch(fn)
         if kind is not None and kind != "python":
             return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
+        if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
+            own = own_function(fn)
+            if own is not None:
+                return own(vm, f, fn, args, kwargs, then, data)
         if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
             return dynamo_function(fn)(vm, f, fn, args, kwargs, then, data)  # type: ignore[misc]
         if fn.__dict__:

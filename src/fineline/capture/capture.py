@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 import operator
 import re
 import types
@@ -61,7 +62,6 @@ BOUND: dict[type, tuple] = {
     )
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
-INSTANCE_DICT = types.FunctionType.__dict__["__dict__"]
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
 F_CODE = types.FunctionType.__dict__["__code__"]
@@ -177,9 +177,6 @@ class Capture:
         src = self.lazy.get(id(v))
         if src is not None:
             self.guards.check(src, "eq", v)
-
-    def source_of(self, v: Any) -> Source | None:
-        return self.sources.get(id(v))
 
     def pin(self, v: Any, name: str) -> Source:
         src = self.sources.get(id(v))
@@ -297,6 +294,11 @@ class Capture:
                 self._load_key(v)
         elif is_a(obj, bytearray):
             guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
+        # Not a class's namespace, of which single names are read, and which holds descriptors made anew with each class.
+        elif t is types.MappingProxyType and is_a(behind_proxy.__get__(obj, t), dict) and "__module__" not in obj:
+            shown = behind_proxy.__get__(obj, t)
+            self.load(shown, guards.access(src, "member", behind_proxy, shown))
+            self.expand(shown)
         elif not is_a(obj, tuple):
             if t in WINDOWS:
                 raise NotForGraph(f"a {t.__name__} that existed before the call")
@@ -372,6 +374,19 @@ class Capture:
             # What operators take it for.
             return PLAIN_VALUE[_base(t)](a)
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
+
+
+class BehindProxy:
+    """What a mappingproxy shows, as a member."""
+
+    __name__ = "shown"
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        # It holds nothing else.
+        return gc.get_referents(obj)[0]
+
+
+behind_proxy = BehindProxy()
 
 
 class DequeItem:

@@ -26,7 +26,7 @@ class Frame:
     """The state of one running function.
 
     ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
-    ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame.
+    ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
     """
 
     __slots__ = (
@@ -41,11 +41,14 @@ class Frame:
         "kwnames",
         "local",
         "namespace",
+        "node",
         "on_stop",
         "ops",
         "stack",
         "then",
     )
+
+    node: Any
 
     def __init__(self, info: CodeInfo, ops: list, globals_: dict, builtins: dict, local: list, back: Frame | None) -> None:
         self.info = info

@@ -32,6 +32,8 @@ class Journal:
     def __init__(self) -> None:
         self.written: dict[int, Written] = {}
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
+        # Memory of tensors that an operator writes into, and a copy; kept where an error may have to take the writes back.
+        self.storages: dict[int, tuple[Any, Any]] = {}
 
     def is_dirty(self, d: Any, key: Any) -> bool:
         w = self.written[id(d)]
@@ -59,8 +61,15 @@ class Journal:
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
         return (id(obj), id(descriptor)) in self.slots
 
+    def note_storage(self, storage: Any) -> None:
+        """About to write into a tensor's memory."""
+        if storage._cdata not in self.storages:
+            self.storages[storage._cdata] = storage, storage.clone()
+
     def undo(self) -> None:
         """Puts back what was there before the segment, newest kinds last."""
+        for storage, before in self.storages.values():
+            storage.copy_(before)
         for w in self.written.values():
             if w.kind == "dict":
                 _put_back(w.obj, w.before)

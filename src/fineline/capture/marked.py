@@ -9,10 +9,43 @@ from typing import Any
 
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Abandoned, Border
-from fineline.policy.marks import DYNAMO_NAMES, torch_mark
+from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
 from fineline.policy.stance import Stances
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
+
+# Functions of fineline's that make or mark something, by module: met in captured code, each runs as one call.
+_DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "fineline.api": frozenset({"compile", "explain", "reset", "set_policy"}),
+        "fineline.porting": frozenset({"optimize", "optimize_assert", "run"}),
+        "fineline.policy.declare": frozenset(
+            {"allow_in_graph", "assume_constant_result", "disallow_in_graph", "forbid_in_graph", "substitute_in_graph"}
+        ),
+        "fineline.install": frozenset({"install", "uninstall"}),
+    }
+)
+
+
+def own_function(fn: types.FunctionType) -> Callable | None:
+    """The handler for a function of fineline's that captured code calls, or for what `install` put in the place of one of PyTorch's."""
+    # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
+    if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
+        return _door
+    names = _DECLARING.get(fn.__module__)
+    return _declares if names is not None and fn.__qualname__ in names else None
+
+
+def _declares(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    raise Border(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
+
+
+def _door(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    inside = fn.__dict__["fineline_door"][1]
+    if inside is None:
+        _declares(vm, f, fn, args, kwargs, then, data)
+    vm.cap.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
+    return vm.call(f, inside, args, kwargs, then, data)
 
 
 def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
@@ -21,7 +54,7 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
     if found is None:
         return None
     rule = vm.rules.decide(target) if vm.rules is not None else None
-    return _unwrapped if found == "wrapped" or (rule is not None and rule.verb == "trace") else _disabled
+    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or (rule is not None and rule.verb == "trace") else _disabled
 
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:

@@ -114,20 +114,6 @@ def compare(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
     return native_binary(op, a, b)
 
 
-def not_equal(a: Any, b: Any, op: Any) -> Any:
-    """``a != b`` where the class has ``__eq__`` but no ``__ne__`` of its own."""
-    return compare(a, b, "__ne__", "__ne__", op)
-
-
-def default_ne(self: Any, other: Any) -> Any:
-    """``object.__ne__``."""
-    method = special(self, "__eq__")
-    result = method(other)
-    if result is NotImplemented:
-        return result
-    return not result
-
-
 def contains(container: Any, item: Any) -> bool:
     method = special(container, "__contains__")
     if method is not MISSING:
@@ -162,14 +148,6 @@ def old_iterator(obj: Any) -> Any:
             return
         yield item
         i += 1
-
-
-def checked_iter(obj: Any) -> Any:
-    """``iter(obj)`` for a class with ``__iter__``."""
-    result = special(obj, "__iter__")()
-    if not hasattr(type(result), "__next__"):
-        raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
-    return result
 
 
 def next_or(it: Any, default: Any) -> Any:
@@ -219,21 +197,6 @@ def checked_length(method: Any) -> int:
     if n < 0:
         raise ValueError("__len__() should return >= 0")
     return n
-
-
-def as_string(method: Any, kind: str) -> str:
-    result = method()
-    if not is_a(result, str):
-        raise TypeError(f"{kind} returned non-string (type {type(result).__name__})")
-    return result
-
-
-def stepped(it: Any, box: Any) -> Any:
-    """One step of an iterator that runs eagerly: ``box(value, ended)``."""
-    try:
-        return box(next(it), False)
-    except StopIteration as stop:
-        return box(stop.value, True)
 
 
 def truth_of(v: Any) -> bool:

@@ -14,7 +14,7 @@ from fineline.capture.assumptions import writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
-from fineline.capture.journal import EMPTY
+from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
@@ -35,6 +35,13 @@ def _call_target(fn: Any) -> tuple[str, Any]:
         return "call_method", fn.__name__
     if is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase.")) and getattr(Tensor, fn.__name__, None) is fn:
         return "call_method", fn.__name__  # type: ignore[union-attr]
+    if is_a(fn, torch.jit.ScriptFunction):
+
+        def scripted(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        # FX would write the class for it, as it writes what lies in torch by its path.
+        return "call_function", scripted
     return "call_function", fn
 
 
@@ -259,7 +266,7 @@ class TensorOps:
                 if cap.assumed and writes_outside(cap, targets):
                     text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                     raise Border(fn, tuple(args), kwargs, "FL514", text)
-                _note_mutation(cap.recorder.mutated, targets)
+                _note_mutation(cap.recorder.mutated, targets, cap.journal if vm.options.breaks != "any" else None)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):
@@ -368,13 +375,16 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
 
 
-def _note_mutation(mutated: set[int], targets: list) -> None:
+def _note_mutation(mutated: set[int], targets: list, journal: Journal | None) -> None:
     for t in targets:
         for x in t if is_a(t, (list, tuple)) else (t,):
             while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
                 x = torch._C._functorch.get_unwrapped(x)
             if is_a(x, Tensor) and x.layout is torch.strided:
-                mutated.add(x.untyped_storage()._cdata)
+                storage = x.untyped_storage()
+                if journal is not None and storage._cdata not in mutated:
+                    journal.note_storage(storage)
+                mutated.add(storage._cdata)
 
 
 def tensor_descriptor(name: str) -> Any:

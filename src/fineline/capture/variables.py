@@ -90,14 +90,15 @@ def _unbound(f: Frame, arg: int) -> Exception:
 
 
 def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+    cell = f.local[arg]
     try:
-        f.stack.append(load_cell(vm, f.local[arg]))
+        f.stack.append(load_cell(vm, cell))
+        return None
     except ValueError:
-        cell = f.local[arg]
-        if vm.cap.active and id(cell) in vm.cap.sources and id(cell) not in vm.cap.journal.written:
-            vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
-        raise _unbound(f, arg) from None
-    return None
+        pass  # What is raised below has no context: the user's code has met no such error.
+    if vm.cap.active and id(cell) in vm.cap.sources and id(cell) not in vm.cap.journal.written:
+        vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
+    raise _unbound(f, arg)
 
 
 def _cell_is_empty(cell: types.CellType) -> bool:
@@ -132,10 +133,8 @@ def STORE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
     cell = f.local[arg]
     _write_cell(vm, cell)
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        raise _unbound(f, arg) from None
+    if _cell_is_empty(cell):
+        raise _unbound(f, arg)
     del cell.cell_contents
     return None
 

@@ -32,7 +32,6 @@ METADATA_MUTATORS: frozenset[Callable[..., Any]] = frozenset(
 )
 """In-place callables that change sizes, strides, storage, or autograd state of their first argument, not (only) its numbers."""
 
-METADATA_SETTERS = frozenset({"data", "grad", "requires_grad", "real", "imag", "grad_dtype", "_grad", "_backward_hooks"})
 """Attributes of a tensor that can be assigned; `real` and `imag` write numbers, the others metadata or state."""
 
 DATA_SHAPED: frozenset[Callable[..., Any]] = frozenset(
@@ -73,11 +72,7 @@ _INPLACE_FLAGGED = (
     "relu relu6 rrelu selu silu threshold"
 )
 INPLACE_FLAG: Mapping[Callable[..., Any], int] = MappingProxyType(
-    {
-        fn: position
-        for fn in (getattr(F, name) for name in _INPLACE_FLAGGED.split())
-        if (position := _inplace_flag(fn)) is not None
-    }
+    {fn: position for fn in (getattr(F, name) for name in _INPLACE_FLAGGED.split()) if (position := _inplace_flag(fn)) is not None}
 )
 """Functions with an ``inplace`` parameter -> its position: if true, they write to and return their first argument."""
 

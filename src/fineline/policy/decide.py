@@ -162,6 +162,8 @@ def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rule
     """
     layers = [(PROCESS, SCOPE.process), (REGION, region), *[(BLOCK, block) for block in SCOPE.blocks]]
     rules = [rule._replace(scope=scope) for scope, policy in layers if policy is not None for rule in policy.rules]
+    if MARKS.without:
+        rules = [rule for rule in rules if rule.key != MARKS.without]
     return Rules(rules, fired) if rules or MARKS else None
 
 

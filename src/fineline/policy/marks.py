@@ -20,6 +20,9 @@ class MarkTable:
         self.operators: dict[tuple[str, str], Rule] = {}
         # Whether a class or an object is marked: then a call's first argument matters.
         self.holders = False
+        # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
+        self.without = ""
+        self._left_out: dict[int, weakref.ref] = {}
 
     def __bool__(self) -> bool:
         return bool(self._marks or self.operators)
@@ -35,6 +38,9 @@ class MarkTable:
     def set(self, obj: Any, rule: Rule, new: bool = False) -> None:
         """``new``: nobody can have met the object before, so that nothing that has been captured is out of date."""
         key = id(obj)
+        if self.without and rule.key == self.without:
+            self._left_out[key] = weakref.ref(obj)
+            return
         marks = self._marks
         # The table holds nothing alive: the rule only keeps the words for what it is about.
         rule = rule._replace(selector=rule.selector._replace(key=None))
@@ -42,7 +48,13 @@ class MarkTable:
         if not new:
             RULEBOOK.changed()
 
+    def left_out(self, obj: Any) -> bool:
+        found = self._left_out.get(id(obj))
+        return found is not None and found() is obj
+
     def set_operator(self, rule: Rule) -> None:
+        if self.without and rule.key == self.without:
+            return
         self.operators[rule.selector.kind, rule.selector.key] = rule
         RULEBOOK.changed()
 

@@ -39,12 +39,17 @@ class Rule(NamedTuple):
 
     def __hash__(self) -> int:
         # What takes a function's place may be any callable, with a hash or without.
-        return hash((self.verb, self.selector, self.place, self.scope))
+        return hash((self.verb, self.selector.text, self.place))
 
     @property
     def declared(self) -> bool:
         """Whether a user asked for it."""
         return self.scope != BUILT_IN
+
+    @property
+    def key(self) -> str:
+        """What names it, in another run of the program too."""
+        return f"{self.verb}({self.selector.text}) at {self.place}"
 
     def __str__(self) -> str:
         at = f" at {self.place}" if self.place else ""

@@ -87,7 +87,9 @@ class StanceBlock:
         return with_stance
 
 
-def set_stance(stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable | None = None) -> StanceBlock:
+def set_stance(
+    stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable | None = None
+) -> StanceBlock:
     """What all compiled callables of the process do from now on; also a context manager and a decorator.
 
     "default"; "force_eager": they run as if they were not compiled; "eager_on_recompile": what has been captured runs, other
@@ -99,6 +101,6 @@ def set_stance(stance: str = "default", *, skip_guard_eval_unsafe: bool = False,
     if stance not in NAMES:
         raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")
     if force_backend is not None and stance != "default":
-        raise BadArgument(f"force_backend goes with the stance \"default\", not with {stance!r}", id="FL207")
+        raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207")
     backend = lookup_backend(force_backend) if force_backend is not None else None
     return StanceBlock(DEFAULT if stance == "default" and backend is None else Stance(stance, backend))

@@ -28,7 +28,6 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
-ATOMS = (*LITERALS, float)
 # Names that the programs' own statements use.
 RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)

@@ -12,7 +12,7 @@ from fineline.errors import BadArgument
 from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
 
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "guard_export_fn": Callable, "guard_fail_fn": Callable,
 }  # fmt: skip
 Breaks = Literal["any", "declared", "none"]
@@ -65,7 +65,7 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         if kind is None:
             rest[key] = value
             continue
-        if not isinstance(value, kind):  # type: ignore[arg-type]
+        if not isinstance(value, kind):
             raise BadArgument(f"option {key!r} takes a {kind.__name__}, not {value!r}")
         own[key] = value
     if own.get("evaluator", "native") not in ("native", "reference"):

@@ -21,6 +21,7 @@ from torch.utils._device import DeviceContext
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.capture.machine import Machine
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError, RecompileLimit
 from fineline.graph.same import same_graph
@@ -68,6 +69,8 @@ class Region:
         self.fired: Counter[Rule] = Counter()
         # Counts operators, for explain.
         self.tally: Any = None
+        # Makes the machines, for explain.
+        self.machine: Callable[[Options], Machine] = Machine
         # Under a stance that forces another backend: the dispatchers of regions that stand in, and for which stance this is one.
         self.others: dict[Any, Callable] = {}
         self.stands_for: Any = None
@@ -269,7 +272,7 @@ class Region:
         """A region for what such a function calls: its dispatcher."""
         own = self.options
         region = Region(fn, self.backend, replace(own, opaque=set(), linked={}))
-        region.tally = self.tally
+        region.tally, region.machine, region.fired = self.tally, self.machine, self.fired
         return region.entry.dispatcher
 
     def compile_graph(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +66,7 @@ class Run:
         self.site = site
         self.borders = 0
         self.nargs, self.kwnames = len(args), tuple(kwargs)
-        self.vm = vm = Machine(region.options)
+        self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
         vm.run_frame = region.runner
         vm.fired = region.fired
@@ -305,7 +304,7 @@ class Run:
             for put, state in self.random:
                 put(state)
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
-        rerun = untouched and not (inputs and vm.cap.recorder.mutated)
+        rerun = untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages))
         args, kwargs = self.call
         self._release()
         if is_a(error, FinelineError) and not is_a(error, InternalError):

@@ -29,6 +29,11 @@ class Event:
     def where(self) -> str:
         return f"{self.file}:{self.line}" if self.file else ""
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        known = {"kind": self.kind, "id": self.id, "reason": self.reason, "file": self.file, "line": self.line, "rule": self.rule}
+        return {**known, **{key: value for key, value in self.detail.items() if key in ("ops", "places")}}
+
     def __str__(self) -> str:
         place = f" at {self.where}" if self.file else ""
         return f"{self.kind} {self.id}{place}: {self.reason}"

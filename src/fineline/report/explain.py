@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
 from fineline.report.events import Event
+from fineline.report.tree import Node
 
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("captured again", "recompile"), ("limits", "limit"), ("raised", "raised"),
@@ -18,7 +21,10 @@ SECTIONS = (
 class Explanation:
     """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
 
-    def __init__(self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int]) -> None:
+    def __init__(
+        self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int],
+        rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.events = events
         self.graphs = graphs
@@ -26,6 +32,18 @@ class Explanation:
         self.program = program
         # Operators of the dispatcher that ran in the call, each once: in graphs, eagerly at breaks and by rules, and in what was given up.
         self.ran = {kind: ran.get(kind, 0) for kind in ("captured", "eager", "skipped")}
+
+        # Each rule, and each mark that fired, with how often; of a policy those too that never matched.
+        self.rules = rules
+        # The marks in the process that did not fire.
+        self.unmatched_marks = list(marks)
+        # The calls, each with its colour; None where nothing was kept of them.
+        self.tree = tree
+
+    @property
+    def unmatched(self) -> list[Any]:
+        """The rules that never matched."""
+        return [rule for rule, times in self.rules.items() if not times]
 
     @property
     def breaks(self) -> list[Event]:
@@ -47,7 +65,8 @@ class Explanation:
             f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
             f"{_count(len(self.breaks), 'graph break')}, {_count(len(self.guards), 'guard')}"
         ]
-        lines.append(f"  operators that ran: {', '.join([f'{n} {kind}' for kind, n in self.ran.items()])}")
+        if any(self.ran.values()):
+            lines.append(f"  operators that ran: {', '.join([f'{n} {kind}' for kind, n in self.ran.items()])}")
         for i, e in enumerate(self.graphs_kept):
             places = [p for p in e.detail.get("places", []) if p[0]]
             lines.append(f"  graph {i}: {e.reason}")
@@ -57,6 +76,13 @@ class Explanation:
                 lines.append(f"    at   {_where(places[0])}")
         for title, kind in SECTIONS:
             lines += self._section(title, [e for e in self.events if e.kind == kind])
+        if self.rules or self.unmatched_marks:
+            lines.append("  rules:")
+            lines += [f"    {_count(n, 'time') if n else 'never matched'}: {rule}" for rule, n in self.rules.items()]
+            others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
+            lines += [others] if self.unmatched_marks else []
+        if self.tree is not None:
+            lines += ["  calls:", *self.tree.lines("    ")]
         return "\n".join(lines)
 
     @property
@@ -81,9 +107,30 @@ class Explanation:
                 lines.append(f"      next {REFUSALS[id_].next_step}")
         return [line for line in lines if line]
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it but the graphs' modules, for JSON."""
+        return {
+            "name": self.name,
+            "graphs": len(self.graphs_kept),
+            "operators": self.operators,
+            "eager_operators": self.eager_operators,
+            "ran": self.ran,
+            "events": [e.as_dict() for e in self.events],
+            "guards": self.guards,
+            "program": self.program,
+            "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
+            "tree": self.tree.as_dict() if self.tree is not None else None,
+        }
+
     def _repr_html_(self) -> str:
         text = str(self).replace("&", "&amp;").replace("<", "&lt;")
         return f"<pre>{text}</pre>"
+
+
+def rule_as_dict(rule: Any, times: int) -> dict[str, Any]:
+    """A rule, and how often it decided something."""
+    known = {"verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place}
+    return {**known, "key": rule.key, "times": times}
 
 
 def _count(n: int, noun: str) -> str:

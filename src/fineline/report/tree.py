@@ -1,0 +1,50 @@
+"""The call tree of a captured call: each frame with its colour, for people and for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Node:
+    """A frame, or a call that ran outside of the capture.
+
+    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph). ``operators``: those recorded in
+    the frame itself, without its children.
+    """
+
+    name: str
+    file: str
+    line: int
+    colour: str
+    operators: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Node]:
+        """This node and all below it, as they were called."""
+        yield self
+        for child in self.children:
+            yield from child
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "file": self.file, "line": self.line, "colour": self.colour, "operators": self.operators,
+            "children": [child.as_dict() for child in self.children],
+        }  # fmt: skip
+
+    def lines(self, indent: str = "") -> Iterator[str]:
+        """A line each; equal siblings that follow each other once, with how often."""
+        operators = f", {self.operators} operator{'' if self.operators == 1 else 's'}" if self.operators else ""
+        yield f"{indent}{self.colour:<8} {self.name}{operators}  {self.file}:{self.line}"
+        for i, child in enumerate(self.children):
+            if i and self.children[i - 1] == child:
+                continue
+            times = next((n for n, other in enumerate(self.children[i:]) if other != child), len(self.children) - i)
+            first, *rest = child.lines(indent + "  ")
+            yield first + (f"  ({times} times)" if times > 1 else "")
+            yield from rest
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

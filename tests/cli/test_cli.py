@@ -1,0 +1,204 @@
+"""The command line: ``fineline run``, ``fineline why``, ``fineline audit``, against what plain Python does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import fineline
+from fineline.cli.commands import cli, main
+from fineline.policy.marks import MARKS
+
+DATA = """import torch
+
+@torch.compiler.disable(reason="reads a file")
+def load(x):
+    return x + int(open(__file__).read(0) or 1)
+
+@torch.compiler.disable
+def forgotten(x):
+    return x + 2
+
+def tan(x):
+    return x.tan()
+"""
+TRAIN = """import pickle, sys, torch
+from mypkg.data import forgotten, load, tan
+
+class Thing:
+    pass
+
+@torch.compile(backend="eager")
+def step(x):
+    x = load(x * 2)
+    return tan(forgotten(x)).cos()
+
+if __name__ == "__main__":
+    print(sys.argv[1:], sys.path[0] == __import__("os").path.dirname(__file__), __spec__ is None, type(__loader__).__name__)
+    print(type(pickle.loads(pickle.dumps(Thing()))) is Thing, sys.modules["__main__"].step is step, __doc__, sorted(globals())[:4])
+    print([round(step(torch.ones(2)).sum().item(), 4) for _ in range(3)])
+    if "raise" in sys.argv:
+        raise ValueError("bad")
+    if "which" in sys.argv:
+        print(type(step).__module__)
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "__init__.py").write_text("")
+    (tmp_path / "mypkg" / "data.py").write_text(DATA)
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    path = [*sys.path]
+    yield tmp_path
+    sys.path[:] = path
+    fineline.set_policy(None)
+    fineline.uninstall()
+    MARKS.without = ""
+    for name in [n for n in sys.modules if n.partition(".")[0] == "mypkg"]:
+        del sys.modules[name]
+
+
+def python(*args):
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+
+
+def same(ours, plain):
+    assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_an_unmodified_script_as_with_plain_python(project):
+    """`run [--policy FILE] [--explain OUT] script.py ARGS…` runs an unmodified script with `torch.compile` on fineline."""
+    (project / "rules.toml").write_text('disable = ["mypkg.data.tan"]\ndisallow = ["torch.sin", "later::*"]\n')
+    ours = python("-m", "fineline", "run", "--policy", "rules.toml", "--explain", "out.json", "train.py", "3", "--policy", "-m")
+    plain = python("train.py", "3", "--policy", "-m")
+    assert ours.stderr.startswith("fineline: FL212: ") and "later::*" in ours.stderr and "at:   rules.toml:2" in ours.stderr
+    ours.stderr = ""
+    same(ours, plain)
+    facts = json.loads((project / "out.json").read_text())
+    (step,) = facts["functions"]
+    breaks = [e for e in step["events"] if e["kind"] == "break"]
+    assert [(e["line"], e["rule"].partition("(")[2].partition(")")[0]) for e in breaks] == [
+        (9, "mypkg.data.load"), (10, "mypkg.data.forgotten"), (10, "mypkg.data.tan"),
+    ]  # fmt: skip
+    rules = {rule["selector"]: rule for rule in facts["rules"]}
+    assert rules["mypkg.data.load"]["times"] == 1 and rules["mypkg.data.load"]["reason"] == "reads a file"
+    assert rules["mypkg.data.load"]["place"] == f"{project}/mypkg/data.py:3"
+    assert rules["mypkg.data.tan"]["place"] == "rules.toml:1" and rules["torch.sin"]["times"] == 0
+
+
+def test_exit_codes_and_tracebacks(project):
+    ours = python("-m", "fineline", "run", "--explain", "out.txt", "train.py", "raise")
+    same(ours, python("train.py", "raise"))
+    assert ours.returncode == 1 and ours.stderr.count("File ") == 1
+    text = (project / "out.txt").read_text()
+    assert text.startswith("step: 2 graphs, 3 operators, 2 graph breaks, ") and "1 time: disable(mypkg.data.forgotten)" in text
+
+
+def test_modules_too(project):
+    same(python("-m", "fineline", "run", "-m", "mypkg.data"), python("-m", "mypkg.data"))
+    (project / "mypkg" / "__main__.py").write_text(
+        "import sys\nprint(sys.argv, __package__, __spec__.name, sys.path[0])\nfrom . import data\n"
+    )
+    ours = python("-m", "fineline", "run", "-m", "mypkg", "-x", "y")
+    same(ours, python("-m", "mypkg", "-x", "y"))
+    assert "'-x', 'y'] mypkg mypkg.__main__" in ours.stdout
+
+
+def test_breaks(project):
+    ours = python("-m", "fineline", "run", "--breaks", "none", "train.py", "0")
+    assert ours.returncode == 1 and "FL103" in ours.stderr and "reads a file" in ours.stderr
+    ours = python("-m", "fineline", "run", "--breaks", "declared", "train.py", "0", "which")
+    assert ours.returncode == 0 and ours.stdout.splitlines()[-1].startswith("fineline."), ours.stderr
+
+
+def test_pyproject_is_read_by_the_command_line(project):
+    (project / "pyproject.toml").write_text('[tool.fineline]\nforbid = "mypkg.data.tan"\n')
+    (project / "deep").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "fineline", "run", "../train.py", "0"], capture_output=True, text=True, cwd=project / "deep"
+    )
+    assert done.returncode == 1 and f"rule: forbid(mypkg.data.tan) at {project}/pyproject.toml:2" in done.stderr
+
+
+def invoke(*args):
+    return CliRunner().invoke(cli, args, obj=[])
+
+
+def test_why(project):
+    """`fineline why NAME`: the decision for a dotted name, file or operator: verb, rule, reason, place; includes built-in rules."""
+    (project / "pyproject.toml").write_text(
+        '[tool.fineline]\ndisable = [\n  "mypkg/da*.py",\n  {select = "mypkg.data.tan", reason = "slow"},\n]\n'
+    )
+    assert invoke("why", "mypkg.data.tan").output.splitlines() == [
+        "mypkg.data.tan: disable (it runs in Python, with everything it calls)",
+        "  rule   disable(mypkg.data.tan), process, selects by exact name",
+        "  reason slow",
+        "  at     pyproject.toml:4",
+    ]
+    assert "at     pyproject.toml:3" in invoke("why", "mypkg/data.py").output
+    load = invoke("why", "mypkg.data.load").output
+    assert f"at     {project}/mypkg/data.py:3" in load and "reason reads a file" in load and ", mark, " in load
+    assert invoke("why", "torch.ops.aten.add.Tensor").output.startswith("torch.ops.aten.add.Tensor: allow (")
+    assert "built-in" in invoke("why", "builtins.print").output
+    (project / "other.toml").write_text('trace = "mypkg.data.tan"\n')
+    assert "at     other.toml:1" in invoke("why", "--policy", "other.toml", "mypkg.data.tan").output
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["why", "mypkg.nothing"], "FL212"),
+        (["why", "--policy", "none.toml", "mypkg"], "can't be read"),
+        (["run", "--policy", "bad.toml", "train.py"], "at:   bad.toml:2"),
+        (["run", "none.py"], "can't open file 'none.py'"),
+        (["run", "--breaks", "some", "train.py"], "'some' is not one of"),
+        (["run"], "Missing argument"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_before_anything_runs(project, args, words):
+    (project / "bad.toml").write_text('disable = [\n"mypkg.nothing"]\n')
+    done = invoke(*args)
+    assert done.exit_code == 2 and words in done.output, done.output
+
+
+def test_the_console_script():
+    scripts = tomllib.loads((Path(fineline.__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert pkgutil.resolve_name(scripts["fineline"]) is main
+    assert fineline.__version__ in invoke("--version").output
+
+
+def test_a_module_that_is_not_there(project):
+    done = invoke("run", "-m", "mypkg.nothing")
+    assert done.exit_code == 1 and "No module named mypkg.nothing" in done.output
+
+
+@pytest.mark.slow
+def test_the_audit(project):
+    """Which rules and marks fired, how often, which never matched, and which could be removed."""
+    (project / "rules.toml").write_text('disable = "mypkg.data.tan"\nforbid = "torch.sin"\n')
+    done = python("-m", "fineline", "audit", "--policy", "rules.toml", "train.py", "0")
+    rows = {cells[1].strip(): cells for line in done.stdout.splitlines() if len(cells := line.split("│")) == 6}
+    assert done.returncode == 0 and done.stderr == ""
+    said = {name: (cells[3].strip(), cells[4].strip()) for name, cells in rows.items()}
+    times, verdict = said.pop("disable(mypkg.data.load)")
+    assert times == "1" and verdict.startswith("needed: without it there are ") and verdict.endswith(" graph breaks, not 3")
+    assert said == {
+        "disable(mypkg.data.forgotten)": ("1", "could be removed"),
+        "disable(mypkg.data.tan)": ("1", "could be removed"),
+        "forbid(torch.sin)": ("0", "never matched"),
+    }
+    assert rows["forbid(torch.sin)"][2].strip() == "rules.toml:2"
+    assert "exit status 0, 2 graphs, 3 graph breaks; 4 rules and marks, 3 not needed" in done.stdout

@@ -1,0 +1,107 @@
+"""``explain``'s rules and call tree: "which rules fired, which never matched", "the call tree with each frame's colour"."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import fineline
+from fineline import Policy
+from fineline.capture.flow import LONG_LOOP
+from fineline.capture.machine import Machine
+
+X = torch.arange(4.0)
+
+
+def inner(x):
+    return x.sin().cos()
+
+
+@fineline.disable(recursive=False)
+def frame(x):
+    return inner(x) + 1
+
+
+@fineline.disable
+def off(x):
+    return inner(x)
+
+
+@fineline.allow_in_graph
+def opaque(x):
+    return inner(x) * 3
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.linear(x)
+        x = opaque(off(frame(x)))
+        if x.sum() > 0:
+            x = x + 1
+        return sum(inner(x) for _ in range(2))
+
+
+def test_the_call_tree_with_each_frames_colour():
+    tree = fineline.explain(Net())(X).tree
+    assert (tree.name, tree.colour, tree.file, tree.line) == ("Net.forward", "captured", __file__, Net.forward.__code__.co_firstlineno)
+    assert [(n.name, n.colour, n.operators) for n in tree.children] == [
+        *[("Linear.forward", "captured", 1)] * 3,
+        ("frame", "eager", 0),
+        ("off", "eager", 0),
+        ("opaque", "opaque", 0),
+        ("bool", "eager", 0),
+        ("Net.forward.<locals>.<genexpr>", "captured", 0),
+    ]
+    assert [(n.name, n.colour, n.operators) for n in tree.children[3].children] == [("inner", "captured", 2)]  # in a graph of its own
+    assert [n.name for n in tree.children[-1].children] == ["inner", "inner"] and tree.children[4].children == []
+    assert all(n.file and not n.file.startswith(fineline.__path__[0]) for n in tree)
+    lines = str(tree).splitlines()
+    assert lines[1].startswith("  captured Linear.forward, 1 operator  ") and lines[1].endswith("(3 times)")
+    assert tree.as_dict()["children"][3]["children"][0]["name"] == "inner"
+
+
+def test_the_operators_of_the_tree_are_those_of_the_graphs():
+    e = fineline.explain(Net())(X)
+    captured = fineline.explain(inner)(X)
+    assert captured.tree.operators == captured.operators == 2
+    below = [n for n in e.tree if n.name == "inner"][0].operators  # of a region of its own, with events of its own
+    assert sum(n.operators for n in e.tree) - below == e.operators + e.eager_operators
+
+
+def test_what_runs_when_a_capture_is_given_up_is_eager():
+    def f(x):
+        for _ in range(LONG_LOOP + 10):
+            pass
+        return inner(x)
+
+    tree = fineline.explain(f)(X).tree
+    assert [(n.name, n.colour) for n in tree] == [(f.__qualname__, "captured"), ("inner", "eager")]
+
+
+def test_which_rules_fired_and_which_never_matched():
+    policy = Policy(disable=["os.path.*", inner], disallow=torch.tan)
+    e = fineline.explain(Net(), policy=policy)(X)
+    fired = {r.selector.text: n for r, n in e.rules.items()}
+    assert fired[f"{__name__}.inner"] == 3 and fired["os.path.*"] == fired["torch.tan"] == 0
+    assert fired[f"{__name__}.opaque"] == fired[f"{__name__}.off"] == fired[f"{__name__}.frame"] == 1
+    assert [r.selector.text for r in e.unmatched] == ["os.path.*", "torch.tan"]
+    text = str(e)
+    assert f"never matched: disallow(torch.tan) at {__file__}:" in text and f"3 times: disable({__name__}.inner)" in text
+
+
+def test_a_forgotten_mark_shows():
+    @fineline.disable
+    def forgotten(x):
+        return x
+
+    e = fineline.explain(inner)(X)
+    assert any("forgotten" in r.selector.text for r in e.unmatched_marks) and "never matched: .unmatched_marks" in str(e)
+
+
+def test_nothing_is_watched_elsewhere():
+    assert fineline.compile(inner, backend="eager")._region.machine is Machine
