@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import fineline
@@ -183,6 +184,40 @@ def test_the_console_script():
 def test_a_module_that_is_not_there(project):
     done = invoke("run", "-m", "mypkg.nothing")
     assert done.exit_code == 1 and "No module named mypkg.nothing" in done.output
+
+
+def test_a_rule_or_mark_can_be_left_out(project):
+    """For the audit, which "captures once without each"."""
+    x = torch.ones(2)
+
+    def helper(x):
+        return x + 1
+
+    def count(fn, **how):
+        return len(fineline.explain(lambda x: fn(x) * 2, **how)(x).breaks)
+
+    policy = fineline.Policy(disable=helper)
+    assert count(helper, policy=policy) == 1
+    MARKS.without = policy.rules[0].key
+    assert count(helper, policy=policy) == 0
+    with policy:
+        assert count(helper) == 0
+    fineline.install()
+    for disable in (fineline.disable, torch.compiler.disable, torch._dynamo.disable):
+        MARKS.without = ""
+        key = MARKS.get(disable(helper)).key
+        MARKS.without = key.rpartition(":")[0] + f":{sys._getframe().f_lineno + 1}"
+        assert count(disable(helper)) == 0
+        MARKS.without = ""
+        assert count(disable(helper)) == 1
+    assert count(torch.sin) == 0
+    fineline.disallow_in_graph(torch.sin)
+    key = next(m.key for m in MARKS if m.verb == "disallow")
+    assert count(torch.sin) == 1
+    fineline.reset()
+    MARKS.without = key.rpartition(":")[0] + f":{sys._getframe().f_lineno + 1}"
+    fineline.disallow_in_graph(torch.sin)
+    assert count(torch.sin) == 0
 
 
 @pytest.mark.slow

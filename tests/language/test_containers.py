@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import weakref
 from typing import Any
 
 import pytest
@@ -11,6 +12,20 @@ import torch
 from tests.oracle import Program, Table, check, t
 
 table = Table()
+
+
+class Thing:
+    pass
+
+
+THINGS = {Thing() for _ in range(3)}
+ALIVE = weakref.WeakSet(THINGS)
+
+
+@table.snippet()
+def sizes_of_sets_of_objects(x):
+    ALIVE_BEFORE = len(ALIVE)
+    return x * len(THINGS), ALIVE_BEFORE, bool(THINGS), x + len(frozenset(THINGS))
 
 
 @table.snippet()

@@ -120,7 +120,7 @@ def test_a_row_and_the_decision_about_its_object_agree():
         if target is not None and type(target) is not str and builtin_rule(target).verb != rule.verb:
             odd.append(rule.selector.text)
     # A method or cached function that the interpreter runs as such before it looks into the table.
-    assert len(odd) <= 6, odd
+    assert set(odd) <= {"torch.backends.mkldnn.MkldnnModule.is_available", "torch.backends.mps.is_available"}
 
 
 @torch.compiler.disable

@@ -18,6 +18,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
 
@@ -82,8 +83,11 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
 def guard_length(cap: Any, obj: Any) -> None:
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
-        if id(obj) in cap.journal.written or is_a(obj, (set, frozenset, types.MappingProxyType, bytearray)):
-            cap.expand(obj, ordered=False)
+        if id(obj) in cap.journal.written or is_a(obj, (types.MappingProxyType, bytearray)):
+            try:
+                cap.expand(obj, ordered=False)
+            except NotForGraph as e:
+                raise Border(len, (obj,), None, "FL413", str(e)) from None
         else:
             cap.guards.check(src, "len", len(obj))
 

@@ -18,6 +18,7 @@ from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
+from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border
 from fineline.capture.watch import guard_answer
@@ -309,6 +310,8 @@ class TensorOps:
         vm.jumps = 0
         recorder.record(op, target, fx_args, fx_kwargs, result)
         frame = vm.frame
+        while frame is not None and frame.back is not None and is_own(frame.info.code):
+            frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:

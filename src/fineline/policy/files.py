@@ -40,7 +40,7 @@ def find_policy(start: Path) -> Path | None:
     """The nearest pyproject.toml with a ``[tool.fineline]``, from a folder upward."""
     for folder in (start.resolve(), *start.resolve().parents):
         path = folder / PYPROJECT
-        if path.is_file() and "tool.fineline" in path.read_text(encoding="utf-8", errors="replace") and PolicyFile(path).keys:
+        if path.is_file() and "fineline" in path.read_text(encoding="utf-8", errors="replace") and PolicyFile(path).keys:
             return path
     return None
 
