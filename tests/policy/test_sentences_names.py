@@ -252,7 +252,7 @@ def test_what_allow_carries(door, value):
         x, got = compiled(X, value)
         same(x, (X + 1) * 2)
         assert type(got) is type(value) and str(got) == str(value)
-    assert probe.graphs == [["add", "opaque"]]
+    assert [[n for n in graph if n != "getitem"] for graph in probe.graphs] == [["add", "opaque"]]
 
 
 CAPTURED = torch.ones(4)

@@ -21,12 +21,16 @@ def _enter_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     if vm.cap.active:
         identify(vm.cap, args[0])
     SCOPE.enter(args[0])
+    if vm.rules is not None:
+        vm.rules.settle()
     vm.rules = rules_now(vm.options.policy, vm.fired)
     return vm.finish(f, args[0], then, data)
 
 
 def _leave_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     SCOPE.leave()
+    if vm.rules is not None:
+        vm.rules.settle()
     vm.rules = rules_now(vm.options.policy, vm.fired)
     return vm.finish(f, None, then, data)
 

@@ -57,7 +57,10 @@ class Rules:
                 self.operators[s.kind, s.key] = rule
         self.globs = {over: [(m, rule) for _, _, m, rule in sorted(found, key=lambda g: g[:2], reverse=True)] for over, found in globs.items()}
         # Whether a class or an instance is selected: then a call's first argument matters.
-        self.by_holder = bool(self.classes or self.methods or any(is_a(r.selector.key, object) for r in self.objects.values()))
+        things = [rule.selector.key.obj for rule in self.objects.values()]
+        self._by_holder = bool(self.classes or self.methods or any(type(thing) is not types.FunctionType for thing in things))
+        self._by_text = bool(self.names or self.files or self.globs["name"] or self.globs["file"])
+        self._hits: list[Rule] = []
         # Whether a rule is about what an operator dispatches to, which takes a trial run to know.
         kinds = {kind for kind, _ in (*self.operators, *MARKS.operators)}
         self.by_dispatch = "dispatch" in kinds or bool(self.globs["operator"])
@@ -69,20 +72,27 @@ class Rules:
     def decide(self, fn: Any, args: Any = ()) -> Rule | None:
         """The rule for a call of ``fn``: a function, a class, or an object that is called."""
         t = type(fn)
-        function = t is types.FunctionType
-        rule = MARKS.get(fn) or self.objects.get(id(fn))
-        if rule is None and args:
-            rule = self._of_holder(fn, args[0]) if function else None
-        if rule is None and not function and t is not types.BuiltinFunctionType:
+        rule = MARKS.get(fn) if MARKS.objects else None
+        if rule is None and self.objects:
+            rule = self.objects.get(id(fn))
+        if t is types.FunctionType:
+            if rule is None and args and (self._by_holder or MARKS.holders):
+                rule = self._of_holder(fn, args[0])
+        elif rule is None and t is not types.BuiltinFunctionType:
             for k in (fn if is_a(fn, type) else t).__mro__:
                 rule = MARKS.get(k) or self.classes.get(id(k))
                 if rule is not None:
                     break
-        if rule is None and (self.names or self.files or self.globs["name"] or self.globs["file"]):
+        if rule is None and self._by_text:
             rule = self._by_name(fn, t)
         if rule is not None:
-            self.fired[rule] += 1
+            self._hits.append(rule)
         return rule
+
+    def settle(self) -> None:
+        """Counts what has been decided since the last time; not at each decision, as a rule's hash takes half of one."""
+        self.fired.update(self._hits)
+        self._hits.clear()
 
     def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
         """The rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
@@ -102,9 +112,15 @@ class Rules:
         return None
 
     def _by_name(self, fn: Any, t: type) -> Rule | None:
-        target = fn if t is types.FunctionType or is_a(fn, type) or t is types.BuiltinFunctionType else t
-        code = getattr(target, "__code__", None)
-        key = (getattr(target, "__module__", None), getattr(target, "__qualname__", None), code and code.co_filename)
+        if t is types.FunctionType:
+            code = fn.__code__
+            key = (fn.__module__, fn.__qualname__, code.co_filename)
+            found = self._named.get(key, UNSEEN)
+            if found is UNSEEN:
+                found = self._named[key] = self._look(*key, fn)
+            return found
+        target = fn if is_a(fn, type) or t is types.BuiltinFunctionType else t
+        key = (getattr(target, "__module__", None), getattr(target, "__qualname__", None), None)
         found = self._named.get(key, UNSEEN)
         if found is UNSEEN:
             found = self._named[key] = self._look(*key, target)
@@ -147,7 +163,7 @@ class Rules:
                 rule = found
                 break
         if rule is not None:
-            self.fired[rule] += 1
+            self._hits.append(rule)
         return rule
 
     def unmatched(self) -> list[Rule]:

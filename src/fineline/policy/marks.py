@@ -16,7 +16,7 @@ class MarkTable:
     """Marks by object identity; an object's mark dies with the object. Those of operators go by the operator's name."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, tuple[weakref.ref, Rule]] = {}
+        self.objects: dict[int, tuple[weakref.ref, Rule]] = {}
         self.operators: dict[tuple[str, str], Rule] = {}
         # Whether a class or an object is marked: then a call's first argument matters.
         self.holders = False
@@ -25,14 +25,14 @@ class MarkTable:
         self._left_out: dict[int, weakref.ref] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._marks or self.operators)
+        return bool(self.objects or self.operators)
 
     def __iter__(self) -> Iterator[Rule]:
-        yield from [rule for _, rule in list(self._marks.values())]
+        yield from [rule for _, rule in list(self.objects.values())]
         yield from list(self.operators.values())
 
     def get(self, obj: Any) -> Rule | None:
-        entry = self._marks.get(id(obj))
+        entry = self.objects.get(id(obj))
         return entry[1] if entry is not None and entry[0]() is obj else None
 
     def set(self, obj: Any, rule: Rule, new: bool = False) -> None:
@@ -41,7 +41,7 @@ class MarkTable:
         if self.without and rule.key == self.without:
             self._left_out[key] = weakref.ref(obj)
             return
-        marks = self._marks
+        marks = self.objects
         # The table holds nothing alive: the rule only keeps the words for what it is about.
         rule = rule._replace(selector=rule.selector._replace(key=None))
         marks[key] = (weakref.ref(obj, lambda _: marks.pop(key, None)), rule)
@@ -60,7 +60,7 @@ class MarkTable:
 
     def drop(self, obj: Any) -> Rule | None:
         """Takes an object's mark away; -> the mark it had."""
-        entry = self._marks.pop(id(obj), None)
+        entry = self.objects.pop(id(obj), None)
         if entry is not None:
             RULEBOOK.changed()
         return entry[1] if entry is not None else None

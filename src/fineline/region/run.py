@@ -338,6 +338,8 @@ class Run:
         if self.region.tally is not None and self.region.tally.where:
             self.region.tally.close("skipped")
             self.region.tally.where.pop()
+        if self.vm.rules is not None:
+            self.vm.rules.settle()
         if self.region.fired:
             self.region.tell(Event("rules", "FL003", "rules that were met", *place_of(self.region.fn), detail={"fired": self.region.fired}))
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
