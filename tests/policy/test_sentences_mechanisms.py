@@ -62,7 +62,9 @@ class Recording:
         self.front, self.back = [], []
 
     def __call__(self, gm, inputs):
-        self.front += [str(getattr(n.target, "__name__", n.target)) for n in gm.graph.nodes if n.op == "call_function" or n.op == "call_method"]
+        self.front += [
+            str(getattr(n.target, "__name__", n.target)) for n in gm.graph.nodes if n.op == "call_function" or n.op == "call_method"
+        ]
         with torch._guards.tracing(torch._guards.TracingContext(None)):
             return aot_module_simplified(gm, inputs, fw_compiler=self.compiler, bw_compiler=self.compiler, inference_compiler=self.compiler)
 
@@ -141,7 +143,8 @@ def test_an_operator_that_writes(door):
 
 
 def test_kernels_are_never_captured(door):
-    """Code that carries PyTorch's own marks (`@torch.compiler.disable`, `torch.compiler.is_compiling()`, `torch._dynamo.mark_dynamic`, `torch._dynamo.graph_break()`,
+    """Code that carries PyTorch's own marks (`@torch.compiler.disable`, `torch.compiler.is_compiling()`,
+    `torch._dynamo.mark_dynamic`, `torch._dynamo.graph_break()`,
     `@torch._dynamo.allow_in_graph`, custom operators) is understood without `install()`: libraries already contain it."""
     RAN.clear()
 

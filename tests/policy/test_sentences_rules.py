@@ -278,7 +278,8 @@ def test_scopes_from_inside_out(door):
 
 
 def test_the_most_specific_wins(door):
-    """The most specific selector wins (object, then class, then exact name, then file, then glob by length); between equals the inner scope; between those the later declaration."""
+    """The most specific selector wins (object, then class, then exact name, then file, then glob by length); between equals the inner
+    scope; between those the later declaration."""
     ranked = [LAYER, Layer, f"{__name__}.Layer", HERE, f"{__name__}.L*", f"{__name__[:-3]}*"]
     f = lambda x: LAYER(x * 2) + 1
     for above, below in zip(ranked, ranked[1:], strict=False):
@@ -295,7 +296,8 @@ def test_the_most_specific_wins(door):
 
 
 def test_why(door, tmp_path):
-    """`fineline.why(target)` returns the decision, the rule, its reason and its place, and so does `fineline why mypkg.io.load` on the command line."""
+    """`fineline.why(target)` returns the decision, the rule, its reason and its place, and so does `fineline why mypkg.io.load` on
+    the command line."""
     policy = Policy(disable=helper, reason="strings")
     line = sys._getframe().f_lineno - 1
     decision = fineline.why(helper, policy=policy)
@@ -378,7 +380,8 @@ def test_this_region_alone_and_this_block_alone(door):
 
 
 def test_a_key_for_each_verb():
-    """`Policy(disable=, disable_frame=, disallow=, allow=, forbid=, constant=, substitute=, trace=)` takes a key for each verb; it is immutable, comparable and
+    """`Policy(disable=, disable_frame=, disallow=, allow=, forbid=, constant=, substitute=, trace=)` takes a key for each verb; it is
+    immutable, comparable and
     hashable, and composes with `|`."""
     keys = ("disable", "disable_frame", "allow", "forbid", "constant", "trace")
     for key in keys:
@@ -394,7 +397,16 @@ def test_a_key_for_each_verb():
 
 @pytest.mark.parametrize(
     "selector",
-    ["mypkg.nothing", f"{__name__}.nothing", "mypkg.*", "no/such/file.py", "tests/nothing/**", "fbgemm_nothing::*", "torch.ops.aten.nothing", 3],
+    [
+        "mypkg.nothing",
+        f"{__name__}.nothing",
+        "mypkg.*",
+        "no/such/file.py",
+        "tests/nothing/**",
+        "fbgemm_nothing::*",
+        "torch.ops.aten.nothing",
+        3,
+    ],
     ids=str,
 )
 def test_a_rule_for_what_does_not_exist(selector):

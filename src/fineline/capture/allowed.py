@@ -82,7 +82,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     if vm.opaque is not None:
         return vm.call_plainly(f, fn, args, kwargs, then, data)
     try:
-        fx = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(v) for k, v in (kwargs or {}).items()}
+        fx = tuple([_carried(vm, a) for a in args]), {k: _carried(vm, v) for k, v in (kwargs or {}).items()}
     except NotForGraph as e:
         raise broken(vm, fn, rule, f"it is called with {e}") from None
     for value in (*args, *(kwargs or {}).values()):
@@ -96,6 +96,29 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         vm.opaque = None
         raise
     return opaque.frame
+
+
+def _carried(vm: Any, a: Any) -> Any:
+    """An argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
+    cap, t = vm.cap, type(a)
+    if t is list or t is dict:
+        cap.expand(a)
+    if t is dict:
+        return {k: _carried(vm, v) for k, v in a.items()}
+    if t is list or t is tuple:
+        return t([_carried(vm, v) for v in a])
+    if is_a(a, tuple) and hasattr(t, "_fields"):
+        return cap.recorder.instance(t, {name: _carried(vm, v) for name, v in zip(t._fields, a, strict=True)})
+    if not dataclasses.is_dataclass(a) or is_a(a, type) or not t.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return cap.to_fx(a)
+    fields = dataclasses.fields(a)
+    if not all(field.init for field in fields) or not hasattr(a, "__dict__"):
+        return cap.to_fx(a)
+    held = object.__getattribute__(a, "__dict__")
+    src = cap.dict_source(a, held)
+    for field in fields:
+        cap.read_key(held, src, field.name, held[field.name])
+    return cap.recorder.instance(t, {field.name: _carried(vm, held[field.name]) for field in fields})
 
 
 def _copies(args: list, kwargs: dict | None) -> tuple:

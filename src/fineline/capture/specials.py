@@ -55,6 +55,8 @@ def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 
 def _true(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # nn.Module.__call__ asks so as to leave out the hooks that an error must not stop; here they are run as ever.
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     return vm.finish(f, f.info.code is not torch.nn.Module._call_impl.__code__, then, data)
 
 

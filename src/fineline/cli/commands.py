@@ -101,7 +101,8 @@ def why(policy: Path | None, name: str) -> None:
     """Says what becomes of NAME (a dotted name, a file or an operator) when it is met, by which rule, and where that is written."""
     sys.path.insert(0, os.getcwd())
     with _refusals():
-        _policy_file(policy)
+        # Operators that a rule names may come with a library that NAME has nothing to do with.
+        _policy_file(policy, early=True)
         # So that PyTorch's own marks say where they are, as they do in a run.
         install()
         click.echo(str(decide(name)))

@@ -114,6 +114,10 @@ class Recorder:
             self._bind_items(out, node)
         return out
 
+    def instance(self, cls: type, fields: dict[str, Any]) -> Node:
+        """A node that makes an object of a class, for another one to take; no operator."""
+        return self._node("call_function", cls, (), fields, cls.__name__)
+
     def _bind_items(self, out: Any, node: Node) -> None:
         for read, key, item in _items(out):
             if is_a(item, Tensor):

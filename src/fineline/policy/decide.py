@@ -7,15 +7,15 @@ import re
 import sys
 import types
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fineline.kinds import is_a
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
-from fineline.policy.rule import BLOCK, PROCESS, REGION, Rule
+from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import file_matcher
+from fineline.policy.selector import OBJECT, Selector, describe, file_matcher
 
 UNSEEN: Any = object()
 
@@ -67,6 +67,7 @@ class Rules:
         # What calls come down to, by function and kinds of arguments.
         self.dispatched: dict[tuple, frozenset[str]] = {}
         self._named: dict[tuple, Rule | None] = {}
+        self.allowed_by_torch = allowed_by_torch()
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
     def decide(self, fn: Any, args: Any = ()) -> Rule | None:
@@ -85,6 +86,10 @@ class Rules:
                     break
         if rule is None and self._by_text:
             rule = self._by_name(fn, t)
+        if rule is None and self.allowed_by_torch and id(fn) in self.allowed_by_torch:
+            selector = Selector(OBJECT, "object", None, describe(fn))
+            reason = "it carries the mark of torch._dynamo.allow_in_graph"
+            rule = Rule("allow", selector, reason, "fineline/policy/decide.py", None, BUILT_IN)
         if rule is not None:
             self._hits.append(rule)
         return rule
@@ -180,7 +185,13 @@ def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rule
     rules = [rule._replace(scope=scope) for scope, policy in layers if policy is not None for rule in policy.rules]
     if MARKS.without:
         rules = [rule for rule in rules if rule.key != MARKS.without]
-    return Rules(rules, fired) if rules or MARKS else None
+    return Rules(rules, fired) if rules or MARKS or allowed_by_torch() else None
+
+
+def allowed_by_torch() -> Collection[int]:
+    """The ids of the functions that PyTorch's own ``allow_in_graph`` was given, which drops those that die."""
+    known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
+    return getattr(known, "function_ids", None) or ()
 
 
 def defines(classes: tuple[type, ...], fn: Any) -> bool:
