@@ -376,7 +376,7 @@ class Rebuilder:
         if id(v) not in cap.made:
             raise Unrebuildable(f"the class {v.__qualname__}, of unknown origin")
         held = dict(type.__dict__["__dict__"].__get__(v))
-        own = {k: x for k, x in held.items() if getattr(x, "__objclass__", None) is not v and k not in MADE_WITH_CLASS}
+        own = {k: x for k, x in held.items() if not (type(x) in CLASS_MEMBERS and x.__objclass__ is v) and k not in MADE_WITH_CLASS}
         first = {k: own.pop(k) for k in ("__module__", "__slots__", "__doc__") if k in own}
         self._known(v)
         bases = self.items(v.__bases__)
