@@ -1491,7 +1491,8 @@ for _name, _read, _change in [
      lambda: setting(torch.set_warn_always, True, False)),
     ("mkldnn_flag", lambda x, w: x * (2 if torch.backends.mkldnn.enabled else 3), lambda: torch.backends.mkldnn.flags(enabled=False)),
     ("cudnn_benchmark_flag", lambda x, w: x * (2 if torch.backends.cudnn.benchmark else 3),
-     lambda: attr_name(torch.backends.cudnn, "benchmark", True)),
+     # Not through the flag's own name: PyTorch's test library, once loaded, forbids that in the whole process.
+     lambda: setting(torch._C._set_cudnn_benchmark, True, False)),
     ("saved_tensor_hooks", lambda x, w: (x * w).exp(), lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t)),
 ]:
     def _ambient_case(read=_read, change=_change):

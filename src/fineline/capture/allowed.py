@@ -109,7 +109,7 @@ def _carried(vm: Any, a: Any) -> Any:
         return t([_carried(vm, v) for v in a])
     if is_a(a, tuple) and hasattr(t, "_fields"):
         return cap.recorder.instance(t, {name: _carried(vm, v) for name, v in zip(t._fields, a, strict=True)})
-    if not dataclasses.is_dataclass(a) or is_a(a, type) or not t.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not dataclasses.is_dataclass(a) or is_a(a, type) or not t.__dataclass_params__.frozen:
         return cap.to_fx(a)
     fields = dataclasses.fields(a)
     if not all(field.init for field in fields) or not hasattr(a, "__dict__"):
