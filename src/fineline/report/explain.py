@@ -17,6 +17,9 @@ SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("captured again", "recompile"), ("limits", "limit"), ("raised", "raised"),
 )  # fmt: skip
 
+# Calls that the text shows; a large model makes hundreds.
+MOST_CALLS = 40
+
 
 class Explanation:
     """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
@@ -82,7 +85,9 @@ class Explanation:
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
-            lines += ["  calls:", *self.tree.lines("    ")]
+            calls = list(self.tree.lines("    "))
+            more = [f"    ... and {len(calls) - MOST_CALLS} more: print(explanation.tree)"] if len(calls) > MOST_CALLS else []
+            lines += ["  calls:", *calls[:MOST_CALLS], *more]
         return "\n".join(lines)
 
     @property

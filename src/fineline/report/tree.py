@@ -34,12 +34,17 @@ class Node:
             "children": [child.as_dict() for child in self.children],
         }  # fmt: skip
 
+    @property
+    def matters(self) -> bool:
+        """Whether operators ran in it, or something below it was not captured."""
+        return any(node.operators or node.colour != "captured" for node in self)
+
     def lines(self, indent: str = "") -> Iterator[str]:
-        """A line each; equal siblings that follow each other once, with how often."""
+        """A line for each that matters; equal siblings that follow each other once, with how often."""
         operators = f", {self.operators} operator{'' if self.operators == 1 else 's'}" if self.operators else ""
         yield f"{indent}{self.colour:<8} {self.name}{operators}  {self.file}:{self.line}"
         for i, child in enumerate(self.children):
-            if i and self.children[i - 1] == child:
+            if not child.matters or (i and self.children[i - 1] == child):
                 continue
             times = next((n for n, other in enumerate(self.children[i:]) if other != child), len(self.children) - i)
             first, *rest = child.lines(indent + "  ")
