@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import threading
+import time
 import types
 import weakref
 from collections import Counter
@@ -52,6 +53,7 @@ class Region:
         self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
         self.backend = backend
         self.options = options
+        self.made = time.monotonic_ns()
         self.lock = threading.RLock()
         self.capturing: int | None = None
         self.programs = 0
