@@ -9,6 +9,8 @@ from torch import nn
 import fineline
 from fineline import Policy
 from fineline.errors import BadRule, Forbidden, Undeclared, Unsupported
+from fineline.policy.scopes import SCOPE
+from fineline.report.events import LISTENERS
 
 X = torch.arange(4.0)
 HERE = "tests/policy/test_verbs.py"
@@ -263,6 +265,74 @@ def test_marks_on_operators():
 
 
 POLICY = Policy(disable=helper)
+
+
+def helper_of_numbers(n):
+    return n + 1
+
+
+def test_what_is_computed_in_a_disabled_block_is_no_part_of_the_place_behind_it(monkeypatch):
+    def counting(x, box):
+        with fineline.disable():
+            box.append(1)
+            n, name = len(box) * 1000, "n" * 1000
+        return helper(x) * 2, n, name
+
+    compiled, box, other = fineline.compile(counting, backend=(probe := Probe())), [], []
+    for _ in range(12):
+        ours, theirs = compiled(X, box), counting(X, other)
+        assert torch.equal(ours[0], theirs[0]) and ours[1:] == theirs[1:]
+    assert probe.graphs == [["cos", "mul"]]
+
+    def looping(x, n):
+        for i in range(n):
+            with fineline.disable():
+                x = x + i
+        return helper(x)
+
+    explained = fineline.explain(looping)(X, 1000)
+    assert "FL428" in {e.id for e in explained.events} and sum(e.kind == "break" for e in explained.events) < 402
+    compiled = fineline.compile(looping, backend="eager")
+    for n in (20, 3, 21):
+        assert torch.equal(compiled(X, n), looping(X, n))
+
+    def varying(x, n):
+        with fineline.disable():
+            todo = iter(list(range(20)))
+            for _ in range(n):
+                next(todo)
+        for i in todo:
+            x = x + i
+        return helper(x)
+
+    reports = []
+    monkeypatch.setattr(LISTENERS, "all", (reports.append,))
+    compiled = fineline.compile(varying, backend="eager")
+    for n in range(1, 15):
+        assert torch.equal(compiled(X, n), varying(X, n))
+    assert [e.id for e in reports if e.kind == "limit"] == ["FL104"]
+
+
+def test_a_block_without_an_operator_is_entered_and_left_in_each_call():
+    place = [0.0]
+
+    def program(x):
+        with POLICY:
+            n = helper_of_numbers(len(place))
+        fineline.graph_break()
+        return x * n
+
+    def inside(x):
+        with POLICY:
+            fineline.graph_break()
+            n = helper_of_numbers(len(place))
+        return x * n
+
+    for fn in (program, inside):
+        compiled = fineline.compile(fn, backend=(probe := Probe()))
+        for _ in range(4):
+            assert torch.equal(compiled(X), fn(X)) and not SCOPE.blocks
+        assert probe.graphs == [["mul"]]
 
 
 def test_blocks_in_captured_code():

@@ -244,13 +244,13 @@ class SegmentWriter:
         lines: list[str] = []
         gm = None
         self._guard_aliases()
+        now = ambient_facts()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
             gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
-            now = ambient_facts()
             with in_state(cap.start_ambient, now):
                 call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
@@ -259,9 +259,10 @@ class SegmentWriter:
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
             lines += self._checked(text, checks, again) if checks else [text]
             self._guard_storages()
-            lines += restore_lines(cap.start_ambient, now, r)
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
+        # A block of rules is entered and left without an operator.
+        lines += restore_lines(cap.start_ambient, now, r)
         lines += r.lines + self.tail
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"

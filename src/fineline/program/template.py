@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
-from fineline.capture.capture import HEAP_TYPE, Capture, is_value
+from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
@@ -101,7 +101,9 @@ def alike(a: Any, b: Any) -> bool:
 class Template:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
-    def __init__(self, vm: Machine, border: Border) -> None:
+    def __init__(self, vm: Machine, border: Border, constants: bool = True) -> None:
+        """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything."""
+        self._constants = constants
         self.frames: list[FrameShape] = []
         self.generators: list[GeneratorShape] = []
         self.iterators: list[tuple[Any, tuple, Any]] = []
@@ -151,10 +153,10 @@ class Template:
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
             local.append(
-                self._spec(v) if i in live or is_a(v, CellType) or (self._generators and self._holds_suspended(v)) else Const(NULL)
+                self._local(v) if i in live or is_a(v, CellType) or (self._generators and self._holds_suspended(v)) else Const(NULL)
             )
         self._hint = f"{info.code.co_name}_value"
-        stack = tuple([self._spec(v) for v in f.stack])
+        stack = tuple([self._local(v) for v in f.stack])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -173,6 +175,11 @@ class Template:
         frame = self._frame_number(gen.frame) if gen.frame is not None else -1
         self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame)
         return at
+
+    def _local(self, v: Any) -> Any:
+        if self._constants or v is NULL or type(v) not in VALUES:
+            return self._spec(v)
+        return self._root(v)
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
@@ -198,6 +205,9 @@ class Template:
             return self._iterator(v)
         if id(v) not in cap.sources and self._holds_suspended(v):
             return self._object(v)
+        return self._root(v)
+
+    def _root(self, v: Any) -> Root:
         at = self._root_at.get(id(v))
         if at is None:
             at = self._root_at[id(v)] = len(self.roots)

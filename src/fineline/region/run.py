@@ -64,7 +64,7 @@ class Run:
         self.call = (args, kwargs)
         self.random = _random_states() if capture and site is region.entry else []
         self.site = site
-        self.borders = 0
+        self.borders = site.borders
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
@@ -192,8 +192,8 @@ class Run:
             template = Template(vm, border)
             template.place = place
             declared = border.error in DECLARED
-            after = Site(region, template, False, declared)
-            failed = Site(region, template, True, declared) if template.has_handlers else None
+            after = Site(region, template, False, declared, self.borders)
+            failed = Site(region, template, True, declared, self.borders) if template.has_handlers else None
             writer = SegmentWriter(vm.cap, self._name())
             writer.border(
                 border.fn,
@@ -259,17 +259,26 @@ class Run:
     def resume(self, vm: Machine, border: Border) -> Any:
         """Leaves this run, which captures nothing, for a site behind it: its programs, or a new capture."""
         vm.cap.made = Everything()
-        try:
-            template = Template(vm, border)
-        except Unrebuildable:
-            return None
         assert vm.frame is not None
-        template.place = user_place(vm.frame, self.region.fn)
+        place = user_place(vm.frame, self.region.fn)
+        try:
+            template = Template(vm, border, constants=False)
+        except Unrebuildable as e:
+            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
+            return None
+        template.place = place
         live = (*template.roots, None)
         template.roots, template.containers, template.decomposed = [], [], []
         site = next((s for s in self.site.resumed if s.template is not None and s.template.same(template)), None)
+        if site is None and self.borders >= MOST_BORDERS:
+            self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
+            return None
         if site is None:
-            site = Site(self.region, template, False)
+            if len(self.site.resumed) >= self.region.options.recompile_limit:
+                reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
+                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
+                return None
+            site = Site(self.region, template, False, borders=self.borders + 1)
             self.site.resumed.append(site)
             self.region.sites.append(site)
         self.behind = functools.partial(run_on, site.dispatcher, live)

@@ -21,13 +21,15 @@ from fineline.region.dispatch import make_dispatcher, make_guard_program
 class Site:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
-    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True) -> None:
+    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True, borders: int = 0) -> None:
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
         # dispatchers that it goes on with. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
         self._dispatcher: Callable[[], Any] = lambda: None
         self.template = template
         self.raised = raised
+        # How many borders lie before it.
+        self.borders = borders
         # Whether the user asked for the border before it.
         self.declared = declared
         # In a block in which nothing is captured; behind it the sites that calls went on at.
