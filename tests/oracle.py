@@ -33,6 +33,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "reference": {"evaluator": "reference"},
     "borders": {"force_borders": True},
     "limit1": {"recompile_limit": 1},
+    "fake": {"first_call": "compiled"},
 }
 EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
 CHOICES = {"fast": ["captured", "reference", "borders"], "all": list(TWINS)}

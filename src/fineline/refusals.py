@@ -389,6 +389,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "If the branch went the way that raises, the tensor, which existed before, would have been written to all the same.",
             "Write before the check, or into a new tensor.",
         ),
+        "FL515": Refusal(
+            "fake mode stops here",
+            "Without the numbers in the tensors the capture can't go on just here; the call is captured on its real values.",
+            'Nothing has to be done; under first_call="live" the call is captured so from the start.',
+        ),
+        "FL516": Refusal(
+            "an operator without a kernel for fake tensors",
+            "The sizes of its result are not known before it runs.",
+            "Register a fake kernel for it: torch.library.register_fake.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

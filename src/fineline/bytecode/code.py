@@ -35,6 +35,9 @@ class Handler(NamedTuple):
     depth: int
     lasti: bool
 
+# Functions that read all variables of their caller.
+_ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
 
 class CodeInfo:
     """What the interpreter needs to know of a code object."""
@@ -151,6 +154,11 @@ def _liveness(info: CodeInfo) -> list[frozenset[int]]:
             if out != live[k]:
                 live[k] = out
                 changed = True
+    if _ALL_READERS.intersection(info.names):
+        return [frozenset(range(info.nslots))] * (n + 1)
+    if "super" in info.names:
+        # Without arguments it takes the first parameter, and no instruction says so.
+        cells |= {0}
     return [s | cells for s in live]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.bytecode.code import CodeInfo
 from fineline.guards.facts import ambient_facts
@@ -32,24 +33,25 @@ def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> b
     When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before.
     """
     cap = vm.cap
-    if not cap.recorder.known(t) or type(t) is not Tensor or t.numel() != 1 or t.device.type != "cpu" or vm.options.force_borders:
+    if not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu" or vm.options.force_borders:
         return None
     if torch._C._functorch.is_functorch_wrapped_tensor(t) or not (only_raises(info, if_true) or only_raises(info, if_false)):
         return None
-    truth = bool(t.detach())
-    if not only_raises(info, if_false if truth else if_true) or ambient_facts() != cap.start_ambient or writes_outside(cap, ()):
+    truth = bool(t.detach()) if vm.fakes is None else only_raises(info, if_false)
+    if not only_raises(info, if_false if truth else if_true) or ambient_facts() != cap.start_ambient or writes_outside(vm, ()):
         return None
     cap.assumed.append((t, truth))
     return truth
 
 
-def writes_outside(cap: Any, targets: Any) -> bool:
+def writes_outside(vm: Any, targets: Any) -> bool:
     """Whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
-    inputs = {_storage(src.value) for _, src in cap.recorder.inputs}
+    cap = vm.cap
+    inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs}
     if not inputs.isdisjoint(cap.recorder.mutated):
         return True
     inputs.update([_storage(t) for t, _ in cap.assumed])
-    return any([is_a(t, Tensor) and (id(t) in cap.sources or _storage(t) in inputs) for t in targets])
+    return any([is_a(t, Tensor) and (id(t) in cap.sources or _storage(vm.memory(t)) in inputs) for t in targets])
 
 
 def _storage(t: Tensor) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.capture.capture import HEAP_TYPE, NULL, Capture
 from fineline.capture.frame import Frame
@@ -170,6 +171,8 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
     cap = vm.cap
     t = type(obj)
+    if t is FakeTensor:
+        t = Tensor
     if not cap.active:
         return vm.finish(f, getattr(obj, name), then, data)
     if cap.lazy:
@@ -408,6 +411,8 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
     cap = vm.cap
     t = type(obj)
+    if t is FakeTensor:
+        t = Tensor
     if cap.active and not is_a(obj, type) and t is not super:
         if cap.lazy:
             cap.settle(obj)
@@ -423,7 +428,9 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
                     if name in d:
                         f.stack.append(NULL)
                         return load_attr(vm, f, obj, name)
-                    if not is_a(obj, Tensor) or d:
+                    if type(obj) is FakeTensor:
+                        pass
+                    elif not is_a(obj, Tensor) or d:
                         cap.read_absent(d, cap.dict_source(obj, d), name)
                     elif id(obj) in cap.sources and id(d) not in cap.journal.written:
                         # One guard for all methods: the tensor has no attributes of its own.

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.bytecode.code import CODES
 from fineline.capture.frame import NULL, Frame
@@ -24,7 +25,7 @@ from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a
 
-PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice, *NUMPY_SCALARS}

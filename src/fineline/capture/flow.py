@@ -108,7 +108,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if is_a(v, Tensor):
         if cap.active and not vm.known.has(v, cap.recorder.mutated):
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
-        return vm.finish(f, bool(v), then, data)
+        return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
     if t in natives.CONTAINERS:
         return length(vm, f, v, _length_truth, (then, data))
     if is_a(getattr(t, "__bool__", None), types.FunctionType) or is_a(getattr(t, "__len__", None), types.FunctionType):

@@ -27,6 +27,7 @@ def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
     if vm.options.inference_borders:
         raise Border(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     context = vm.cap.fresh(_enter_inference_mode(mode))
+    vm.inference_modes.append(context)
     vm.cap.recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
     return _keep(vm, f, context, state)
 
@@ -48,6 +49,7 @@ def _leave(vm: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
     if node is None:
         raise Border(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)
     _exit_inference_mode(context)
+    vm.inference_modes.remove(context)
     vm.cap.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)
     return vm.finish(f, None, *state)
 

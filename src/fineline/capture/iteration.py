@@ -40,7 +40,10 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if is_a(obj, Tensor):
         if obj.dim() == 0:
             iter(obj)
-        parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
+        try:
+            parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
+        except Border as b:
+            raise Border(iter, (obj,), None, b.error, b.reason).to(then, data) from None
         it = iter(parts)
         cap.made.add(id(it))
         return vm.finish(f, it, then, data)

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.graph.fake import Fakes
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -42,19 +44,37 @@ class KnownTensors:
     """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Tensor, int]] = {}
+        self._held: dict[int, tuple[Tensor, int, Tensor]] = {}
+        # In fake mode: what says whether a tensor that existed before was written into.
+        self.fakes: Fakes | None = None
 
-    def add(self, t: Any, mutated: set[int]) -> None:
-        if type(t) is Tensor and t.numel() <= MOST and t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
+    def _memory(self, t: Tensor) -> Tensor:
+        return t if self.fakes is None else self.fakes.twin(t)
+
+    def add(self, t: Any, mutated: set[int], value: Any = None) -> None:
+        """``value``: what holds the numbers, if ``t`` is a fake."""
+        if type(value if type(t) is FakeTensor else t) is not Tensor or t.numel() > MOST:
+            return
+        if t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
             if not torch._C._functorch.is_functorch_wrapped_tensor(t):
-                self._held[id(t)] = (t, t._version)
+                memory = self._memory(t)
+                self._held[id(t)] = (t, memory._version, t if value is None else value)
                 # What is listed at its address is gone.
-                mutated.discard(t.untyped_storage()._cdata)
+                mutated.discard(memory.untyped_storage()._cdata)
 
     def has(self, t: Tensor, mutated: Collection[int]) -> bool:
         """``mutated``: storages that the captured code wrote into."""
         held = self._held.get(id(t))
-        return held is not None and held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
+        if held is None:
+            return False
+        t = self._memory(t)
+        return held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
+
+    def numbers(self, a: Any) -> Any:
+        """``a`` with what holds the numbers of each known tensor in its place."""
+        if is_a(a, Tensor):
+            return self._held[id(a)][2]
+        return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
 
     def all_known(self, values: Any, mutated: Collection[int]) -> bool:
         """Whether no tensor among ``values`` is unknown."""

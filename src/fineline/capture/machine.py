@@ -21,11 +21,12 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
-from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.signals import Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
+from fineline.graph.fake import Fakes
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
@@ -87,6 +88,10 @@ class Machine:
         self.rules: Any = None
         # How often each has decided something.
         self.fired: Any = None
+        # In fake mode: what tensor operators run on.
+        self.fakes: Fakes | None = None
+        # Contexts of inference modes that the captured code is in.
+        self.inference_modes: list[Any] = []
         # A call runs natively, at a border.
         self.outside = False
         # Goes on capturing where a block ends in which nothing was captured.
@@ -163,6 +168,16 @@ class Machine:
     def discard(vm: Machine, f: Frame, value: Any, data: Any) -> Frame | None:
         """``then`` of a call whose result is of no interest."""
         return None
+
+    def memory(self, t: torch.Tensor) -> torch.Tensor:
+        """What the captured code writes into when it writes into ``t``."""
+        return t if self.fakes is None else self.fakes.twin(t)
+
+    def forget_generators(self) -> None:
+        """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
+        for gen in [ref() for ref in self.stand_ins]:
+            if type(gen) is InterpretedGenerator:
+                gen.state, gen.frame = "closed", None
 
     def type_of(self, obj: Any) -> type:
         return KINDS.get(type(obj), type(obj))
@@ -314,6 +329,8 @@ class Machine:
                         ops = f.ops
             except Finished as done:
                 return done.value
+            except Retreat:
+                raise
             except Border as border:
                 # Its traceback leads to frames that hold it: a cycle.
                 border.__traceback__ = border.__context__ = None
@@ -348,6 +365,8 @@ class Machine:
                 value = self.on_border(self, border)
             else:
                 value = self.native(border.fn, border.args_, border.kwargs)
+        except (Finished, Retreat):
+            raise
         except Abandoned as e:
             return self.raised(e)
         except BaseException as e:
@@ -398,6 +417,8 @@ class Machine:
         """An instruction raised: sets the implicit context, then finds the handler."""
         if self.frame is None:
             raise e
+        if self.fakes is not None and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
+            raise Retreat("FL515", f"{type(e).__name__}: {e}")
         handled = self.handled
         if handled is not None and e is not handled and not self.reraising and (e.__context__ is None or self.raising):
             link_: BaseException = handled
@@ -430,7 +451,8 @@ class Machine:
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901"):
             self.abandoned = self.refuse(error, text, self.frame)
             raise Abandoned
-        self.cap.active = False
+        fakes = self.fakes is not None
+        self.cap.active = fakes
         self.failure = (error, text)
         f = self.frame
         while f is not None and f.info.code.co_filename.startswith(_HERE):
@@ -439,6 +461,8 @@ class Machine:
             self.failed_at = (f.info.code.co_filename, f.line)
             if hint:
                 self.options.opaque.add((f.info.code, f.ip - 1))
+        if fakes:
+            raise Retreat(error, text)
 
     def fleeting(self, e: BaseException) -> None:
         """Nothing that the user's code makes of ``e`` may become a program."""

@@ -117,6 +117,9 @@ def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
 
 def _iterator_plain(it: Any) -> bool:
     """A native iterator over Python iterators would run them."""
+    if type(it) is itertools.repeat:
+        # It looks at nothing of what it gives.
+        return True
     if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
         try:
             parts = it.__reduce__()
@@ -224,7 +227,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
-            return vm.finish(f, fn(args[0]), then, data)
+            return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):

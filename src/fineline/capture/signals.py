@@ -41,6 +41,14 @@ class Abandoned(BaseException):
     """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
 
 
+class Retreat(BaseException):
+    """Fake mode can't go on: what was done is undone, and the call is captured on the real values."""
+
+    def __init__(self, error: str, text: str) -> None:
+        super().__init__(text)
+        self.error, self.text = error, text
+
+
 class Finished(BaseException):
     """The outermost frame returned ``value``."""
 

@@ -20,8 +20,9 @@ from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
-from fineline.capture.signals import Border
+from fineline.capture.signals import Border, Retreat
 from fineline.capture.watch import guard_answer
+from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
@@ -150,6 +151,22 @@ def passed(value: Any) -> Any:
     return value
 
 
+def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """Runs an operator: on the values themselves, or in fake mode on what stands for them."""
+    if vm.fakes is None:
+        return fn(*args, **kwargs) if kwargs else fn(*args)
+    name = getattr(fn, "__name__", str(fn))
+    try:
+        return vm.fakes.run(fn, args, kwargs)
+    except DATA_DEPENDENT:
+        raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
+    except NO_KERNEL as e:
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} does not run on fake tensors: {e}") from None
+    except Exception as e:
+        # The exception itself, and what it says, are those of the real tensors.
+        raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
+
+
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
@@ -180,7 +197,10 @@ class TensorOps:
         if kind == "metadata" or kind == "query":
             if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
                 raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__name__} of an object whose __getattribute__ sees it").to(then, data)
-            result = fn(*args, **kwargs) if kwargs else fn(*args)
+            try:
+                result = compute(vm, fn, args, kwargs)
+            except Border as b:
+                raise b.to(then, data) from None
             if kind == "query" and id(fn) not in COVERED:
                 if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
                     raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} reads state that no guard covers").to(then, data)
@@ -196,7 +216,7 @@ class TensorOps:
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
             if id(fn) in READERS and vm.known.all_known(args, cap.recorder.mutated):
-                result = fn(*args, **(kwargs or {}))
+                result = fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
                 return vm.finish(f, cap.fresh(result) if type(result) is list else result, then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
         raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
@@ -223,7 +243,7 @@ class TensorOps:
             if not is_a(a, Tensor) or a.numel() != 1 or a.dtype not in INTEGERS:
                 return a
             if vm.known.has(a, mutated):
-                return a.item()
+                return vm.known.numbers(a).item()
             text = f"a size given to {fn.__name__} is a tensor's value"
             raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (args, a, *call))
 
@@ -264,14 +284,15 @@ class TensorOps:
         if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
             if id(fn) not in ON_DEMAND or _asked(ON_DEMAND[id(fn)], args, kwargs):
                 targets = [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
-                if cap.assumed and writes_outside(cap, targets):
+                if cap.assumed and writes_outside(vm, targets):
                     text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                     raise Border(fn, tuple(args), kwargs, "FL514", text)
-                _note_mutation(cap.recorder.mutated, targets, cap.journal if vm.options.breaks != "any" else None)
-        result = fn(*args, **kwargs) if kwargs else fn(*args)
+                _note_mutation(vm, targets)
+        result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):
-            vm.known.add(result, cap.recorder.mutated)
+            value = None if vm.fakes is None else fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
+            vm.known.add(result, cap.recorder.mutated, value)
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result
@@ -323,7 +344,7 @@ class TensorOps:
             if name == "is_leaf" and id(t) in cap.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
                 return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
-            return getattr(t, name)
+            return compute(vm, getattr, (t, name), None)
         if kind == "op":
             if vm.rules is not None:
                 self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name)))
@@ -333,7 +354,7 @@ class TensorOps:
                 raise Border(getattr, (t, name), None, "FL504", str(e)) from None
             if not cap.active:
                 return getattr(t, name)
-            return self.keep(vm, name, "call_function", getattr, (fx, name), {}, getattr(t, name))
+            return self.keep(vm, name, "call_function", getattr, (fx, name), {}, compute(vm, getattr, (t, name), None))
         if kind == "source":
             src = cap.sources.get(id(t))
             descr = tensor_descriptor(name)
@@ -355,6 +376,8 @@ class TensorOps:
         cap = vm.cap
         src = cap.sources.get(id(t))
         if name == "grad" and src is not None:
+            if vm.fakes is not None:
+                raise Retreat("FL515", "a gradient is set")
             old = t.grad
             cap.journal.note_slot(t, src, descr, old)
             t.grad = value
@@ -367,7 +390,7 @@ class TensorOps:
                 fx = (cap.to_fx(t), "data", cap.to_fx(value))
             except NotForGraph as e:
                 raise Border(setattr, (t, name, value), None, "FL504", str(e)).discard() from None
-            t.data = value
+            compute(vm, setattr, (t, "data", value), None)
             cap.recorder.record("call_function", setattr, fx, {}, None)
             return
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
@@ -378,11 +401,14 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
 
 
-def _note_mutation(mutated: set[int], targets: list, journal: Journal | None) -> None:
+def _note_mutation(vm: Any, targets: list) -> None:
+    mutated, fakes = vm.cap.recorder.mutated, vm.fakes
+    journal: Journal | None = vm.cap.journal if vm.options.breaks != "any" and fakes is None else None
     for t in targets:
         for x in t if is_a(t, (list, tuple)) else (t,):
             while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
                 x = torch._C._functorch.get_unwrapped(x)
+            x = vm.memory(x) if is_a(x, Tensor) else x
             if is_a(x, Tensor) and x.layout is torch.strided:
                 storage = x.untyped_storage()
                 if journal is not None and storage._cdata not in mutated:

@@ -38,6 +38,14 @@ def _differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[An
     return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
 
 
+def restore(before: AmbientFacts, now: AmbientFacts) -> None:
+    """Takes the thread back to an earlier state."""
+    if len(now.functorch_levels) > len(before.functorch_levels):
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
+    for name, set_ in _differing(now, before):
+        set_(getattr(before, name))
+
+
 @contextmanager
 def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
     """A backend traces under the state in which its graph begins, which the capture has left behind."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, Capture, is_value
@@ -24,6 +25,7 @@ from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, parts_of
+from fineline.graph.fake import OWN_ATTRIBUTES
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -142,8 +144,9 @@ class Rebuilder:
         if name is None:
             name = self._output_names[node] = self.fresh(str(node))
             self.outputs.append((node, name))
-            if v.__dict__:
-                self._fill_dict(f"{name}.__dict__", v.__dict__)
+            own = {k: x for k, x in v.__dict__.items() if k not in OWN_ATTRIBUTES} if type(v) is FakeTensor else v.__dict__
+            if own:
+                self._fill_dict(f"{name}.__dict__", own)
         return name
 
     def statement(self, name: str, text: str, v: Any) -> str:

@@ -96,6 +96,7 @@ class SegmentWriter:
 
     def __init__(self, cap: Capture, name: str) -> None:
         self.cap = cap
+        self.fakes = cap.guards.machine.fakes
         self.name = name
         self.rebuild = Rebuilder(cap)
         self.tail: list[str] = []
@@ -251,6 +252,8 @@ class SegmentWriter:
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
             gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
+            if self.fakes is not None:
+                examples = [self.fakes.example(t) for t in examples]
             with in_state(cap.start_ambient, now):
                 call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
@@ -311,7 +314,7 @@ class SegmentWriter:
         inputs, mutated = self.cap.recorder.inputs, self.cap.recorder.mutated
         if not mutated or len(inputs) < 2:
             return None
-        storages = [_storage(src.value) for _, src in inputs]
+        storages = [_storage(src.value if self.fakes is None else self.fakes.twin(src.value)) for _, src in inputs]
         if not mutated.intersection(storages):
             return None
         first: dict[int, int] = {}

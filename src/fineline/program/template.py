@@ -113,6 +113,8 @@ class Template:
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: Capture = vm.cap
+        # The call itself may move an iterator on.
+        self._passed = frozenset(map(id, border.args_))
         self._root_at: dict[int, int] = {}
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
@@ -139,7 +141,7 @@ class Template:
         self.then, self.data, self.push = border.then, self._spec(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
-        del self._object_at, self._holds
+        del self._object_at, self._holds, self._passed
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -149,6 +151,10 @@ class Template:
         self.frames.append(None)  # type: ignore[arg-type]
         info = f.info
         live = info.live_at(f.ip)
+        handler = info.handler_at(f.ip - 1)
+        if handler is not None:
+            # The call may raise, and be the last one that the handler covers.
+            live |= info.live_at(handler.target)
         local = []
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
@@ -199,9 +205,9 @@ class Template:
             if t is FunctionType or (callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
                 # A getter or a continuation: as fixed as the class, guarded, that it was found in.
                 return Const(v)
-            if t in ITERATORS:
+            if t in ITERATORS and id(v) not in self._passed:
                 return self._iterator(v)
-        elif t in ITERATORS and id(v) not in cap.sources:
+        elif t in ITERATORS and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
         if id(v) not in cap.sources and self._holds_suspended(v):
             return self._object(v)

@@ -13,8 +13,9 @@ from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
 
 KNOWN: dict[str, Any] = {
-    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "guard_export_fn": Callable, "guard_fail_fn": Callable,
+    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str, "guard_export_fn": Callable, "guard_fail_fn": Callable,
 }  # fmt: skip
+FirstCall = Literal["live", "compiled"]
 Breaks = Literal["any", "declared", "none"]
 
 
@@ -29,6 +30,7 @@ class GuardFailure(NamedTuple):
 class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
+    ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
     ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
@@ -41,6 +43,7 @@ class Options:
     evaluator: Evaluator = "native"
     force_borders: bool = False
     verify: bool = False
+    first_call: FirstCall = "live"
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
@@ -70,4 +73,6 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         own[key] = value
     if own.get("evaluator", "native") not in ("native", "reference"):
         raise BadArgument(f'option \'evaluator\' is "native" or "reference", not {own["evaluator"]!r}')
+    if own.get("first_call", "live") not in ("live", "compiled"):
+        raise BadArgument(f'option \'first_call\' is "live" or "compiled", not {own["first_call"]!r}')
     return own, rest

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
@@ -25,6 +26,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATO
 from fineline.capture.machine import Machine
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError, RecompileLimit
+from fineline.graph.fake import Fakes
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -179,6 +181,12 @@ class Region:
                     gc.enable()
         finally:
             self.lock.release()
+
+    def fakes(self, vm: Machine) -> Fakes | None:
+        """What a new capture runs on, unless it is the real tensors."""
+        if self.options.first_call == "live":
+            return None
+        return Fakes(ShapeEnv(), lambda t: (None, None))
 
     def run_eagerly(self, site: Site, args: tuple, kwargs: dict) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured."""

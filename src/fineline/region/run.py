@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _exit_inference_mode
 from torch.fx import GraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.signals import Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.errors import FinelineError, InternalError
+from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
+from fineline.program.ambient import restore
 from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
-from fineline.region.describe import describe_guards, place_of, user_place
+from fineline.region.describe import describe_guards, describe_miss, place_of, user_place
 from fineline.region.entry import ENTRY, entry_frame
 from fineline.region.refused import refused
 from fineline.region.site import Site
@@ -58,7 +60,7 @@ class Everything(set):
 class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
-    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True) -> None:
+    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False) -> None:
         self.region = region
         self.start = site
         self.call = (args, kwargs)
@@ -75,6 +77,8 @@ class Run:
         if not capture:
             vm.cap.active = False
             self.ended = True
+        elif not live:
+            vm.fakes = vm.known.fakes = region.fakes(vm)
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
@@ -110,11 +114,15 @@ class Run:
                 value = vm.run(vm.frame)
         except Finished as done:
             value = done.value
+        except Retreat as e:
+            self._retreat(e.error, e.text)
         except BaseException as e:
-            if self.behind is not None:
+            if vm.fakes is not None and vm.abandoned is None:
+                self._retreat("FL515", f"the call raises {type(e).__name__}")
+            elif self.behind is not None:
                 self._release()
                 raise
-            if vm.abandoned is None:
+            elif vm.abandoned is None:
                 region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
                     self._count_failure("the captured call raises")
@@ -130,6 +138,8 @@ class Run:
                 writer = SegmentWriter(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
+                if vm.fakes is not None:
+                    return self._now(*self.call)
             except Unrebuildable as e:
                 self._failed("FL409", e.text)
             except FinelineError as e:
@@ -137,6 +147,9 @@ class Run:
             except Exception as e:
                 log.debug("fineline: writing a program failed", exc_info=True)
                 self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+        if self.behind is not None:
+            self._release()
+            return self.behind()
         if vm.abandoned is not None:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
@@ -207,8 +220,15 @@ class Run:
             )
             self._keep(writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
+            if vm.fakes is not None:
+                template.roots, template.containers, template.decomposed = [], [], []
+                vm.forget_generators()
+                self.behind = functools.partial(self._now, *self.call)
+                raise Finished(None)
         except Unrebuildable as e:
             vm.fail("FL409", e.text, False)
+            if vm.fakes is not None:
+                raise Retreat("FL409", e.text) from None
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
@@ -284,6 +304,41 @@ class Run:
         self.behind = functools.partial(run_on, site.dispatcher, live)
         raise Finished(None)
 
+    def _undo(self) -> None:
+        """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
+        vm = self.vm
+        if vm.fakes is not None:
+            vm.forget_generators()
+        vm.cap.journal.undo()
+        for context in reversed(vm.inference_modes):
+            _exit_inference_mode(context)
+        restore(vm.cap.start_ambient, ambient_facts())
+        for put, state in self.random:
+            put(state)
+
+    def _now(self, args: tuple, kwargs: dict) -> Any:
+        """The call itself, by the program that fake mode has made of it."""
+        self._undo()
+        self._release()
+        _, _, program, run = self.site.dispatcher.entries[0]
+        roots = (*args, *kwargs.values())
+        got = program.check(roots)
+        if got is None:
+            at = program.failing(roots)
+            text = describe_miss(self.site.segments[-1], at, roots) if at >= 0 else "its guards change what they read"
+            self.site.drop()
+            self.call = args, kwargs
+            self._retreat("FL901", f"the new program does not fit its own call: {text}")
+            return self.behind()  # type: ignore[misc]
+        return run(*got)
+
+    def _retreat(self, error: str, text: str) -> None:
+        """Nothing has happened yet: the call is captured on its real values, outside of any handler of this run's exceptions."""
+        self._undo()
+        self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
+        args, kwargs = self.call
+        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=True).go()
+
     def _move_out(self, e: Unrebuildable) -> None:
         """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
         f = self.vm.frame
@@ -301,19 +356,22 @@ class Run:
             f = caller
 
     def _failed(self, error: str, text: str) -> None:
-        with contextlib.suppress(Abandoned):
+        try:
             self.vm.fail(error, text, False)
+        except Abandoned:
+            pass
+        except Retreat:
+            self._retreat(error, text)
 
     def _abandon(self, error: BaseException) -> Any:
         """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
         vm, region = self.vm, self.region
-        untouched = self.start is self.site is region.entry
+        fake = vm.fakes is not None
+        untouched = fake or self.start is self.site is region.entry
         if untouched:
-            vm.cap.journal.undo()
-            for put, state in self.random:
-                put(state)
+            self._undo()
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
-        rerun = untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages))
+        rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call
         self._release()
         if is_a(error, FinelineError) and not is_a(error, InternalError):
@@ -324,7 +382,7 @@ class Run:
             raise InternalError(text, where="{}:{}".format(*place_of(region.fn))) from error
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
         self._count_failure(text)
-        return region.fn(*args, **kwargs)
+        return region.run_eagerly(self.site, args, kwargs)
 
     def _count_failure(self, reason: str) -> None:
         region = self.region

@@ -75,6 +75,11 @@ class Site:
 
         return run
 
+    def drop(self) -> None:
+        """Takes the newest program away."""
+        self.segments.pop()
+        self.dispatcher.set_entries(self.dispatcher.entries[1:])
+
     def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)

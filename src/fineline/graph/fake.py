@@ -1,0 +1,124 @@
+"""Tensors without numbers: the fake twins of those that existed before, and operators run on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._guards import Source as NamedSource
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+from fineline.kinds import is_a
+
+# What a fake holds beside what the user's code has set on it.
+OWN_ATTRIBUTES = frozenset(FakeTensorMode(static_shapes=True).from_tensor(torch.empty(0)).__dict__)
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+NO_KERNEL = (UnsupportedOperatorException, NotImplementedError)
+
+
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+class Path(NamedSource):
+    """A source as PyTorch's shape environment wants it: by its text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, Path) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @property
+    def _name_template(self) -> str:
+        return self._text
+
+
+class Twin(NamedTuple):
+    """A fake, what it stands for, and how it looked when the graph began."""
+
+    real: Tensor
+    fake: Tensor
+    version: int
+    requires_grad: bool
+
+
+class Fakes:
+    """The fake mode of one segment.
+
+    ``context`` says of a tensor which of its sizes are symbolic: -> (symbolic context or None, source or None).
+    """
+
+    def __init__(self, shapes: ShapeEnv, context: Callable[[Tensor], tuple[Any, NamedSource | None]]) -> None:
+        self.shapes = shapes
+        self.mode = FakeTensorMode(shape_env=shapes)
+        self.context = context
+        self._twins: dict[int, Twin] = {}
+        self._reals: dict[int, Tensor] = {}
+
+    def twin(self, t: Tensor) -> Tensor:
+        """The fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
+        if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
+            return t
+        found = self._twins.get(id(t))
+        if found is None:
+            symbolic, source = self.context(t)
+            fake = self.mode.from_tensor(t, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
+            found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
+            self._reals[id(fake)] = t
+        return found.fake
+
+    def example(self, t: Tensor) -> Tensor:
+        """``t`` as the graph's input looked when the graph began."""
+        fake = self.twin(t)
+        found = self._twins[id(t)]
+        if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
+            return fake
+        with self.mode, torch.no_grad():
+            fresh = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+        return fresh.requires_grad_(found.requires_grad)
+
+    def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
+        """``fn`` on the twins of what is real among its arguments."""
+        args = [self._in(a) for a in args]
+        kwargs = {k: self._in(v) for k, v in kwargs.items()} if kwargs else {}
+        # What fails here is tried on the real tensors: no cause for alarm.
+        quiet, _LOG.disabled = _LOG.disabled, True
+        try:
+            with self.mode:
+                return self._out(fn(*args, **kwargs))
+        finally:
+            _LOG.disabled = quiet
+
+    def _in(self, a: Any) -> Any:
+        if is_a(a, Tensor):
+            return self.twin(a)
+        if is_a(a, (tuple, list)) and a:
+            items = [self._in(x) for x in a]
+            if all([x is y for x, y in zip(items, a, strict=True)]):
+                return a
+            return items if type(a) is list else tuple(items) if type(a) is tuple else type(a)(*items)
+        if type(a) is dict:
+            return {k: self._in(v) for k, v in a.items()}
+        if type(a) is slice:
+            return slice(self._in(a.start), self._in(a.stop), self._in(a.step))
+        return a
+
+    def _out(self, value: Any) -> Any:
+        if is_a(value, Tensor):
+            return self._reals.get(id(value), value)
+        if type(value) in (tuple, list) and any([id(x) in self._reals for x in value]):
+            return type(value)([self._out(x) for x in value])
+        return value
