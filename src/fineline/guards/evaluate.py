@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fineline.guards.facts import ambient_facts, describe_difference, tensor_facts
+from fineline.guards.facts import ambient_facts, describe_difference, tensor_agrees, tensor_facts
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.kinds import is_a
 
@@ -156,7 +156,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "distinct":
             return all(value is not registers[other] for other in payload)
         case "tensor":
-            return is_a(value, torch.Tensor) and tensor_facts(value) == payload
+            return is_a(value, torch.Tensor) and tensor_agrees(payload, tensor_facts(value))
         case "storages":
             numbers, pattern = payload
             storages = [storage_of(registers[number]) for number in numbers]

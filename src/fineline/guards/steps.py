@@ -29,7 +29,7 @@ Check steps                         payload
                                              None or a tuple/dict compared by identity
   same        two registers, one object      the other register
   distinct    ``src`` differs from all of    tuple of registers
-  tensor      metadata of a tensor           ``facts.tensor_facts(t)``
+  tensor      metadata of a tensor           ``facts.tensor_facts(t)``; sizes and strides may be None: any
   storages    which tensors share storage    (registers, pattern): pattern[i] is the first position with i's storage
   ambient     process and thread state       ``facts.ambient_facts()``; no ``src``
   weak        identity with a live object    a weakref.ref

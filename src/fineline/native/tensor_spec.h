@@ -17,9 +17,9 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts);
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec);
 
-// Where the memory is that decides whether a plain tensor matches, in an order in which each word leads to the next, after its class.
-// False if it is more than a few words.
-bool tensor_words(PyObject* tensor, std::vector<const void*>& words);
+// Where the memory is that decides whether a tensor that matches `spec` goes on doing so, in an order in which each word leads to the
+// next, after its class. False if it is more than a few words.
+bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words);
 
 // A key that tensors with the same storage have in common; null if `object` is no tensor.
 const void* storage_key(PyObject* object);

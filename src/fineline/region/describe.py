@@ -9,6 +9,7 @@ from torch import nn
 from fineline.capture.frame import Frame
 from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
@@ -64,7 +65,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
     match op:
         case "tensor":
             grad = ", requires grad" if payload.requires_grad else ""
-            return f"is a {payload.cls.__name__} of size {payload.sizes}, {payload.dtype}, {payload.device}{grad}"
+            return f"is a {payload.cls.__name__} of size {sizes_text(payload.sizes)}, {payload.dtype}, {payload.device}{grad}"
         case "type":
             return f"is of type {payload.__qualname__}"
         case "is" | "eq" | "weak":
