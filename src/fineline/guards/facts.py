@@ -82,6 +82,15 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
         )
 
 
+def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
+    """The size or stride at ``index``, or the storage offset, of ``t``, read as its facts are."""
+    base: Any = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
+        if kind == "offset":
+            return base.storage_offset(t)
+        return (base.size(t) if kind == "size" else base.stride(t))[index]
+
+
 def ambient_facts() -> AmbientFacts:
     """The facts of the calling thread and the process."""
     core: Any = torch._C

@@ -35,6 +35,9 @@ Check steps                         payload
   weak        identity with a live object    a weakref.ref
   set_eq      a set of constants             a frozenset
   predicate   anything else                  (callable(value) -> bool, text)
+  relation    between sizes and numbers      (leaves, code, text); no ``src``. A leaf is (kind, register, index): the size or
+                                             stride at an index, or the offset, of a tensor, or a number that the register
+                                             holds itself; ``postfix.run(code, leaves)`` must be true
 """
 
 from __future__ import annotations
@@ -47,6 +50,6 @@ ACCESS = frozenset({"root", "pin", "dict", "key", "index", "cell", "member", "ty
 CHECKS = frozenset(
     {
         "is", "type", "eq", "len", "keys", "absent", "type_lacks", "function", "same", "distinct", "tensor", "storages",
-        "ambient", "weak", "set_eq", "predicate",
+        "ambient", "weak", "set_eq", "predicate", "relation",
     }
 )  # fmt: skip

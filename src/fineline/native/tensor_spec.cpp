@@ -50,11 +50,9 @@ constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
 // Tensors with one of these keys answer for sizes, strides or device through code of their own.
 bool is_opaque(c10::DispatchKeySet keys) {
   using K = c10::DispatchKey;
-  for (K key : {K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
-                K::BatchedNestedTensor, K::Batched, K::ZeroTensor}) {
-    if (keys.has(key)) return true;
-  }
-  return false;
+  constexpr c10::DispatchKeySet opaque({K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
+                                        K::BatchedNestedTensor, K::Batched, K::ZeroTensor});
+  return keys.raw_repr() & opaque.raw_repr();
 }
 
 std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
@@ -139,6 +137,24 @@ bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const vo
   if (meta) words.push_back(&meta->requires_grad_);
   if (meta && !meta->requires_grad_) words.push_back(&meta->grad_fn_);
   return true;
+}
+
+Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number) {
+  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return Verdict::Fail;
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  if (is_opaque(impl->key_set())) return Verdict::Python;
+  try {
+    if (which == TensorNumber::Offset) {
+      number = impl->storage_offset();
+      return Verdict::Pass;
+    }
+    c10::IntArrayRef numbers = which == TensorNumber::Size ? impl->sizes() : impl->strides();
+    if (index >= numbers.size()) return Verdict::Fail;
+    number = numbers[index];
+    return Verdict::Pass;
+  } catch (...) {  // a tensor without strides
+    return Verdict::Fail;
+  }
 }
 
 const void* storage_key(PyObject* object) {

@@ -50,6 +50,8 @@ def _subject(segment: Segment, at: int) -> str:
     op, _, _, payload = segment.steps[at]
     if op == "type_lacks":
         return f"{payload[0].__qualname__}.{payload[1]}"
+    if op == "relation":
+        return "the relation"
     return "the tensors' memory" if op == "storages" else "PyTorch's state"
 
 
@@ -93,6 +95,8 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
             return "is shared as it was"
         case "ambient":
             return "is as it was (grad mode, autocast, default dtype and device, ...)"
+        case "relation":
+            return f"{payload[2]} holds"
         case "predicate":
             return str(payload[1])
     return ACCESSES.get(op, op)
