@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fineline.guards.evaluate import ReferenceProgram, explain_failure
-from fineline.guards.facts import AMBIENT_NAMES, TENSOR_NAMES, ambient_facts, describe_difference, tensor_facts
+from fineline.guards.facts import AMBIENT_NAMES, TENSOR_NAMES, TensorFacts, ambient_facts, describe_difference, tensor_facts
 from tests.guards.twins import Steps
 
 
@@ -146,6 +146,68 @@ def test_tensor_facts_notice(name: str) -> None:
     assert twins.holds(torch.zeros(2, 2))
 
 
+ANY: dict[str, tuple[TensorFacts, list[torch.Tensor], list[torch.Tensor]]] = {
+    "a size": (
+        tensor_facts(torch.zeros(2, 3))._replace(sizes=(None, 3)),
+        [torch.zeros(2, 3), torch.zeros(5, 3), torch.zeros(0, 3), torch.zeros(1, 3)],
+        [torch.zeros(2, 4), torch.zeros(3), torch.zeros(2, 3, 1), torch.zeros(3, 2).T, torch.zeros(2, 3, dtype=torch.int64)],
+    ),
+    "sizes and strides": (
+        tensor_facts(torch.zeros(2, 3))._replace(sizes=(None, None), strides=(None, 1)),
+        [torch.zeros(2, 3), torch.zeros(7, 5), torch.zeros(7, 9)[:, :5]],
+        [torch.zeros(2, 3).T, torch.zeros(2), torch.zeros(2, 3, requires_grad=True)],
+    ),
+    "strides": (
+        tensor_facts(torch.zeros(2, 3))._replace(strides=(None, None)),
+        [torch.zeros(2, 3), torch.zeros(3, 2).T],
+        [torch.zeros(3, 2)],
+    ),
+    "a size of a sparse tensor": (
+        tensor_facts(torch.eye(2).to_sparse())._replace(sizes=(None, 2)),
+        [torch.eye(2).to_sparse(), torch.zeros(3, 2).to_sparse()],
+        [torch.zeros(3, 3).to_sparse(), torch.zeros(3, 2)],
+    ),
+    "a size of a subclass": (
+        tensor_facts(torch.zeros(2).as_subclass(Subclass))._replace(sizes=(None,)),
+        [torch.zeros(2).as_subclass(Subclass), torch.zeros(3).as_subclass(Subclass)],
+        [torch.zeros(2), torch.zeros(2, 2).as_subclass(Subclass)],
+    ),
+    "many dimensions": (
+        tensor_facts(torch.zeros(1, 2, 1, 2, 1, 2, 1))._replace(sizes=(1, 2, 1, 2, 1, 2, None)),
+        [torch.zeros(1, 2, 1, 2, 1, 2, 1)],
+        [torch.zeros(1, 2, 1, 2, 1, 2, 3), torch.zeros(1, 2, 1, 2, 1, 3, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(ANY))
+def test_any_size(name: str) -> None:
+    facts, pass_, fail = ANY[name]
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), facts)
+    twins = steps.twins(1)
+    for _ in range(3):
+        assert all([twins.holds(t) for t in pass_])
+        assert not any([twins.holds(t) for t in fail])
+    for t in pass_:
+        assert all([twins.holds(t) for _ in range(3)])
+
+
+def test_any_size_of_one_tensor() -> None:
+    """A table that has been learnt goes on holding when a size that may be any changes, and no longer when another does."""
+    t = torch.zeros(2, 3)
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), tensor_facts(t)._replace(sizes=(None, 3)))
+    twins = steps.twins(1)
+    assert twins.holds(t) and twins.hits() == 2
+    t.resize_(5, 3)
+    assert twins.holds(t) and twins.hits() == 5
+    t.resize_(5, 4)
+    assert not twins.holds(t)
+    t.resize_(4, 3)
+    assert twins.holds(t)
+
+
 def test_tensor_facts_notice_a_lazy_conjugate() -> None:
     """Nothing but the dispatch keys tells it from a plain tensor."""
     t = torch.zeros(2, dtype=torch.complex64)
@@ -207,6 +269,10 @@ def test_differences_are_named() -> None:
     old, new = tensor_facts(torch.zeros(2, 3)), tensor_facts(torch.zeros(4, 3, dtype=torch.float64))
     assert describe_difference(old, new) == "dtype torch.float32 -> torch.float64, sizes (2, 3) -> (4, 3)"
     assert describe_difference(old, old) == ""
+    any_size = old._replace(sizes=(None, 3), strides=(None, None))
+    assert describe_difference(any_size, tensor_facts(torch.zeros(4, 3))) == ""
+    assert describe_difference(any_size, tensor_facts(torch.zeros(4, 5))) == "sizes (?, 3) -> (4, 5)"
+    assert describe_difference(any_size, tensor_facts(torch.zeros(4))) == "sizes (?, 3) -> (4,), strides (?, ?) -> (1,)"
     assert describe_difference((1, 2), (1, 3)) == "[1] 2 -> 3"
     assert describe_difference((1,), (1, 3)) == "1 facts -> 2 facts"
 

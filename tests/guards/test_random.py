@@ -46,10 +46,12 @@ class World:
         self.steps = Steps()
         self.objects: list[Any] = []
         self.undo: list[Callable[[], None]] = []
+        self.numbers: list[tuple[tuple[str, int, int], float]] = []
         self.roots = [self.value(5), self.value(3), self.constant()]
         self.paths: dict[tuple[int, str, Any], int] = {}
         for position, root in enumerate(self.roots):
             self.walk(self.steps.get("root", -1, position), root, 0)
+        self.relate()
         self.random.shuffle(self.objects)
 
     # Values
@@ -102,12 +104,19 @@ class World:
         if depth > 8 or r.random() < 0.05:
             return
         if isinstance(value, CONSTANTS) and not isinstance(value, tuple):
-            s.check("eq", reg, value)
+            if type(value) in (bool, int, float) and r.random() < 0.5:
+                s.check("type", reg, type(value))
+                self.numbers.append((("number", reg, -1), value))
+            else:
+                s.check("eq", reg, value)
             return
         if r.random() < 0.8:
             s.check("type", reg, type(value))
         if isinstance(value, torch.Tensor):
-            s.check("tensor", reg, tensor_facts(value))
+            facts = tensor_facts(value)
+            any_rows = facts._replace(sizes=(None, *facts.sizes[1:]))
+            s.check("tensor", reg, any_rows if r.random() < 0.5 else facts)
+            self.numbers += [(("size", reg, 0), facts.sizes[0]), (("stride", reg, 1), facts.strides[1])]
         elif isinstance(value, (list, tuple)):
             if r.random() < 0.5:
                 s.check("len", reg, len(value))
@@ -127,6 +136,15 @@ class World:
             if hasattr(value, "slot") and r.random() < 0.5:
                 self.walk(s.get("member", reg, type(value).__dict__["slot"]), value.slot, depth + 1)
             self.walk_dict(s.get("dict", reg), value.__dict__, depth)
+
+    def relate(self) -> None:
+        """Some numbers, and some pairs of numbers, are related as they are now."""
+        r = self.random
+        for _ in range(min(len(self.numbers), 6)):
+            (one, a), (other, b) = r.choice(self.numbers), r.choice(self.numbers)
+            op = "lt" if a < b else "gt" if a > b else "eq"
+            self.steps.check("relation", -1, ((one, other), (("leaf", 0), ("leaf", 1), (op, None)), "text"))
+            self.steps.check("relation", -1, ((one,), (("leaf", 0), ("const", a), ("eq", None)), "text"))
 
     def walk_dict(self, reg: int, value: dict, depth: int) -> None:
         s, r = self.steps, self.random

@@ -8,18 +8,19 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
 import torch
 
-from fineline.guards.facts import ambient_facts, describe_difference, tensor_facts
+from fineline.guards.facts import ambient_facts, describe_difference, tensor_agrees, tensor_facts, tensor_number
+from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.kinds import is_a
 
-SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient"})
+SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient", "relation"})
 
 _ABSENT: Any = object()
 _MRO: Any = type.__dict__["__mro__"]
@@ -51,7 +52,7 @@ class ReferenceProgram:
         """One line on the first failing step, empty if all pass."""
         registers: dict[int, Any] = {}
         index = self._run(roots, registers)
-        return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]))
+        return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]), registers)
 
     def _run(self, roots: tuple[Any, ...], registers: dict[int, Any]) -> int:
         if len(roots) != self.n_roots:
@@ -80,6 +81,12 @@ def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> Non
             reads.update(payload)
         elif op == "storages":
             reads.update(payload[0])
+        elif op == "relation":
+            leaves, code, _ = payload
+            reads.update(register for _, register, _ in leaves)
+            if not all(kind in ("number", "offset") or (kind in ("size", "stride") and index >= 0) for kind, _, index in leaves):
+                raise ValueError("a relation has a leaf of no known kind")
+            check_code(code, len(leaves))
         if not written.issuperset(reads):
             raise ValueError(f"guard step {op!r} reads a register that is not written before it")
         if op == "root" and not 0 <= payload < n_roots:
@@ -156,7 +163,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "distinct":
             return all(value is not registers[other] for other in payload)
         case "tensor":
-            return is_a(value, torch.Tensor) and tensor_facts(value) == payload
+            return is_a(value, torch.Tensor) and tensor_agrees(payload, tensor_facts(value))
         case "storages":
             numbers, pattern = payload
             storages = [storage_of(registers[number]) for number in numbers]
@@ -169,7 +176,21 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
             return same_constant(raw_set(value), payload)
         case "predicate":
             return bool(payload[0](value))
+        case "relation":
+            leaves, code, _ = payload
+            return bool(run(code, [read_leaf(leaf, registers) for leaf in leaves]))
     raise ValueError(op)
+
+
+def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
+    """The number a leaf of a relation stands for; raises where there is none that the machine has."""
+    kind, register, index = leaf
+    found: Any = registers[register]
+    if kind != "number":
+        found = tensor_number(found, kind, index)
+    if not is_integer(found) and not (kind == "number" and type(found) is float):
+        raise TypeError("not a number")
+    return found
 
 
 def raw_dict(value: Any) -> dict[Any, Any]:
@@ -243,8 +264,8 @@ def constant_key(value: Any) -> Any:
     return (type(value), value)
 
 
-def explain_failure(step: Step, value: Any) -> str:
-    """Why ``step`` failed, given the value of its source register (None where it has none)."""
+def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None = None) -> str:
+    """Why ``step`` failed, given the value of its source register (None where it has none), and all that were written before it."""
     op, _, _, payload = step
     match op:
         case "tensor" if is_a(value, torch.Tensor):
@@ -273,7 +294,18 @@ def explain_failure(step: Step, value: Any) -> str:
             return f"weak: {_short(payload())} -> {_short(value)}"
         case "predicate":
             return f"predicate: {payload[1]}, for {_short(value)}"
+        case "relation":
+            numbers = [_leaf_text(leaf, registers or {}) for leaf in payload[0]]
+            found = f", and {'it is' if len(numbers) == 1 else 'they are'} {', '.join(numbers)}" if numbers else ""
+            return f"relation: {payload[2]}{found}"
     return f"{op}: {_short(payload)} cannot be read from {_short(value)}"
+
+
+def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
+    try:
+        return str(read_leaf(leaf, registers))
+    except Exception:  # what is there is no number, or no tensor that has it
+        return _short(registers.get(leaf[1]))
 
 
 def _short(value: Any) -> str:

@@ -15,14 +15,17 @@ from fineline.kinds import is_a
 
 
 class TensorFacts(NamedTuple):
-    """Everything a backend specialises on, and nothing that costs more than a field read."""
+    """Everything a backend specialises on, and nothing that costs more than a field read.
+
+    In a guard, None among the sizes and strides stands for any value.
+    """
 
     cls: type
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...] | None
+    sizes: tuple[int | None, ...]
+    strides: tuple[int | None, ...] | None
     requires_grad: bool
     dispatch_keys: int
     is_inference: bool
@@ -79,6 +82,15 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
         )
 
 
+def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
+    """The size or stride at ``index``, or the storage offset, of ``t``, read as its facts are."""
+    base: Any = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
+        if kind == "offset":
+            return base.storage_offset(t)
+        return (base.size(t) if kind == "size" else base.stride(t))[index]
+
+
 def ambient_facts() -> AmbientFacts:
     """The facts of the calling thread and the process."""
     core: Any = torch._C
@@ -113,12 +125,23 @@ def ambient_facts() -> AmbientFacts:
     )
 
 
+def tensor_agrees(expected: TensorFacts, found: TensorFacts) -> bool:
+    """Whether a tensor with the facts ``found`` passes a guard on the facts ``expected``."""
+    return expected == found or all(map(_agrees, TENSOR_NAMES, expected, found))
+
+
+def _agrees(name: str, expected: Any, found: Any) -> bool:
+    if name in ("sizes", "strides") and expected is not None and found is not None and len(expected) == len(found):
+        return all([a is None or a == b for a, b in zip(expected, found, strict=True)])
+    return bool(expected == found)
+
+
 def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
     """Name the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
     names = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
     if len(old) != len(new):
         return f"{len(old)} facts -> {len(new)} facts"
-    parts = [f"{name} {_text(name, a)} -> {_text(name, b)}" for name, a, b in zip(names, old, new, strict=True) if a != b]
+    parts = [f"{name} {_text(name, a)} -> {_text(name, b)}" for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
     return ", ".join(parts)
 
 
@@ -128,4 +151,10 @@ def _text(name: str, value: Any) -> str:
         return f"{value:#x}"
     if is_a(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    return repr(value)
+    return sizes_text(value) if name in ("sizes", "strides") and value is not None else repr(value)
+
+
+def sizes_text(sizes: tuple[int | None, ...]) -> str:
+    """Sizes as a tuple is written, any size as a question mark."""
+    texts = ["?" if size is None else str(size) for size in sizes]
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"

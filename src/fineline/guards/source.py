@@ -157,6 +157,11 @@ class GuardBuilder:
             frame = self.machine.frame
             self.places.append((src, frame and (frame.info, frame.ip)))
 
+    def relation(self, relation: tuple) -> None:
+        """Adds a relation between sizes and numbers that sources hold."""
+        self.steps.append(("relation", -1, -1, relation))
+        self.places.append((None, self._place()))
+
     def ambient(self, facts: tuple) -> None:
         self.steps.append(("ambient", -1, -1, facts))
         self.places.append((None, self._place()))

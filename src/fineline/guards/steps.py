@@ -29,12 +29,15 @@ Check steps                         payload
                                              None or a tuple/dict compared by identity
   same        two registers, one object      the other register
   distinct    ``src`` differs from all of    tuple of registers
-  tensor      metadata of a tensor           ``facts.tensor_facts(t)``
+  tensor      metadata of a tensor           ``facts.tensor_facts(t)``; sizes and strides may be None: any
   storages    which tensors share storage    (registers, pattern): pattern[i] is the first position with i's storage
   ambient     process and thread state       ``facts.ambient_facts()``; no ``src``
   weak        identity with a live object    a weakref.ref
   set_eq      a set of constants             a frozenset
   predicate   anything else                  (callable(value) -> bool, text)
+  relation    between sizes and numbers      (leaves, code, text); no ``src``. A leaf is (kind, register, index): the size or
+                                             stride at an index, or the offset, of a tensor, or a number that the register
+                                             holds itself; ``postfix.run(code, leaves)`` must be true
 """
 
 from __future__ import annotations
@@ -47,6 +50,6 @@ ACCESS = frozenset({"root", "pin", "dict", "key", "index", "cell", "member", "ty
 CHECKS = frozenset(
     {
         "is", "type", "eq", "len", "keys", "absent", "type_lacks", "function", "same", "distinct", "tensor", "storages",
-        "ambient", "weak", "set_eq", "predicate",
+        "ambient", "weak", "set_eq", "predicate", "relation",
     }
 )  # fmt: skip

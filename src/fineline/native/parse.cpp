@@ -10,9 +10,9 @@ namespace fineline {
 
 namespace {
 
-constexpr std::array<const char*, 24> kNames = {
+constexpr std::array<const char*, 25> kNames = {
     "root", "pin", "dict", "key", "index", "cell", "member", "type_attr", "is", "type", "eq", "len", "keys", "absent",
-    "type_lacks", "function", "same", "distinct", "tensor", "storages", "ambient", "weak", "set_eq", "predicate"};
+    "type_lacks", "function", "same", "distinct", "tensor", "storages", "ambient", "weak", "set_eq", "predicate", "relation"};
 
 bool parse_registers(PyObject* numbers, std::vector<int>& out) {
   if (!PyTuple_Check(numbers)) return false;
@@ -103,6 +103,10 @@ bool parse_payload(Step& step) {
       step.python = !step.tensor;
       if (step.tensor) step.type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(payload, 0));
       return true;
+    case Op::Relation:
+      step.relation = parse_relation(payload, step.registers);
+      if (!step.relation) PyErr_Clear();
+      return step.relation != nullptr;
     case Op::Weak:
       return PyWeakref_CheckRef(payload);
     case Op::Ambient:

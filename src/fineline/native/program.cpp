@@ -21,6 +21,7 @@ bool reads_source(Op op) {
     case Op::TypeLacks:
     case Op::Storages:
     case Op::Ambient:
+    case Op::Relation:
       return false;
     default:
       return true;

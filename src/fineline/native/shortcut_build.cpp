@@ -78,7 +78,7 @@ class ShortcutBuilder {
         return kCovered;  // a matter of addresses alone
       case Op::Tensor:
         words_.clear();
-        return covered(typed(step.src) && tensor_words(value(step.src), words_) && add_words());
+        return covered(typed(step.src) && tensor_words(value(step.src), *step.tensor, words_) && add_words());
       default:
         return State::Dynamic;
     }

@@ -91,6 +91,17 @@ Verdict check_storages(const Step& step, PyObject** registers) {
   return Verdict::Pass;
 }
 
+// The leaves' values by the numbers that the step as it was given has for their registers; null with an error set.
+Ref name_leaves(const Step& step, PyObject** registers) {
+  Ref named(PyDict_New());
+  PyObject* leaves = PyTuple_GET_ITEM(step.payload, 0);
+  for (size_t i = 0; named && i < step.registers.size(); i++) {
+    PyObject* number = PyTuple_GET_ITEM(PyTuple_GET_ITEM(leaves, i), 1);
+    if (PyDict_SetItem(named.get(), number, registers[step.registers[i]]) < 0) return nullptr;
+  }
+  return named;
+}
+
 }  // namespace
 
 Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots) {
@@ -144,6 +155,8 @@ Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* r
       return verdict(tensor_matches(value, *step.tensor));
     case Op::Storages:
       return check_storages(step, registers);
+    case Op::Relation:
+      return relation_holds(*step.relation, step.registers, registers);
     case Op::Weak:
       return verdict(value != Py_None && PyWeakref_GET_OBJECT(step.payload) == value);
     default:
@@ -158,8 +171,13 @@ int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* root
     if (outcome == Verdict::Pass && is_access(step.op)) *result = Py_NewRef(registers[step.dst]);
     return outcome == Verdict::Pass;
   }
-  PyObject* value = registers[step.src];
   PyObject* op = PyTuple_GET_ITEM(step.tuple, 0);
+  if (step.op == Op::Relation) {
+    Ref named = name_leaves(step, registers);
+    Ref answer(named ? PyObject_CallFunction(holds_step, "OiOO", op, -1, step.payload, named.get()) : nullptr);
+    return answer ? PyObject_IsTrue(answer.get()) : -1;
+  }
+  PyObject* value = registers[step.src];
   if (is_access(step.op)) {
     *result = PyObject_CallFunction(read_step, "OOO()", op, value, step.payload);
     return *result ? 1 : -1;

@@ -5,6 +5,7 @@
 
 #include "ambient.h"
 #include "object.h"
+#include "relation.h"
 #include "tensor_spec.h"
 
 namespace fineline {
@@ -12,6 +13,7 @@ namespace fineline {
 enum class Op : uint8_t {
   Root, Pin, Dict, Key, Index, Cell, Member, TypeAttr,  // access steps, in the order of guards/steps.py
   Is, Type, Eq, Len, Keys, Absent, TypeLacks, Function, Same, Distinct, Tensor, Storages, Ambient, Weak, SetEq, Predicate,
+  Relation,
 };
 
 inline bool is_access(Op op) { return op <= Op::TypeAttr; }
@@ -30,7 +32,8 @@ struct Step {
   PyObject* name = nullptr;      // type_attr, type_lacks
   bool null_is_none = false;     // member: what an empty field reads as
   TensorSpecPtr tensor;          // tensor; null if only Python can tell
-  std::vector<int> registers;    // same, distinct, storages: the other registers
+  RelationPtr relation;          // relation
+  std::vector<int> registers;    // same, distinct, storages: the other registers; relation: of the leaves
   std::vector<int> pattern;      // storages
   AmbientPicture passed{};       // ambient: the pictures that last passed and failed
   AmbientPicture failed{};

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <limits>
 #include <optional>
 
 namespace fineline {
@@ -43,14 +44,15 @@ static_assert(sizeof(at::Tensor) == 8 && sizeof(c10::Storage) == 8 && sizeof(c10
 // Positions of facts.TensorFacts.
 enum { kClass, kDtype, kDevice, kLayout, kSizes, kStrides, kRequiresGrad, kKeys, kInference, kCount };
 
+// In place of a size or stride: any will do. No tensor has this one.
+constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
+
 // Tensors with one of these keys answer for sizes, strides or device through code of their own.
 bool is_opaque(c10::DispatchKeySet keys) {
   using K = c10::DispatchKey;
-  for (K key : {K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
-                K::BatchedNestedTensor, K::Batched, K::ZeroTensor}) {
-    if (keys.has(key)) return true;
-  }
-  return false;
+  constexpr c10::DispatchKeySet opaque({K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
+                                        K::BatchedNestedTensor, K::Batched, K::ZeroTensor});
+  return keys.raw_repr() & opaque.raw_repr();
 }
 
 std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
@@ -58,10 +60,18 @@ std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
   std::vector<int64_t> values;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
     PyObject* item = PyTuple_GET_ITEM(tuple, i);
-    if (!PyLong_CheckExact(item)) return std::nullopt;
-    values.push_back(PyLong_AsLongLong(item));
+    if (item != Py_None && !PyLong_CheckExact(item)) return std::nullopt;
+    values.push_back(item == Py_None ? kAny : PyLong_AsLongLong(item));
   }
   return values;
+}
+
+bool agree(const std::vector<int64_t>& expected, c10::IntArrayRef found) {
+  if (expected.size() != found.size()) return false;
+  for (size_t i = 0; i < expected.size(); i++) {
+    if (expected[i] != found[i] && expected[i] != kAny) return false;
+  }
+  return true;
 }
 
 bool requires_grad(const c10::TensorImpl* impl) {
@@ -101,14 +111,14 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
   const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
   try {
     // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
-    return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && impl->sizes() == c10::IntArrayRef(spec.sizes) &&
-        impl->strides() == c10::IntArrayRef(spec.strides) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
+    return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && agree(spec.sizes, impl->sizes()) &&
+        agree(spec.strides, impl->strides()) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
   } catch (...) {  // a tensor without the field in question
     return false;
   }
 }
 
-bool tensor_words(PyObject* tensor, std::vector<const void*>& words) {
+bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words) {
   const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
   const c10::TensorImpl* impl = cdata.unsafeGetTensorImpl();
   auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
@@ -116,13 +126,35 @@ bool tensor_words(PyObject* tensor, std::vector<const void*>& words) {
   const void* dimensions = &(impl->*private_field(SizesField{}));
   if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return false;
   words.insert(words.end(), {&cdata, dimensions, &(impl->*private_field(AutogradField{}))});
-  for (const int64_t& size : impl->sizes()) words.push_back(&size);
-  for (const int64_t& stride : impl->strides()) words.push_back(&stride);
+  for (size_t i = 0; i < spec.sizes.size(); i++) {
+    if (spec.sizes[i] != kAny) words.push_back(&impl->sizes()[i]);
+  }
+  for (size_t i = 0; i < spec.strides.size(); i++) {
+    if (spec.strides[i] != kAny) words.push_back(&impl->strides()[i]);
+  }
   // The word at the element type holds the device and the flags, too.
   words.insert(words.end(), {&(impl->*private_field(DtypeField{})), &(impl->*private_field(KeysField{}))});
   if (meta) words.push_back(&meta->requires_grad_);
   if (meta && !meta->requires_grad_) words.push_back(&meta->grad_fn_);
   return true;
+}
+
+Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number) {
+  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return Verdict::Fail;
+  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  if (is_opaque(impl->key_set())) return Verdict::Python;
+  try {
+    if (which == TensorNumber::Offset) {
+      number = impl->storage_offset();
+      return Verdict::Pass;
+    }
+    c10::IntArrayRef numbers = which == TensorNumber::Size ? impl->sizes() : impl->strides();
+    if (index >= numbers.size()) return Verdict::Fail;
+    number = numbers[index];
+    return Verdict::Pass;
+  } catch (...) {  // a tensor without strides
+    return Verdict::Fail;
+  }
 }
 
 const void* storage_key(PyObject* object) {

@@ -17,9 +17,13 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts);
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec);
 
-// Where the memory is that decides whether a plain tensor matches, in an order in which each word leads to the next, after its class.
-// False if it is more than a few words.
-bool tensor_words(PyObject* tensor, std::vector<const void*>& words);
+// Where the memory is that decides whether a tensor that matches `spec` goes on doing so, in an order in which each word leads to the
+// next, after its class. False if it is more than a few words.
+bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words);
+
+// One of a tensor's sizes, strides, or its storage offset. `Fail` if `object` has none such, `Python` if only its own code can tell.
+enum class TensorNumber : uint8_t { Size, Stride, Offset };
+Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number);
 
 // A key that tensors with the same storage have in common; null if `object` is no tensor.
 const void* storage_key(PyObject* object);

@@ -9,6 +9,7 @@ from torch import nn
 from fineline.capture.frame import Frame
 from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
@@ -49,6 +50,8 @@ def _subject(segment: Segment, at: int) -> str:
     op, _, _, payload = segment.steps[at]
     if op == "type_lacks":
         return f"{payload[0].__qualname__}.{payload[1]}"
+    if op == "relation":
+        return "the relation"
     return "the tensors' memory" if op == "storages" else "PyTorch's state"
 
 
@@ -64,7 +67,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
     match op:
         case "tensor":
             grad = ", requires grad" if payload.requires_grad else ""
-            return f"is a {payload.cls.__name__} of size {payload.sizes}, {payload.dtype}, {payload.device}{grad}"
+            return f"is a {payload.cls.__name__} of size {sizes_text(payload.sizes)}, {payload.dtype}, {payload.device}{grad}"
         case "type":
             return f"is of type {payload.__qualname__}"
         case "is" | "eq" | "weak":
@@ -92,6 +95,8 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
             return "is shared as it was"
         case "ambient":
             return "is as it was (grad mode, autocast, default dtype and device, ...)"
+        case "relation":
+            return f"{payload[2]} holds"
         case "predicate":
             return str(payload[1])
     return ACCESSES.get(op, op)

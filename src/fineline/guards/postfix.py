@@ -1,0 +1,119 @@
+"""The stack machine of ``relation`` guards: numbers go in, one comes out, and no code of a user can run.
+
+A program is a tuple of ``(op, arg)``: ``("leaf", i)`` and ``("const", number)`` push a number, and each other operator, whose ``arg`` is
+None, replaces its operands by its result. Integers have 64 bits and floats are doubles; both do as Python's do. Where that gives no
+result (an overflow, a division by zero, a complex power) there is BAD, which makes every result BAD but those of ``and``, ``or`` and
+``select`` that the other operands decide, whatever their order.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fineline.kinds import is_a
+
+Code = tuple[tuple[str, Any], ...]
+
+# Of leaves, and of numbers on the stack: the native machine has room for so many.
+MOST = 64
+LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**63 - 1
+BAD = None
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if type(base) is float or type(exponent) is float:
+        return float(base) ** float(exponent)
+    # Without the bound on the exponent, a number of any length would be computed only to find that it is too long.
+    if exponent < 0 or (exponent > 63 and abs(base) > 1):
+        raise ValueError("no such integer")
+    return base**exponent
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "abs": abs,
+    "not": operator.not_,
+    "to_float": float,
+    "trunc": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round,
+    "sqrt": math.sqrt,
+}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": _power,
+    "min": min,
+    "max": max,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+OPERANDS = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | {"and": 2, "or": 2, "select": 3}
+
+
+def run(code: Code, leaves: Sequence[int | float]) -> Any:
+    """What a program computes from its leaves; BAD if it has no result."""
+    stack: list[Any] = []
+    for op, arg in code:
+        if op == "leaf":
+            stack.append(leaves[arg])
+        elif op == "const":
+            stack.append(arg)
+        else:
+            start = len(stack) - OPERANDS[op]
+            stack[start:] = [_apply(op, stack[start:])]
+    return stack[0]
+
+
+def _apply(op: str, operands: list[Any]) -> Any:
+    if op == "select":
+        chosen, yes, no = operands
+        return BAD if chosen is BAD else yes if chosen else no
+    if op in ("and", "or"):
+        decisive = op == "or"
+        if any(value is not BAD and bool(value) is decisive for value in operands):
+            return decisive
+        return BAD if BAD in operands else not decisive
+    if BAD in operands:
+        return BAD
+    try:
+        result = UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
+    except (ArithmeticError, ValueError):
+        return BAD
+    return result if type(result) is float or is_integer(result) else BAD
+
+
+def is_integer(value: Any) -> bool:
+    """Whether the machine has such an integer; a bool is one, as in Python."""
+    return type(value) in (int, bool) and LEAST_INTEGER <= value <= MOST_INTEGER
+
+
+def check_code(code: Iterable[tuple[str, Any]], n_leaves: int) -> None:
+    """Refuse a program that does not end with one number, or needs more room than there is."""
+    depth = 0
+    for op, arg in code:
+        if op == "leaf":
+            fits = is_a(arg, int) and 0 <= arg < n_leaves
+        elif op == "const":
+            fits = type(arg) is float or is_integer(arg)
+        else:
+            fits = op in OPERANDS and depth >= OPERANDS[op]
+        if not fits:
+            raise ValueError(f"a relation cannot have {op!r} with {arg!r} here")
+        depth += 1 - OPERANDS.get(op, 0)
+        if depth > MOST:
+            raise ValueError("a relation needs too much room")
+    if depth != 1 or n_leaves > MOST:
+        raise ValueError("a relation has too many numbers, or too few")

@@ -1,0 +1,52 @@
+// Numbers as Python computes with them, as far as they fit in 64 bits: the operators of guards/postfix.py.
+#pragma once
+
+#include <cstdint>
+
+namespace fineline {
+
+struct Number {
+  enum class Kind : uint8_t { Bad, Integer, Real };  // Bad: there is no such number
+  Kind kind;
+  union {
+    int64_t integer;
+    double real;
+  };
+
+  static Number of(int64_t value) {
+    Number number;
+    number.kind = Kind::Integer;
+    number.integer = value;
+    return number;
+  }
+  static Number of(bool value) { return of(static_cast<int64_t>(value)); }
+  static Number of(double value) {
+    Number number;
+    number.kind = Kind::Real;
+    number.real = value;
+    return number;
+  }
+  static Number bad() {
+    Number number = of(int64_t{0});
+    number.kind = Kind::Bad;
+    return number;
+  }
+
+  bool is_bad() const { return kind == Kind::Bad; }
+  bool is_integer() const { return kind == Kind::Integer; }
+  bool truth() const { return is_integer() ? integer != 0 : real != 0.0; }
+  double as_double() const { return is_integer() ? static_cast<double>(integer) : real; }
+};
+
+// In the order of the table in relation.cpp; by the number of their operands.
+enum class Operator : uint8_t {
+  Leaf, Const,
+  Neg, Abs, Not, ToFloat, Trunc, Floor, Ceil, Round, Sqrt,
+  Add, Sub, Mul, TrueDiv, FloorDiv, Mod, Pow, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or,
+  Select,
+};
+
+Number apply(Operator op, Number operand);
+Number apply(Operator op, Number left, Number right);
+
+}  // namespace fineline
