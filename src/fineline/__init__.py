@@ -14,6 +14,7 @@ from fineline.policy.declare import (
     forbid_in_graph,
     substitute_in_graph,
 )
+from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.files import load_policy
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
 from fineline.policy.policy import Policy
@@ -42,6 +43,10 @@ __all__ = [
     "is_dynamo_compiling",
     "list_backends",
     "load_policy",
+    "mark_dynamic",
+    "mark_static",
+    "mark_unbacked",
+    "maybe_mark_dynamic",
     "nested_compile_region",
     "optimize",
     "optimize_assert",

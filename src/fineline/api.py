@@ -11,6 +11,7 @@ from torch import nn
 
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument
+from fineline.policy.dims import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scopes import SCOPE
@@ -44,7 +45,8 @@ def compile(
     The first call runs on real values and captures; later calls check guards and run the compiled program. ``backend`` is a
     registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
     no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
-    region. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
+    region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
+    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
     `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
     and the two last ones.
     """
@@ -64,7 +66,9 @@ def compile(
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"policy= takes a fineline.Policy, not a {type(policy).__name__}")
     strict: Breaks = "none" if fullgraph else breaks or "any"
-    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy)
+    if dynamic not in (None, True, False):
+        raise BadArgument(f"dynamic is None, True or False, not {dynamic!r}")
+    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic)
     if isinstance(fn, (OptimizedModule, Compiled)):
         fn = original(fn)
     region = make(fn)
@@ -76,10 +80,17 @@ def compile(
 
 
 def _region(
-    fn: Callable, *, backend: str | Callable, breaks: Breaks, mode: str | None, options: dict[str, Any] | None, policy: Policy | None
+    fn: Callable,
+    *,
+    backend: str | Callable,
+    breaks: Breaks,
+    mode: str | None,
+    options: dict[str, Any] | None,
+    policy: Policy | None,
+    dynamic: bool | None,
 ) -> Region:
     own, rest = split_options(options)
-    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, **own))
+    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, dynamic=dynamic, **own))
     _REGIONS.add(region)
     return region
 
@@ -104,6 +115,7 @@ def reset() -> None:
     for region in regions():
         region.forget()
     MARKS.drop_operators()
+    DIMS.clear()
     LOGS.forget()
 
 
@@ -115,14 +127,15 @@ def set_policy(policy: Policy | None) -> Policy | None:
     return before
 
 
-def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = None) -> Callable[..., Explanation]:
+def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = None, dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
     if not callable(fn):
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
-        region = _region(target, backend="eager", breaks="none" if fullgraph else "any", mode=None, options=None, policy=policy)
+        breaks: Breaks = "none" if fullgraph else "any"
+        region = _region(target, backend="eager", breaks=breaks, mode=None, options=None, policy=policy, dynamic=dynamic)
         call = region.entry.dispatcher
         name = getattr(target, "__qualname__", type(target).__qualname__)
         tree = Tree(name, place_of(target))

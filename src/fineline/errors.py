@@ -112,6 +112,12 @@ class Undeclared(Unsupported):
     id = "FL106"
 
 
+class Constrained(Unsupported):
+    """A size that is marked dynamic can have one value only."""
+
+    id = "FL109"
+
+
 class InternalError(FinelineError):
     """A check inside fineline failed."""
 

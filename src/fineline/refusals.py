@@ -101,6 +101,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Two backends cannot share one name, or a region would not say what it runs.",
             "Register it under another name: register_backend(fn, name=...).",
         ),
+        "FL109": Refusal(
+            "a size marked dynamic is a constant",
+            "The captured code works for one value of the size alone, and a mark says that it varies.",
+            "Change the line that fixes the size, or say maybe_mark_dynamic, or mark_static.",
+        ),
+        "FL216": Refusal(
+            "no such dimension",
+            "A mark is about one of the tensor's dimensions.",
+            "Count from 0, or from the end with negative numbers.",
+        ),
         "FL205": Refusal(
             "mode and options given together",
             "A mode is a named set of options, so the two could contradict each other.",
@@ -398,6 +408,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "an operator without a kernel for fake tensors",
             "The sizes of its result are not known before it runs.",
             "Register a fake kernel for it: torch.library.register_fake.",
+        ),
+        "FL517": Refusal(
+            "sizes that no guard can check",
+            "What the captured code assumes of the sizes depends on more than its inputs.",
+            "Nothing has to be done: the call is captured with its sizes as constants.",
         ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(

@@ -17,6 +17,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import SYMBOLIC, settled
 from fineline.capture.watch import MemberIsEmpty, guard_mro
 from fineline.graph.torch_table import TENSOR_ATTRS
 from fineline.kinds import is_a
@@ -177,6 +178,9 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         return vm.finish(f, getattr(obj, name), then, data)
     if cap.lazy:
         cap.settle(obj)
+    if t in SYMBOLIC:
+        obj = settled(obj)
+        t = type(obj)
     if is_a(obj, Tensor):
         attr = TENSOR_ATTRS.get(name)
         if attr is not None:
@@ -306,7 +310,7 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
         name == "__traceback__" or is_a(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
     ):
         raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
-    return cap.load(value, cap.guards.access(src, "member", member_of(cap, obj, descr), value))
+    return cap.read(value, cap.guards.access(src, "member", member_of(cap, obj, descr), value))
 
 
 def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
@@ -416,6 +420,9 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if cap.active and not is_a(obj, type) and t is not super:
         if cap.lazy:
             cap.settle(obj)
+        if t in SYMBOLIC:
+            obj = settled(obj)
+            t = type(obj)
         info = cap.types.get(t)
         if info is None:
             info = type_info(cap, t)

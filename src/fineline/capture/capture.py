@@ -19,6 +19,7 @@ from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
@@ -28,7 +29,7 @@ from fineline.kinds import is_a
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
-    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice, *NUMPY_SCALARS}
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, *NUMPY_SCALARS}
 )  # fmt: skip
 PINNED = (
     type,
@@ -76,7 +77,7 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "made", "owners", "recorder", "sources", "start_ambient", "types",
+        "kept", "lazy", "made", "owners", "recorder", "sources", "start_ambient", "symbols", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -95,6 +96,8 @@ class Capture:
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}
+        # In fake mode: the numbers that may vary.
+        self.symbols: Any = None
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
@@ -144,7 +147,7 @@ class Capture:
             return v
         self.adopt(v, src)
         if is_a(v, Tensor):
-            guards.check(src, "tensor", tensor_facts(v))
+            guards.check(src, "tensor", tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src))
             return v
         self.check_type(src, t)
         if is_a(v, tuple):
@@ -158,6 +161,14 @@ class Capture:
         elif t in GETTERS:
             guards.check(src, "is", v)
         return v
+
+    def read(self, v: Any, src: Source) -> Any:
+        """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""
+        if self.symbols is not None and type(v) is int:
+            number = self.symbols.number(v, src)
+            if number is not None:
+                return number
+        return self.load(v, src)
 
     def _load_members(self, v: Any, src: Source, members: tuple) -> None:
         for descr in members:
@@ -232,7 +243,7 @@ class Capture:
             return value
         if id(d) in self.journal.written and self.journal.is_dirty(d, key):
             return value
-        return self.load(value, self.guards.access(src, "key", key, value))
+        return self.read(value, self.guards.access(src, "key", key, value))
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """``key`` was looked up in ``d`` and was not there."""
@@ -347,6 +358,8 @@ class Capture:
             return a
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
+        if t in SYMBOLIC:
+            return self.symbols.node(a)
         if t is list:
             self.expand(a)
             return [self.to_fx(x) for x in a]
@@ -418,7 +431,7 @@ def is_value(v: Any) -> bool:
     t = type(v)
     if t in SINGLETONS or t in VALUES:
         return True
-    if t is tuple or t is frozenset:
+    if t is tuple or t is frozenset or t is torch.Size:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:
         # Bound to an object, it is that object's.

@@ -17,6 +17,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.signals import Border, Finished
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
 
 
@@ -104,6 +105,8 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(v)
+        return vm.finish(f, bool(v), then, data)
+    if t in SYMBOLIC:
         return vm.finish(f, bool(v), then, data)
     if is_a(v, Tensor):
         if cap.active and not vm.known.has(v, cap.recorder.mutated):

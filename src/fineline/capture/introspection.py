@@ -26,7 +26,7 @@ def load_cell(vm: Any, cell: types.CellType) -> Any:
     cap = vm.cap
     src = cap.sources.get(id(cell))
     if src is not None and id(cell) not in cap.journal.written:
-        cap.load(value, cap.guards.access(src, "cell", None, value))
+        return cap.read(value, cap.guards.access(src, "cell", None, value))
     return value
 
 

@@ -171,7 +171,7 @@ class Machine:
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
         """What the captured code writes into when it writes into ``t``."""
-        return t if self.fakes is None else self.fakes.twin(t)
+        return t if self.fakes is None or not is_a(t, torch.Tensor) else self.fakes.twin(t)
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""

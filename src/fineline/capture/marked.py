@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Abandoned, Border
+from fineline.capture.symbolic import settled
+from fineline.kinds import is_a
+from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
 from fineline.policy.stance import Stances
 
@@ -125,8 +130,40 @@ def _hold(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any
     return vm.finish(f, None if vm.cap.active else vm.native(fn, tuple(args), kwargs), then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({Stances.set: _stance, Stances.hold: _hold, Stances.release: _hold})
+def _marks_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
+    if vm.cap.active:
+        vm.abandoned = vm.refuse("FL105", f"{fn.__name__} in captured code", f)
+        raise Abandoned
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _settles_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``mark_static``: the sizes are constants from here on."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})
+    t, index = given.get("t"), given.get("index")
+    if vm.fakes is not None and is_a(t, torch.Tensor):
+        indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
+        shape = vm.memory(t).shape
+        for i in indices:
+            settled(shape[i])
+    return vm.finish(f, None, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        Stances.set: _stance,
+        Stances.hold: _hold,
+        Stances.release: _hold,
+        mark_dynamic: _marks_size,
+        maybe_mark_dynamic: _marks_size,
+        mark_unbacked: _marks_size,
+        mark_static: _settles_size,
+    }
+)
 
 _DYNAMO: dict[str, Callable] = {
-    "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
+    "marks_size": _marks_size, "settles_size": _settles_size, "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
 }  # fmt: skip

@@ -20,11 +20,12 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import FUNCTIONS, holds, only_numbers, settle_all
 from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
-CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
+CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
 VIEWS = frozenset(
     {
         type({}.keys()),
@@ -57,6 +58,13 @@ IDENTITY_COMPARED = frozenset(
     )
 )  # fmt: skip
 INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
+# What moves things about and looks at none of them; symbolic numbers stay what they are.
+MOVERS = frozenset(
+    {
+        list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
+        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__,
+    }
+)  # fmt: skip
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
@@ -148,7 +156,7 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
         return False
     if is_a(a, PINNED):
         return True
-    if t is tuple or t is list or t is set or t is frozenset or t is deque:
+    if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
         return all([deep_plain(cap, x, depth + 1) for x in a])
     if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
         return all([deep_plain(cap, k, depth + 1) and deep_plain(cap, v, depth + 1) for k, v in a.items()])
@@ -217,6 +225,12 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     cap = vm.cap
     if not cap.active and not polyfill_needed(args):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if vm.fakes is not None and any([holds(a) for a in args]):
+        symbolic = FUNCTIONS.get(key)
+        if symbolic is not None and only_numbers(args):
+            return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
+        if key not in MOVERS:
+            args = [settle_all(a) for a in args]
     info = classify(key)
     if info is None:
         if cap.active or key not in POLYFILLS:

@@ -17,6 +17,7 @@ from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import NUMBERS, SYMBOLIC, calculate, compared, settle_all, settled
 from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -69,6 +70,12 @@ def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | None:
     cap = vm.cap
+    if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
+        if type(a) in NUMBERS and type(b) in NUMBERS:
+            f.stack.append(calculate(op, a, b))
+            return None
+        if not is_a(a, Tensor) and not is_a(b, Tensor):
+            a, b = settled(a), settled(b)
     if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None
@@ -151,6 +158,9 @@ def _unary(name: str, op: Any) -> Any:
     def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
         cap = vm.cap
+        if type(a) in SYMBOLIC:
+            f.stack.append(calculate(op, a))
+            return None
         if type(a) in SCALARS or (not cap.active and not _python_method(cap, a, None, name)):
             if cap.lazy:
                 cap.settle(a)
@@ -202,6 +212,11 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
             return vm.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(vm.native(op, (a, b), None))
         return None
+    if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
+        if type(a) in NUMBERS and type(b) in NUMBERS:
+            f.stack.append(compared(op, a, b))
+            return None
+        a, b = settled(a), settled(b)
     if is_a(a, Tensor) or is_a(b, Tensor):
         if name in ("__eq__", "__ne__") and not (is_a(a, (Tensor, int, float, complex)) and is_a(b, (Tensor, int, float, complex))):
             # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
@@ -244,6 +259,7 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     a = s.pop()
     cap = vm.cap
     if cap.active:
+        a, b = settled(a), settled(b)
         if type(a) in VALUES or type(b) in VALUES:
             if cap.lazy:
                 cap.settle(a)
@@ -263,6 +279,8 @@ def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     cap = vm.cap
+    if vm.fakes is not None:
+        item, container = settled(item), settle_all(container)
     t = type(container)
     if not cap.active:
         if _python_method(cap, container, None, "__contains__", "__iter__"):
@@ -325,6 +343,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if cap.lazy:
         cap.settle(key)
+    if vm.fakes is not None and not is_a(obj, Tensor):
+        key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
         raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
@@ -406,7 +426,7 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
         raise
     if src is not None and id(obj) not in cap.expanded:
         if type(key) is int and key >= 0 and id(obj) not in cap.journal.written:
-            return cap.load(value, cap.guards.access(src, "index", key, value))
+            return cap.read(value, cap.guards.access(src, "index", key, value))
         cap.expand(obj)
     if is_a(key, slice):
         cap.made.add(id(value))

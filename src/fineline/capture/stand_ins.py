@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType, MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -18,7 +19,8 @@ from fineline.capture.polyfills import POLYFILLS
 
 # Stand-in -> the type that it is to the captured code.
 KINDS: Mapping[type, type] = MappingProxyType(
-    {InterpretedGenerator: GeneratorType, FakeTensor: Tensor} | {p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type}
+    {InterpretedGenerator: GeneratorType, FakeTensor: Tensor, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    | {p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type}
 )
 # Those whose state is that of an iterator made of these parts.
 _PARTS: Mapping[type, Callable[[Any], tuple[Any, tuple, dict]]] = MappingProxyType(

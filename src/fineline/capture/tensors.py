@@ -21,6 +21,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
+from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.watch import guard_answer
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
 from fineline.graph.recorder import NotForGraph
@@ -207,11 +208,12 @@ class TensorOps:
                 guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
-            if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values())]):
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in (*args, *(kwargs or {}).values())]):
                 text = "a change of PyTorch's state by something that is not a constant"
                 raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
             result = fn(*args, **(kwargs or {}))
-            cap.recorder.record("call_function", fn, tuple(args), dict(kwargs or {}), result)
+            fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
+            cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result)
             return vm.finish(f, result, then, data)
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
@@ -290,7 +292,7 @@ class TensorOps:
                 _note_mutation(vm, targets)
         result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
-        if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):
+        if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             value = None if vm.fakes is None else fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
             vm.known.add(result, cap.recorder.mutated, value)
         if vm.options.force_borders and not used and cap.active:

@@ -18,6 +18,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import settle_all
 from fineline.kinds import is_a
 
 
@@ -27,6 +28,7 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     if args and fn is not id:
+        args = [settle_all(a) for a in args]
         obj = args[0]
         if natives.deep_plain(cap, obj) and not _prints_address(obj):
             try:

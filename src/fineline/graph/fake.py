@@ -58,13 +58,19 @@ class Twin(NamedTuple):
 class Fakes:
     """The fake mode of one segment.
 
-    ``context`` says of a tensor which of its sizes are symbolic: -> (symbolic context or None, source or None).
+    ``context`` says of a tensor which of its sizes are symbolic: -> (symbolic context or None, source or None); ``bind``
+    hears of each that has some, with its fake.
     """
 
-    def __init__(self, shapes: ShapeEnv, context: Callable[[Tensor], tuple[Any, NamedSource | None]]) -> None:
+    def __init__(
+        self,
+        shapes: ShapeEnv,
+        context: Callable[[Tensor], tuple[Any, NamedSource | None]],
+        bind: Callable[[Tensor, Tensor], None],
+    ) -> None:
         self.shapes = shapes
         self.mode = FakeTensorMode(shape_env=shapes)
-        self.context = context
+        self.context, self.bind = context, bind
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
@@ -75,10 +81,25 @@ class Fakes:
         found = self._twins.get(id(t))
         if found is None:
             symbolic, source = self.context(t)
-            fake = self.mode.from_tensor(t, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
+            fake: Tensor
+            if symbolic is None:
+                fake = self.mode.from_tensor(t, static_shapes=True)
+            elif t._is_view():
+                fake = self._strided(t, source, symbolic)
+            else:
+                fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
+            if symbolic is not None:
+                self.bind(t, fake)
             found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
             self._reals[id(fake)] = t
         return found.fake
+
+    def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
+        # Of a view, PyTorch would make the base symbolic too, of which the program knows nothing.
+        sizes, strides, _ = self.shapes.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic)
+        with self.mode, torch.no_grad():
+            fake = torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device)
+        return fake.requires_grad_(t.requires_grad)
 
     def example(self, t: Tensor) -> Tensor:
         """``t`` as the graph's input looked when the graph began."""

@@ -90,7 +90,7 @@ class Recorder:
         entry = self._nodes.get(id(t))
         return entry is not None and entry[0]() is t
 
-    def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
+    def placeholder(self, t: Any, name: str, source: Any) -> Node:
         """A new graph input for a tensor that existed before."""
         graph = self.graph
         name = f"{name}_{len(self.inputs)}"
@@ -113,6 +113,10 @@ class Recorder:
         else:
             self._bind_items(out, node)
         return out
+
+    def quietly(self, op: str, target: Any, args: tuple, name: str) -> Node:
+        """A node that is no operator of the user's."""
+        return self._node(op, target, args, {}, name)
 
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
         """A node that makes an object of a class, for another one to take; no operator."""

@@ -25,7 +25,9 @@ from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, parts_of
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.fake import OWN_ATTRIBUTES
+from fineline.guards.relation import python_text
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -102,6 +104,8 @@ class Rebuilder:
             return self.param(cap.lazy[id(v)])
         if t in SINGLETONS or t in VALUES:
             return self._literal(v, t)
+        if t in SYMBOLIC:
+            return self._number(v)
         name = self._memo.get(id(v))
         if name is not None:
             return name
@@ -128,9 +132,18 @@ class Rebuilder:
     def _literal(self, v: Any, t: type) -> str:
         if t in LITERALS or (t is float and math.isfinite(v)):
             return repr(v)
-        if t is torch.Size:
-            return self.constant(v, "size")
         return self.constant(v, t.__name__)
+
+    def _number(self, v: Any) -> str:
+        """A symbolic number, computed from the sizes and numbers that the program is given."""
+        names = {}
+        for symbol in v.node.expr.free_symbols:
+            leaf = self.cap.symbols.leaves.get(symbol)
+            if leaf is None:
+                raise Unrebuildable("a number that only the graph knows")
+            name = self.param(leaf.source)
+            names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
+        return f"({python_text(v.node.expr, names)})"
 
     def _tensor(self, v: Tensor) -> str:
         recorder = self.cap.recorder
@@ -165,6 +178,9 @@ class Rebuilder:
             self._busy.discard(id(v))
             text = f"({parts},)" if v else "()"
             return text if is_value(v) else self.statement(self.fresh("pack"), text, v)
+        if t is torch.Size:
+            parts = f"({self.items(v)},)" if v else ""
+            return self.statement(self.fresh("size"), f"{self.constant(torch.Size, 'Size')}({parts})", v)
         if t is list:
             self._known(v)
             name = self.statement(self.fresh("items"), "[]", v)

@@ -96,7 +96,6 @@ class SegmentWriter:
 
     def __init__(self, cap: Capture, name: str) -> None:
         self.cap = cap
-        self.fakes = cap.guards.machine.fakes
         self.name = name
         self.rebuild = Rebuilder(cap)
         self.tail: list[str] = []
@@ -252,8 +251,8 @@ class SegmentWriter:
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
             gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
-            if self.fakes is not None:
-                examples = [self.fakes.example(t) for t in examples]
+            if cap.symbols is not None:
+                examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
             with in_state(cap.start_ambient, now):
                 call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
@@ -264,6 +263,8 @@ class SegmentWriter:
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
+        if cap.symbols is not None:
+            cap.symbols.guard()
         # A block of rules is entered and left without an operator.
         lines += restore_lines(cap.start_ambient, now, r)
         lines += r.lines + self.tail
@@ -306,17 +307,23 @@ class SegmentWriter:
     def _kinds(self) -> Any:
         """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
         tensors = {reg: facts for op, _, reg, facts in self.cap.guards.steps if op == "tensor"}
+        if self.cap.symbols is not None and self.cap.symbols.used:
+            return None
         kinds = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
         return None if None in kinds else (self.cap.start_ambient, kinds, self._sharing())
 
+    def _tensors(self) -> list[Source]:
+        return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
+
     def _sharing(self) -> tuple[int, ...] | None:
         """Which inputs share memory, if the graph writes into that of one."""
-        inputs, mutated = self.cap.recorder.inputs, self.cap.recorder.mutated
+        inputs, mutated = self._tensors(), self.cap.recorder.mutated
         if not mutated or len(inputs) < 2:
             return None
-        storages = [_storage(src.value if self.fakes is None else self.fakes.twin(src.value)) for _, src in inputs]
-        if not mutated.intersection(storages):
+        machine = self.cap.guards.machine
+        if not mutated.intersection([_storage(machine.memory(src.value)) for src in inputs]):
             return None
+        storages = [_storage(src.value) for src in inputs]
         first: dict[int, int] = {}
         return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
 
@@ -325,7 +332,7 @@ class SegmentWriter:
         pattern = self._sharing()
         if pattern is not None:
             guards = self.cap.guards
-            guards.steps.append(("storages", -1, -1, (tuple([src.reg for _, src in self.cap.recorder.inputs]), pattern)))
+            guards.steps.append(("storages", -1, -1, (tuple([src.reg for src in self._tensors()]), pattern)))
             guards.places.append((None, None))
 
 
@@ -339,5 +346,6 @@ def _kind(src: Source) -> Any:
 def _storage(t: Tensor) -> int:
     try:
         return t.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):
+    except (AttributeError, RuntimeError, NotImplementedError):
+        # A number, or a tensor without memory of its own.
         return 0

@@ -24,22 +24,18 @@ def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     cap.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(cap, fn)
     unread = unread_parameters(fn, len(args), tuple(kwargs))
     names = parameter_names(fn, len(args))
+    positional = []
     for i, v in enumerate(args):
-        if i not in unread:
-            cap.load(v, cap.guards.root(i, names[i], v))
-        else:
-            _unread(cap, v, cap.guards.root(i, names[i], v))
+        src = cap.guards.root(i, names[i], v)
+        positional.append(cap.read(v, src) if i not in unread else _unread(cap, v, src))
+    kw = {}
     for j, (name, v) in enumerate(kwargs.items()):
         src = cap.guards.root(len(args) + j, name, v)
-        if name not in unread:
-            cap.load(v, src)
-        else:
-            _unread(cap, v, src)
+        kw[name] = cap.read(v, src) if name not in unread else _unread(cap, v, src)
     code = _call.__code__
     info = CODES[code]
-    kw = dict(kwargs)
     cap.made.add(id(kw))
-    local = [fn, tuple(args), kw]
+    local = [fn, tuple(positional), kw]
     local += [NULL] * (info.nslots - len(local))
     function: Any = _call
     return Frame(info, vm.link(info), function.__globals__, function.__builtins__, local, None)
@@ -51,10 +47,11 @@ def _pin_method(cap: Any, fn: types.MethodType) -> None:
     cap.fresh(fn)
 
 
-def _unread(cap: Any, v: Any, src: Any) -> None:
+def _unread(cap: Any, v: Any, src: Any) -> Any:
     """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
     if id(v) not in cap.sources and not is_a(v, (int, float, str, bytes, type(None))):
         cap.load(v, src)
+    return v
 
 
 def unread_parameters(fn: Any, nargs: int, kwnames: tuple[str, ...]) -> frozenset:

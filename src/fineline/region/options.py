@@ -43,6 +43,8 @@ class Options:
     evaluator: Evaluator = "native"
     force_borders: bool = False
     verify: bool = False
+    # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only what is marked.
+    dynamic: bool | None = None
     first_call: FirstCall = "live"
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
@@ -24,9 +23,9 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
+from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError, RecompileLimit
-from fineline.graph.fake import Fakes
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -41,6 +40,7 @@ from fineline.region.options import GuardFailure, Options
 from fineline.region.run import Run
 from fineline.region.site import Site
 from fineline.region.stances import instead
+from fineline.region.varying import marked
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 
@@ -166,6 +166,7 @@ class Region:
                 return self.run_eagerly(site, args, kwargs)
             if site.segments or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
+                site.observe((*args, *kwargs.values()))
                 self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
@@ -182,11 +183,11 @@ class Region:
         finally:
             self.lock.release()
 
-    def fakes(self, vm: Machine) -> Fakes | None:
+    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict) -> Symbols | None:
         """What a new capture runs on, unless it is the real tensors."""
-        if self.options.first_call == "live":
+        if self.options.first_call == "live" and not site.varying.any and not marked((*args, *kwargs.values())):
             return None
-        return Fakes(ShapeEnv(), lambda t: (None, None))
+        return Symbols(vm, site.varying)
 
     def run_eagerly(self, site: Site, args: tuple, kwargs: dict) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured."""

@@ -78,27 +78,31 @@ class Run:
             vm.cap.active = False
             self.ended = True
         elif not live:
-            vm.fakes = vm.known.fakes = region.fakes(vm)
+            vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs)
+            vm.fakes = vm.known.fakes = symbols and symbols.fakes
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
         if site.template is None:
             vm.frame = entry_frame(vm, region.fn, args, kwargs)
         else:
+            names = [*site.template.names, "failure" if site.raised else "result"]
+            args = self._roots(args, names)
             data, containers, made = site.template.build(vm, args[:-1])
             vm.cap.made.update(map(id, made))
-            names = [*site.template.names, "failure" if site.raised else "result"]
-            self._roots(args, names, containers)
+            self._iterated(containers)
             if site.raised:
                 self.stop = args[-1]
             else:
                 assert vm.frame is not None
                 vm.pending = (args[-1], site.template.then, data, site.template.push)
 
-    def _roots(self, values: Any, names: list[str], containers: list) -> None:
+    def _roots(self, values: Any, names: list[str]) -> tuple:
         cap = self.vm.cap
-        for i, (v, name) in enumerate(zip(values, names, strict=True)):
-            cap.load(v, cap.guards.root(i, name, v))
+        return tuple([cap.read(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+
+    def _iterated(self, containers: list) -> None:
+        cap = self.vm.cap
         for v in containers:
             # An iterator over it is under way: what it gives must be known.
             cap.expand(v)
@@ -140,6 +144,8 @@ class Run:
                 self._keep(writer)
                 if vm.fakes is not None:
                     return self._now(*self.call)
+            except Retreat as e:
+                self._retreat(e.error, e.text)
             except Unrebuildable as e:
                 self._failed("FL409", e.text)
             except FinelineError as e:
@@ -221,6 +227,9 @@ class Run:
             self._keep(writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
             if vm.fakes is not None:
+                for site in (after, failed):
+                    for name, v in zip(template.names, template.roots, strict=True):
+                        self._vary(site, name, v)
                 template.roots, template.containers, template.decomposed = [], [], []
                 vm.forget_generators()
                 self.behind = functools.partial(self._now, *self.call)
@@ -265,7 +274,8 @@ class Run:
             return
         self.site = site
         self.nargs, self.kwnames = len(roots) + 1, ()
-        self._roots([*roots, value], [*template.names, name], containers)
+        self._roots([*roots, value], [*template.names, name])
+        self._iterated(containers)
         vm.cap.made.update(map(id, decomposed))
 
         if None in SCOPE.blocks:
@@ -303,6 +313,17 @@ class Run:
             self.region.sites.append(site)
         self.behind = functools.partial(run_on, site.dispatcher, live)
         raise Finished(None)
+
+    def _vary(self, site: Site | None, name: str, v: Any) -> None:
+        """What is symbolic at a border is so behind it."""
+        if site is None or self.site.varying.dynamic:
+            return
+        if type(v) is torch.SymInt:
+            site.varying.add(name, set())
+        elif is_a(v, torch.Tensor) and v.layout is torch.strided:
+            dims = {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt}
+            if dims:
+                site.varying.add(name, dims)
 
     def _undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""

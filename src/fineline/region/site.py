@@ -16,6 +16,7 @@ from fineline.program.segment import Segment
 from fineline.program.template import Template
 from fineline.region.describe import describe_step
 from fineline.region.dispatch import make_dispatcher, make_guard_program
+from fineline.region.varying import Varying
 
 
 class Site:
@@ -36,6 +37,7 @@ class Site:
         self.blocked = False
         self.resumed: list[Site] = []
         self.segments: list[Segment] = []
+        self.varying = Varying(region.options.dynamic)
 
     @property
     def region(self) -> Any:
@@ -74,6 +76,11 @@ class Site:
             return site.region.run_eagerly(site, args, kwargs)
 
         return run
+
+    def observe(self, roots: tuple) -> None:
+        """A call that no program fits: what has changed since the newest one was captured varies."""
+        if self.segments and self.dispatcher.entries[0][2].n_roots == len(roots):
+            self.varying.observe(self.segments[-1], roots)
 
     def drop(self) -> None:
         """Takes the newest program away."""

@@ -1,0 +1,204 @@
+"""The sizes and numbers of one segment that may vary: where each comes from, and what the captured code assumed of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._sympy.numbers import int_oo
+
+from fineline.capture.signals import Retreat
+from fineline.errors import Constrained
+from fineline.graph.fake import Fakes, Path
+from fineline.guards.facts import TensorFacts, tensor_facts
+from fineline.guards.relation import Leaf, nodes_of, relation_of
+from fineline.guards.source import Source
+
+
+class Place(NamedTuple):
+    """Where a number comes from: a size or stride of a tensor, or a source that holds it."""
+
+    source: Source
+    kind: str
+    dim: int
+
+    def text(self) -> str:
+        return self.source.text() if self.kind == "number" else f"{self.source.text()}.{self.kind}({self.dim})"
+
+
+class Shapes(ShapeEnv):
+    """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__()
+        self.machine = machine
+        # Symbol -> the lines that said something of it, the last one at the end.
+        self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
+
+    def _note(self, expr: Any) -> None:
+        f = self.machine.frame
+        while f is not None and f.back is not None and "fineline" in f.info.code.co_filename and "/capture/" in f.info.code.co_filename:
+            f = f.back
+        if f is not None:
+            for symbol in expr.free_symbols:
+                self.lines.setdefault(symbol, []).append((f.info.code.co_filename, f.line))
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        self._note(a)
+        super()._set_replacement(a, tgt, msg)
+
+    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:
+        self._note(g)
+        super()._log_guard(prefix, g, forcing_spec)
+
+
+class Symbols:
+    """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`)."""
+
+    def __init__(self, machine: Any, varying: Any) -> None:
+        self.cap = machine.cap
+        self.varying = varying
+        self.shapes = Shapes(machine)
+        self.fakes = Fakes(self.shapes, self._context, self._bind)
+        self.leaves: dict[sympy.Symbol, Place] = {}
+        self._numbers: dict[int, torch.SymInt] = {}
+        self._bound: list[tuple[Place, Any]] = []
+        self._nodes: dict[Any, Any] = {}
+
+    @property
+    def used(self) -> bool:
+        return bool(self._bound)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def facts(self, t: Tensor, src: Source) -> TensorFacts:
+        """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
+        facts = tensor_facts(t)
+        dims = self.varying.dims(src, t)
+        if not dims:
+            return facts
+        sizes = tuple([None if d in dims else n for d, n in enumerate(facts.sizes)])
+        return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
+
+    def _context(self, t: Tensor) -> tuple[Any, Any]:
+        src = self.cap.sources.get(id(t))
+        dims = self.varying.dims(src, t) if src is not None else {}
+        if src is None or not dims:
+            return None, None
+        symbolic: Any = StatelessSymbolicContext(
+            dynamic_sizes=[dims[d].kind if d in dims else DimDynamic.STATIC for d in range(t.dim())],
+            constraint_sizes=[dims[d].constraint if d in dims else None for d in range(t.dim())],
+        )
+        return symbolic, Path(src.text())
+
+    def _bind(self, t: Tensor, fake: Tensor) -> None:
+        src = self.cap.sources[id(t)]
+        dims = self.varying.dims(src, t)
+        for d, size in enumerate(fake.shape):
+            if d in dims:
+                self._place(Place(src, "size", d), size)
+        for d, stride in enumerate(fake.stride()):
+            self._place(Place(src, "stride", d), stride)
+
+    def _place(self, place: Place, number: Any) -> None:
+        expr = number.node._expr if type(number) is torch.SymInt else sympy.Integer(number)
+        self._bound.append((place, expr))
+        if type(number) is torch.SymInt and expr.is_Symbol:
+            self.leaves.setdefault(expr, place)
+
+    def number(self, v: int, src: Source) -> Any:
+        """The symbol for a number that varies; None if this one does not."""
+        found = self._numbers.get(src.reg)
+        if found is None and self.varying.number(src):
+            made = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
+            if type(made) is not torch.SymInt:
+                return None
+            found = self._numbers[src.reg] = made
+            self.cap.guards.check(src, "type", int)
+            self._place(Place(src, "number", -1), found)
+        return found
+
+    # -- the graph -----------------------------------------------------------------------------------------------------
+    def node(self, number: Any) -> Any:
+        """What stands in the graph for a symbolic number."""
+        expr = number.node.expr
+        env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
+        return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
+
+    def _leaf(self, symbol: sympy.Symbol) -> Any:
+        found = self._nodes.get(symbol)
+        if found is None:
+            place, recorder = self.leaves[symbol], self.cap.recorder
+            if place.kind == "number":
+                number = self._numbers[place.source.reg]
+                found = recorder.placeholder(number, "number", place.source)
+            else:
+                tensor = self.cap.node(place.source.value)
+                found = recorder.quietly("call_method", place.kind, (tensor, place.dim), place.kind)
+            self._nodes[symbol] = found
+        return found
+
+    def example(self, value: Any, src: Source) -> Any:
+        """A graph input as the backend is shown it."""
+        return self.fakes.example(value) if isinstance(value, Tensor) else self._numbers[src.reg]
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    def guard(self) -> None:
+        """Adds what was assumed of the symbols to the guards."""
+        shapes, said = self.shapes, set()
+        own = {place: sympy.Symbol(f"leaf{i}", integer=True) for i, (place, _) in enumerate(self._bound)}
+        claims: list[Any] = []
+        for place, expr in self._bound:
+            now = shapes.simplify(expr)
+            if self.leaves.get(now) != place:
+                claims.append(sympy.Eq(own[place], now, evaluate=False))
+                self._check_mark(place, expr, now)
+        for symbol, place in self.leaves.items():
+            claims += self._range(symbol, place)
+        for g in shapes.guards:
+            expr = shapes.simplify(g.expr)
+            if shapes._maybe_evaluate_static(expr, axioms=()) is None:
+                claims.append(expr)
+        places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
+        guards = self.cap.guards
+        for claim in claims:
+            text = str(claim)
+            if text in said:
+                continue
+            said.add(text)
+            used = {symbol: places[symbol] for symbol in claim.free_symbols if symbol in places}
+            leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
+            if len(used) < len(claim.free_symbols):
+                raise Retreat("FL517", f"{claim} has no guard")
+            relation = relation_of(claim, leaves, {symbol: place.text() for symbol, place in used.items()})
+            if relation is None:
+                raise Retreat("FL517", f"{claim} has no guard")
+            guards.steps.append(("relation", -1, -1, relation))
+            guards.places.append((next(iter(used.values())).source if used else None, None))
+
+    def _range(self, symbol: sympy.Symbol, place: Place) -> list[Any]:
+        span = self.shapes.var_to_range.get(symbol)
+        claims = []
+        if span is not None and shapes_to(symbol, self.shapes):
+            if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (place.kind != "size" or span.lower > 0):
+                claims.append(sympy.Ge(symbol, span.lower, evaluate=False))
+            if span.upper not in (int_oo, sympy.S.Infinity) and span.upper < 2**62:
+                claims.append(sympy.Le(symbol, span.upper, evaluate=False))
+        return claims
+
+    def _check_mark(self, place: Place, expr: Any, now: Any) -> None:
+        """A size marked dynamic must not have become a constant."""
+        if place.kind != "size" or not now.is_number:
+            return
+        dims = self.varying.dims(place.source, place.source.value)
+        if place.dim in dims and dims[place.dim].marked:
+            lines = self.shapes.lines.get(expr, [])
+            where = "{}:{}".format(*lines[-1]) if lines else None
+            raise Constrained(f"{place.text()} was marked dynamic, and is always {now}", where=where)
+
+
+def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
+    """Whether a symbol still stands for itself."""
+    return bool(shapes.simplify(symbol) == symbol)

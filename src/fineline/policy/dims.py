@@ -1,0 +1,101 @@
+"""Marks on the sizes of tensors: which may vary, within which bounds, and which may not; kept beside the tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from fineline.errors import BadArgument
+from fineline.kinds import is_a
+
+
+class Mark(NamedTuple):
+    """What was said of one dimension: "dynamic", "maybe", "static" or "unbacked"."""
+
+    kind: str
+    min: int | None = None
+    max: int | None = None
+
+
+class DimTable:
+    """Marks by tensor identity; they die with the tensor."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[weakref.ref, dict[int, Mark]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    def of(self, t: Tensor) -> Mapping[int, Mark]:
+        """The marks of a tensor by dimension: fineline's own, and those that ``torch._dynamo.mark_dynamic`` and its like have set."""
+        found = self._marks.get(id(t))
+        marks = dict(found[1]) if found is not None and found[0]() is t else {}
+        return {**_theirs(t), **marks} if t.__dict__ else marks
+
+    def set(self, t: Tensor, index: Any, mark: Mark) -> None:
+        if not is_a(t, Tensor):
+            raise BadArgument(f"a {type(t).__name__} has no dimensions to mark", id="FL216")
+        indices = index if is_a(index, (list, tuple)) else range(t.dim()) if index is None else [index]
+        table = self._marks
+        key = id(t)
+        if key not in table or table[key][0]() is not t:
+            table[key] = (weakref.ref(t, lambda _: table.pop(key, None)), {})
+        for i in indices:
+            if not -t.dim() <= i < t.dim():
+                raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL216")
+            table[key][1][i % t.dim()] = mark
+
+    def clear(self) -> None:
+        self._marks.clear()
+
+
+_THEIRS = {
+    "_dynamo_weak_dynamic_indices": "maybe",
+    "_dynamo_static_indices": "static",
+    "_dynamo_unbacked_indices": "unbacked",
+    "_dynamo_dynamic_indices": "dynamic",
+}
+
+
+def _theirs(t: Tensor) -> dict[int, Mark]:
+    marks = {}
+    for name, kind in _THEIRS.items():
+        for i in t.__dict__.get(name, ()):
+            marks[i] = Mark(kind)
+    for span in t.__dict__.get("_dynamo_dynamic_range", ()):
+        marks[span.dim] = Mark("dynamic", span.min, span.max)
+    return marks
+
+
+DIMS = DimTable()
+
+
+def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], *, min: int | None = None, max: int | None = None) -> None:
+    """Says that size ``index`` of ``t`` varies (between ``min`` and ``max``): it is symbolic from the first capture on.
+
+    Negative indices count from the end. Captured code that fixes the size to one value is an error that shows its line.
+    """
+    DIMS.set(t, index, Mark("dynamic", min, max))
+
+
+def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
+    """As `mark_dynamic`, but code that fixes the size is no error: the size is then guarded."""
+    DIMS.set(t, index, Mark("maybe"))
+
+
+def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:
+    """Says that size ``index`` of ``t`` (all of them, without one) is captured as a constant, also under ``dynamic=True``."""
+    marked = DIMS.of(t) if is_a(t, Tensor) else {}
+    indices = range(t.dim()) if index is None and is_a(t, Tensor) else index if is_a(index, (list, tuple)) else [index]
+    for i in indices:
+        # It ranks below mark_dynamic.
+        if not (is_a(t, Tensor) and i is not None and t.dim() and marked.get(i % t.dim(), Mark("")).kind == "dynamic"):
+            DIMS.set(t, i, Mark("static"))
+
+
+def mark_unbacked(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
+    """Says that nothing may be assumed of size ``index`` of ``t``: code that has to know it is an error."""
+    DIMS.set(t, index, Mark("unbacked"))

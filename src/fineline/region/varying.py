@@ -1,0 +1,131 @@
+"""Which sizes and numbers vary at one place where programs start: by mark, by option, or because they have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from fineline.guards.evaluate import read_step
+from fineline.guards.facts import tensor_facts
+from fineline.guards.source import Source
+from fineline.guards.steps import ACCESS
+from fineline.kinds import is_a
+from fineline.policy.dims import DIMS, Mark
+from fineline.program.segment import Segment
+
+
+class Dim(NamedTuple):
+    """A size that varies. ``marked``: the user has said so, and a constant in its place is an error."""
+
+    kind: Any
+    constraint: Any = None
+    marked: bool = False
+
+
+CHANGED = Dim(DimDynamic.DYNAMIC)
+DUCK = Dim(DimDynamic.DUCK)
+
+
+class Varying:
+    """``dynamic`` is the region's option: None for what has changed or is marked, True for everything, False for what is marked."""
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self._sizes: dict[str, set[int]] = {}
+        self._numbers: set[str] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is known to vary before the call is looked at."""
+        return bool(self.dynamic or self._sizes or self._numbers or DIMS)
+
+    def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
+        """The sizes of a tensor that vary."""
+        if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided:
+            return {}
+        marks = DIMS.of(t)
+        held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
+        dims: dict[int, Dim] = {}
+        for d in range(t.dim()):
+            mark = marks.get(d)
+            if mark is not None and mark.kind in MARKED:
+                dims[d] = MARKED[mark.kind](mark)
+            elif mark is not None or held:
+                continue
+            elif self.dynamic:
+                dims[d] = DUCK
+        for d in self._sizes.get(src.text(), ()):
+            if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
+                dims[d] = CHANGED
+        return dims
+
+    def number(self, src: Source) -> bool:
+        """Whether a number that comes from ``src`` varies."""
+        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root")
+
+    def add(self, name: str, dims: set[int]) -> None:
+        """It is known of a live value behind a border that these of its sizes vary; no sizes: it is a number."""
+        if dims:
+            self._sizes.setdefault(name, set()).update(dims)
+        else:
+            self._numbers.add(name)
+
+    def observe(self, segment: Segment, roots: tuple) -> None:
+        """A call that the program of ``segment`` does not fit: notes which sizes and numbers differ."""
+        if self.dynamic is False:
+            return
+        registers: dict[int, Any] = {}
+        for (op, dst, reg, payload), (src, _) in zip(segment.steps, segment.texts, strict=True):
+            if op in ACCESS:
+                try:
+                    registers[dst] = read_step(op, registers.get(reg), payload, roots)
+                except Exception:  # whatever goes wrong in a guard, there is no value
+                    continue
+            elif src is None or reg not in registers:
+                continue
+            elif op == "tensor" and is_a(registers[reg], Tensor):
+                self._compare(src, payload, registers[reg])
+            elif op == "eq" and type(payload) is int and type(registers[reg]) is int and registers[reg] != payload:
+                self._numbers.add(src.text())
+
+    def _compare(self, src: Source, known: Any, t: Tensor) -> None:
+        now = tensor_facts(t)
+        if len(now.sizes) == len(known.sizes) and not is_a(t, torch.nn.Parameter):
+            changed = {d for d, (a, b) in enumerate(zip(known.sizes, now.sizes, strict=True)) if a is not None and a != b}
+            if changed:
+                self._sizes.setdefault(src.text(), set()).update(changed)
+
+
+def _marked(mark: Mark) -> Dim:
+    if mark.min is None and mark.max is None:
+        return Dim(DimDynamic.DYNAMIC, None, True)
+    span = ValueRanges(lower=0 if mark.min is None else mark.min, upper=int_oo if mark.max is None else mark.max)
+    return Dim(DimDynamic.DYNAMIC, StrictMinMaxConstraint(vr=span, warn_only=False), True)
+
+
+MARKED: Mapping[str, Any] = MappingProxyType(
+    {"dynamic": _marked, "maybe": lambda mark: CHANGED, "unbacked": lambda mark: Dim(DimDynamic.UNBACKED, None, True)}
+)
+
+
+def marked(values: Any) -> bool:
+    """Whether PyTorch's own marks are on a tensor among ``values``."""
+    for v in values:
+        if type(v) is Tensor:
+            if v.__dict__ and DIMS.of(v):
+                return True
+        elif type(v) in (list, tuple, dict) and len(v) < 100 and marked(v.values() if type(v) is dict else v):
+            return True
+    return False
+
+
+def _belongs_to_module(src: Source) -> bool:
+    parent = src.parent
+    return parent is not None and parent.op == "key" and parent.key in ("_parameters", "_buffers")
