@@ -146,9 +146,12 @@ def _settles_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     t, index = given.get("t"), given.get("index")
     if vm.fakes is not None and is_a(t, torch.Tensor):
         indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
-        shape = vm.memory(t).shape
+        shape, src = vm.memory(t).shape, vm.cap.sources.get(id(t))
+        dims = vm.cap.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
-            settled(shape[i])
+            # It ranks below mark_dynamic.
+            if not (i % t.dim() in dims and dims[i % t.dim()].marked):
+                settled(shape[i])
     return vm.finish(f, None, then, data)
 
 
@@ -165,5 +168,6 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 )
 
 _DYNAMO: dict[str, Callable] = {
-    "marks_size": _marks_size, "settles_size": _settles_size, "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
+    "marks_size": _marks_size, "settles_size": _settles_size,
+    "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
 }  # fmt: skip

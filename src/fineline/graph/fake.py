@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,13 +21,17 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 from fineline.kinds import is_a
 
-# What a fake holds beside what the user's code has set on it.
-OWN_ATTRIBUTES = frozenset(FakeTensorMode(static_shapes=True).from_tensor(torch.empty(0)).__dict__)
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 NO_KERNEL = (UnsupportedOperatorException, NotImplementedError)
 
 
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+@functools.cache
+def own_attributes() -> frozenset[str]:
+    """What a fake holds beside what the user's code has set on it."""
+    return frozenset(FakeTensorMode(static_shapes=True).from_tensor(torch.empty(0)).__dict__)
 
 
 class Path(NamedSource):

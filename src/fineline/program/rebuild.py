@@ -26,7 +26,7 @@ from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, parts_of
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.graph.fake import OWN_ATTRIBUTES
+from fineline.graph.fake import own_attributes
 from fineline.guards.relation import python_text
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -157,7 +157,7 @@ class Rebuilder:
         if name is None:
             name = self._output_names[node] = self.fresh(str(node))
             self.outputs.append((node, name))
-            own = {k: x for k, x in v.__dict__.items() if k not in OWN_ATTRIBUTES} if type(v) is FakeTensor else v.__dict__
+            own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
             if own:
                 self._fill_dict(f"{name}.__dict__", own)
         return name
