@@ -75,7 +75,7 @@ class Machine:
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
         self.raising = False
         self.reraising = False
-        # Runs the frame of a function under disable(recursive=False).
+        # Calls a function (its first argument) under disable(recursive=False).
         self.run_frame: Callable | None = None
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None

@@ -15,7 +15,7 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Border
-from fineline.capture.watch import identify
+from fineline.capture.watch import identify, known_code
 from fineline.graph.dispatches import dispatched
 from fineline.graph.spellings import operator_name
 from fineline.kinds import is_a
@@ -65,13 +65,15 @@ def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule
 
 
 def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    plain = fn if rule.replacement is None else rule.replacement
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    if is_a(fn, types.FunctionType):
+        known_code(vm.cap, fn)
+    plain, given = fn, args
     if rule.verb == "disable_frame" and vm.run_frame is not None:
-        plain = vm.run_frame(plain)
-    if plain is not fn:
+        # The function is its first argument: each call may bring another one, with other variables around it.
+        plain, given = vm.run_frame, [fn, *args]
         vm.cap.pin(plain, name)
-    raise _border(plain, args, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+    raise _border(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
 
 
 def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
@@ -95,6 +97,7 @@ def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
 
 def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     cap = vm.cap
+    identify(cap, fn)
     for a in (*args, *(kwargs or {}).values()):
         if is_value(a) and deep_plain(cap, a):
             continue
@@ -110,6 +113,7 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
 
 def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     replacement = rule.replacement
+    identify(vm.cap, fn)
     if is_a(replacement, types.FunctionType) and id(replacement) not in vm.cap.sources:
         vm.cap.pin(replacement, replacement.__qualname__)
     return vm.call(f, replacement, args, kwargs, then, data)

@@ -74,6 +74,12 @@ class MarkTable:
 MARKS = MarkTable()
 
 
+def wrapped(fn: Any) -> Any:
+    """What a function that ``disable`` made wraps; any other thing itself."""
+    mark = MARKS.get(fn)
+    return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
+
+
 def graph_break(msg: str | None = None) -> None:
     """One graph break here, at any depth of a captured call; nothing outside of one."""
 

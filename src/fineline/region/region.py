@@ -62,7 +62,7 @@ class Region:
         # Which guards calls have failed, and how often.
         self.missed: Counter[str] = Counter()
         self.said: set[str] = set()
-        self.runners: dict[int, FrameRunner] = {}
+        self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
         self.compiled: list[tuple[GraphModule, Any, Callable]] = []
@@ -104,7 +104,7 @@ class Region:
             self.eager_reason = None
             self.missed.clear()
             self.said.clear()
-            self.runners.clear()
+            self.run_frame.children.clear()
             self.events.clear()
             self.graphs.clear()
             self.compiled.clear()
@@ -262,13 +262,6 @@ class Region:
         LOGS.hear(event)
         LISTENERS.tell(event)
         return event
-
-    def runner(self, target: Any) -> FrameRunner:
-        """Runs ``target`` under disable(recursive=False); the same each time, so that programs can hold it."""
-        found = self.runners.get(id(target))
-        if found is None:
-            found = self.runners[id(target)] = FrameRunner(target, weakref.WeakMethod(self.child), self.options)
-        return found
 
     def child(self, fn: Callable) -> Callable:
         """A region for what such a function calls: its dispatcher."""

@@ -68,7 +68,7 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
-        vm.run_frame = region.runner
+        vm.run_frame = region.run_frame
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
