@@ -469,7 +469,7 @@ class Machine:
                 return f
             self.depth -= 1
             if self.opaque is not None and self.opaque.frame is f:
-                self.opaque = None
+                self.opaque.raised(self)
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
                 stopped = is_a(e, StopIteration)

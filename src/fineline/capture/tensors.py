@@ -159,6 +159,7 @@ class TensorOps:
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
         if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
             return vm.finish(f, vm.opaque.run(vm, fn, args, kwargs, kind), then, data)
         if vm.rules is not None:
             rule = operator_rule(vm, fn, args, kwargs)
@@ -234,6 +235,7 @@ class TensorOps:
         """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
         cap = vm.cap
         if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
@@ -261,13 +263,12 @@ class TensorOps:
         op, target = _call_target(fn)
         if op == "call_method" and args and not is_a(args[0], Tensor):
             op, target = "call_function", fn
-        if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
-            if id(fn) not in ON_DEMAND or _asked(ON_DEMAND[id(fn)], args, kwargs):
-                targets = [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
-                if cap.assumed and writes_outside(cap, targets):
-                    text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
-                    raise Border(fn, tuple(args), kwargs, "FL514", text)
-                _note_mutation(cap.recorder.mutated, targets, cap.journal if vm.options.breaks != "any" else None)
+        targets = _targets(fn, args, kwargs)
+        if targets:
+            if cap.assumed and writes_outside(cap, targets):
+                text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
+                raise Border(fn, tuple(args), kwargs, "FL514", text)
+            self.wrote(vm, targets)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):
@@ -275,6 +276,14 @@ class TensorOps:
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result
+
+    def wrote(self, vm: Any, targets: Any) -> None:
+        """These tensors are written into, by an operator or a call that is one node."""
+        journal = vm.cap.journal if vm.options.breaks != "any" else None
+        for t in targets:
+            for x in t if is_a(t, (list, tuple)) else (t,):
+                if is_a(x, Tensor):
+                    _note_mutation(vm.cap.recorder.mutated, x, journal)
 
     def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""
@@ -378,16 +387,23 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
 
 
-def _note_mutation(mutated: set[int], targets: list, journal: Journal | None) -> None:
-    for t in targets:
-        for x in t if is_a(t, (list, tuple)) else (t,):
-            while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
-                x = torch._C._functorch.get_unwrapped(x)
-            if is_a(x, Tensor) and x.layout is torch.strided:
-                storage = x.untyped_storage()
-                if journal is not None and storage._cdata not in mutated:
-                    journal.note_storage(storage)
-                mutated.add(storage._cdata)
+def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """The arguments that an operator writes into."""
+    if not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+        return ()
+    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
+        return ()
+    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+
+
+def _note_mutation(mutated: set[int], t: Tensor, journal: Journal | None) -> None:
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    if t.layout is torch.strided:
+        storage = t.untyped_storage()
+        if journal is not None and storage._cdata not in mutated:
+            journal.note_storage(storage)
+        mutated.add(storage._cdata)
 
 
 def tensor_descriptor(name: str) -> Any:

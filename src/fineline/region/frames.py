@@ -39,7 +39,8 @@ class FrameRunner:
         self.children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
-        fn = target = wrapped(target)
+        target = wrapped(target)
+        fn: Any = target
         values = list(args)
         if is_a(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
             fn = fn.forward
