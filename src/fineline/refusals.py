@@ -385,9 +385,9 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Change the tensor outside of the region, or work on a new one.",
         ),
         "FL514": Refusal(
-            "a write behind a branch that was taken for granted",
-            "If the branch went the way that raises, the tensor, which existed before, would have been written to all the same.",
-            "Write before the check, or into a new tensor.",
+            "an effect behind a branch that was taken for granted",
+            "The graph would write, or call code that may do more than compute, even if the branch went the way that raises.",
+            "Do it before the check; a write may go into a new tensor.",
         ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(

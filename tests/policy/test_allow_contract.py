@@ -225,9 +225,10 @@ def test_what_it_writes_into_is_not_known_any_more(allowed, inference):
             assert torch.equal(fn(X, ours), f(X, theirs)) and torch.equal(ours, theirs)
 
 
-def test_what_it_writes_into_is_put_back_where_the_capture_is_given_up():
+@pytest.mark.parametrize("writes", [doubles, lambda x: second_doubled(x + 1, x)], ids=["allowed function", "custom operator"])
+def test_what_it_writes_into_is_put_back_where_the_capture_is_given_up(writes):
     def f(x):
-        y = doubles(x)
+        y = writes(x)
         print(end="")
         return y
 
@@ -271,3 +272,86 @@ def test_a_set_among_its_arguments():
     with pytest.raises(Unsupported) as caught:
         compiled(lambda x: first(held), first)(X)
     assert caught.value.id == "FL107"
+
+
+# -- behind and before branches that are taken for granted -------------------------------------------------------------
+RAN: list[str] = []
+
+
+@torch.library.custom_op("fineline_contract::logged", mutates_args=())
+def logged(x: torch.Tensor) -> torch.Tensor:
+    RAN.append("logged")
+    return x * 2
+
+
+@logged.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("fineline_contract::second_doubled", mutates_args=("y",))
+def second_doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y.mul_(2)
+    return x * 2
+
+
+def told(x):
+    print("told", end=" ")
+    return x * 2
+
+
+class Told(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        print("told", end=" ")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def require_positive(x):
+    if (x < 0).any():
+        raise ValueError("negative")
+
+
+@pytest.mark.parametrize("effect", [logged, told, lambda x: Told.apply(x.requires_grad_())], ids=["custom operator", "allowed function", "node of autograd"])
+@pytest.mark.parametrize("order", ["before", "behind"])
+def test_an_effect_happens_once(effect, order, capsys):
+    """When a branch goes the way that raises, its segment is run again: what a custom operator or an allowed function does must not be."""
+
+    def f(x):
+        y = x + 1
+        if order == "behind":
+            require_positive(y)
+        y = effect(y)
+        if order == "before":
+            require_positive(y)
+        return y
+
+    def outcome(fn, x):
+        RAN.clear()
+        capsys.readouterr()
+        try:
+            result = fn(x.clone()).tolist()
+        except ValueError as e:
+            result = str(e)
+        return result, list(RAN), capsys.readouterr().out
+
+    fn = compiled(f, told)
+    for x in (X, X, -X, X, -X):
+        expected = outcome(f, x)
+        assert outcome(fn, x) == expected
+
+
+def test_a_custom_operator_writes_into_any_argument():
+    def f(x, n):
+        size = n[0].item()
+        second_doubled(x, n)
+        return x * size + n[0].item()
+
+    fn = compiled(f, told)
+    for k in (2, 2, 3):
+        ours, theirs = torch.tensor([k]), torch.tensor([k])
+        assert torch.equal(fn(X, ours), f(X, theirs)) and torch.equal(ours, theirs)

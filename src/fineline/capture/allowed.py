@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fineline.capture.assumptions import settle_first
 from fineline.capture.capture import SINGLETONS, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
@@ -134,6 +135,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     cap = vm.cap
     if vm.opaque is not None:
         return vm.call_plainly(f, fn, args, kwargs, then, data)
+    settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
     given = [*args, *(kwargs or {}).values()]
     target = _target(vm, fn, rule)
     try:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.capture.assumptions import writes_outside
+from fineline.capture.assumptions import settle_first, writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
@@ -23,6 +24,7 @@ from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
+from fineline.graph.spellings import is_custom
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.kinds import is_a
@@ -166,6 +168,8 @@ class TensorOps:
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
+            if is_custom(fn):
+                settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
             try:
@@ -389,6 +393,10 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
 
 def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
     """The arguments that an operator writes into."""
+    if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
+        schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
+        given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
+        return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     if not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
         return ()
     if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
