@@ -17,6 +17,7 @@ from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.watch import identify, known_code
 from fineline.graph.dispatches import dispatched
+from fineline.graph.recorder import FX_CONSTANTS
 from fineline.graph.spellings import operator_name
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
@@ -40,22 +41,30 @@ def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
     return rules.decide_operator(operator_name(fn, args, kwargs), reached)
 
 
+OTHER: Any = object()
+
+
 def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
     """What the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
-    key = (fn, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
-    try:
-        found = rules.dispatched.get(key)
-    except TypeError:
+    # By identity: distinct C functions may compare equal.
+    key = (id(fn), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
+    if OTHER in key:
         return dispatched(fn, args, kwargs)
+    found = rules.dispatched.get(key)
     if found is None:
-        found = rules.dispatched[key] = dispatched(fn, args, kwargs)
-    return found
+        found = rules.dispatched[key] = (fn, dispatched(fn, args, kwargs))
+    return found[1]
 
 
 def _kind(a: Any) -> Any:
-    if is_a(a, Tensor):
+    """What a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
+    t = type(a)
+    if is_a(a, Tensor) and t.__torch_function__ is Tensor.__torch_function__:
         return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
-    return (type(a), *[_kind(x) for x in a]) if is_a(a, (tuple, list)) else (type(a), a)
+    if t in (tuple, list, torch.Size, slice):
+        items = [_kind(x) for x in ((a.start, a.stop, a.step) if t is slice else a)]
+        return OTHER if OTHER in items else (t, *items)
+    return (t, a) if t in FX_CONSTANTS else OTHER
 
 
 def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> Border:

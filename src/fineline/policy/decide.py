@@ -64,8 +64,8 @@ class Rules:
         # Whether a rule is about what an operator dispatches to, which takes a trial run to know.
         kinds = {kind for kind, _ in (*self.operators, *MARKS.operators)}
         self.by_dispatch = "dispatch" in kinds or bool(self.globs["operator"])
-        # What calls come down to, by function and kinds of arguments.
-        self.dispatched: dict[tuple, frozenset[str]] = {}
+        # What calls come down to, by function and kinds of arguments; the function is held, as its id is in the key.
+        self.dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
         self._named: dict[tuple, Rule | None] = {}
         self.allowed_by_torch = allowed_by_torch()
 
