@@ -38,7 +38,7 @@ def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
         return None
     args, kwargs = tuple(args), kwargs or {}
     reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
-    return rules.decide_operator(operator_name(fn, args, kwargs), reached)
+    return rules.decide_operator(operator_name(fn, args, kwargs), reached, operator_name(fn))
 
 
 OTHER: Any = object()

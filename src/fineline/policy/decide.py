@@ -154,15 +154,20 @@ class Rules:
         return self._look(module, "", file, None)
 
     # -- operators -----------------------------------------------------------------------------------------------------
-    def decide_operator(self, name: str | None, reached: Iterable[str]) -> Rule | None:
-        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher."""
+    def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:
+        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.
+
+        ``function``: the name of the function that is called, where an argument makes it another operator: ``F.relu(x, inplace=True)``
+        is `F.relu`, and the operator ``aten::relu_``.
+        """
         rule = None
         # An overload is more than its operator: its name is longer.
         longest = sorted({*reached, *([name] if name is not None else [])}, key=len, reverse=True)
         for table in (MARKS.operators, self.operators):
             for dispatched in longest:
                 rule = rule or table.get(("dispatch", dispatched))
-            rule = rule or (table.get(("operator", name)) if name is not None else None)
+            for called in (name, function):
+                rule = rule or (table.get(("operator", called)) if called is not None else None)
         for matches, found in self.globs["operator"] if rule is None else ():
             if any(matches(n) or matches(n.partition(".")[0]) for n in longest):
                 rule = found
