@@ -16,11 +16,11 @@ from torch import nn
 
 from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
-from fineline.errors import FACES
+from fineline.errors import FACES, caller
 from fineline.policy import declare
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
-from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.rule import MARK, Rule
 from fineline.policy.selector import of_object
 from fineline.policy.stance import StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break

@@ -47,13 +47,13 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL102": Refusal(
             "graph break where none is allowed",
-            "The region was compiled with fullgraph=True, and here a graph would end.",
+            'The region was compiled with fullgraph=True, or breaks="none" holds here, and here a graph would end.',
             "Move this line out of the region, or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once.",
         ),
         "FL103": Refusal(
             "a disabled function was reached",
-            "The region was compiled with fullgraph=True, and a function marked to run eagerly would split its graph.",
-            "Take the mark away, or take fullgraph=True away.",
+            "The region was compiled with fullgraph=True, and a rule or mark makes this function run eagerly, which would split its graph.",
+            "Take the rule or mark away, or take fullgraph=True away.",
         ),
         "FL104": Refusal(
             "too many programs in one region",
@@ -63,7 +63,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL105": Refusal(
             "forbidden in a graph",
             "A rule says that meeting this during capture is an error.",
-            "Move the call out of the region, or take the rule away.",
+            "Move the call out of the region, or take the rule or mark away.",
         ),
         "FL106": Refusal(
             "a graph break that nobody asked for",
@@ -73,7 +73,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL107": Refusal(
             "the contract of allow_in_graph is broken",
             "An opaque call takes and gives what graphs carry, uses no tensor that is not an argument, and changes nothing else.",
-            "Pass what is missing as an argument, or take the mark away so that capture looks inside.",
+            "Pass what is missing as an argument, or take the rule or mark away so that capture looks inside.",
         ),
         "FL108": Refusal(
             "a capture under fail_on_recompile",
@@ -114,7 +114,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL207": Refusal(
             "not a stance",
             "The stance says what all compiled callables of the process do with a call that no program fits.",
-            "See the docstring of fineline.set_stance.",
+            'Pass one of the names; force_backend goes with "default".',
         ),
         "FL211": Refusal(
             "this selects nothing",
@@ -175,8 +175,8 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL400": Refusal(
             "a disabled function",
-            "A mark says that this function is not to be captured.",
-            "Take the mark away if the function should be part of the graph.",
+            "A rule or a mark says that this function is not to be captured.",
+            "Take the rule or mark away if the function should be part of the graph.",
         ),
         "FL401": Refusal(
             "an explicit graph break",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any
 
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Abandoned, Border
+from fineline.kinds import is_a
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
 from fineline.policy.stance import Stances
 
@@ -69,7 +71,9 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
         plain = fn.__wrapped__
         vm.cap.pin(plain, plain.__qualname__)
     border = Border(plain, tuple(args), kwargs, "FL400", f"{fn.__qualname__} is disabled")
-    border.rule = "torch.compiler.disable"
+    original = inspect.unwrap(fn)
+    at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
+    border.rule = f"torch.compiler.disable{at}"
     raise border.to(then, data)
 
 
@@ -115,7 +119,7 @@ def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
 def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """What is captured depends on the stance, so that captured code can't be what sets it."""
     if vm.cap.active:
-        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f)
+        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise Abandoned
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 

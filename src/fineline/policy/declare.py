@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from fineline.errors import BadRule
+from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import check_disallowed, check_substitute
-from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.rule import MARK, Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.selector import Selector, of_object, selectors
 
@@ -59,7 +59,8 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     if is_a(fn, property):
         return property(fn.fget and again(fn.fget), fn.fset and again(fn.fset), fn.fdel and again(fn.fdel), fn.__doc__)
     if not callable(fn):
-        raise BadRule(f"disable() takes a callable, not a {type(fn).__name__}: {fn!r:.80}", id="FL211")
+        step = "Pass the function itself; names and files are for fineline.Policy(disable=...)."
+        raise BadRule(f"disable() takes a callable, not an object of type {type(fn).__name__}: {fn!r:.80}", id="FL211", next_step=step)
     rule = Rule("disable" if recursive else "disable_frame", of_object(fn), reason or "", place, None, MARK)
     if is_a(fn, (type, nn.Module)):
         MARKS.holders = True
@@ -86,7 +87,8 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
             _mark(verb, value, replacement, check)
             continue
         if not callable(value) or type(value) is str:
-            raise BadRule(f"a {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211")
+            step = "Pass the function or operator itself; names and files are for fineline.Policy."
+            raise BadRule(f"an object of type {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211", next_step=step)
         for selector in selectors(value):
             if check is not None:
                 check(selector)

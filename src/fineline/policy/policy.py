@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from fineline.errors import BadRule
+from fineline.errors import BadRule, caller
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule, caller
+from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.selector import Selector, selectors
 

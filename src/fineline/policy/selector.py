@@ -107,7 +107,7 @@ def of_object(value: Any) -> Selector:
         return Selector(OBJECT, "operator", name, text)
     if callable(value) or is_a(value, (nn.Module, property)):
         return Selector(OBJECT, "object", Identity(value), text)
-    raise BadRule(f"a {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
+    raise BadRule(f"an object of type {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
 
 
 def overload_name(op: OpOverload) -> str:
