@@ -141,6 +141,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "A policy file is TOML with the keys of fineline.Policy, under [tool.fineline] or at the top; each takes a text or an array of them.",
             "Correct the line.",
         ),
+        "FL216": Refusal(
+            "nothing to look into",
+            "A trace rule has capture look inside of Python code; this is code in C, an operator, or part of fineline.",
+            "Leave the rule out; allow is what keeps an operator in graphs that another rule takes out of them.",
+        ),
         # -- backends -------------------------------------------------------------------------------------------
         "FL301": Refusal(
             "the backend failed",

@@ -432,7 +432,7 @@ def test_a_rule_for_what_does_not_exist(selector):
 )  # fmt: skip
 def test_a_glob_for_what_exists(selector):
     """In a module that is loaded, or in one that is not."""
-    assert Policy(trace=selector).rules
+    assert Policy(disable=selector).rules
 
 
 def test_a_rule_that_never_matched(door, tmp_path):

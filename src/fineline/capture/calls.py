@@ -18,6 +18,7 @@ from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch, own_function
+from fineline.capture.overruled import looked_into
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
@@ -149,8 +150,14 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
     if vm.rules is not None and vm.opaque is None and vm.cap.active and type(fn) is not types.MethodType:
         rule = vm.rules.decide(fn, args)
-        if rule is not None and rule.verb != "trace":
-            return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+        if rule is not None:
+            if rule.verb != "trace":
+                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+            inside = looked_into(fn, rule)
+            if inside is not None:
+                identify(vm.cap, fn)
+                vm.cap.pin(inside, inside.__qualname__)
+                return vm.push_function(f, inside, args, kwargs, then, data)
     return call_unruled(vm, f, fn, args, kwargs, then, data)
 
 
@@ -225,7 +232,7 @@ def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
-                return call_descriptor(vm, f, descr, [owner, *args], kwargs, then, data)
+                return vm.call(f, descr, [owner, *args], kwargs, then, data)
         else:
             descr = raw_lookup(type(owner), fn.__name__)
             if type(descr) is types.MethodDescriptorType:
@@ -260,7 +267,7 @@ def call_method_wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | N
     # Not the type's own method of that name: super() may have passed over it.
     descr = fn.__objclass__.__dict__.get(fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
-        return call_descriptor(vm, f, descr, [fn.__self__, *args], kwargs, then, data)
+        return vm.call(f, descr, [fn.__self__, *args], kwargs, then, data)
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 

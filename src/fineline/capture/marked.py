@@ -11,7 +11,9 @@ from typing import Any
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Abandoned, Border
 from fineline.kinds import is_a
+from fineline.policy.decide import Rules
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
+from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
@@ -55,8 +57,17 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
     found = torch_mark(target)
     if found is None:
         return None
-    rule = vm.rules.decide(target) if vm.rules is not None else None
-    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or (rule is not None and rule.verb == "trace") else _disabled
+    looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
+    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or looked_into else _disabled
+
+
+def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
+    """The rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
+    for fn in (target, inspect.unwrap(target)):
+        rule = rules.decide(fn)
+        if rule is not None:
+            return rule if rule.verb == "trace" else None
+    return None
 
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:

@@ -13,10 +13,10 @@ from torch import nn
 from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
 from fineline.policy.marks import MARKS
-from fineline.policy.policy import check_disallowed, check_substitute
+from fineline.policy.policy import Policy, check_disallowed, check_substitute
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import Selector, of_object, selectors
+from fineline.policy.selector import GLOB, Selector, of_object, selectors
 
 
 class Disabled(contextlib.ContextDecorator):
@@ -77,6 +77,29 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
 
     MARKS.set(disabled, rule._replace(replacement=fn), new=True)
     return disabled
+
+
+class TraceAll(Policy):
+    """What is skipped by default is looked into: for a block, or as a decorator for a function's calls."""
+
+    __slots__ = ()
+
+    def __call__(self, fn: Callable) -> Callable:
+        @functools.wraps(fn)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return traced
+
+
+# One for all, so that programs captured in one such block fit the calls in another.
+TRACE_ALL = TraceAll.of((Rule("trace", Selector(GLOB, "glob", ("name", "*"), "*"), "dont_skip_tracing"),))
+
+
+def dont_skip_tracing(fn: Any = None) -> Any:
+    """What built-in rules skip is looked into, where it is Python code: in the calls of ``fn``; without it a decorator and context manager."""
+    return TRACE_ALL if fn is None else TRACE_ALL(fn)
 
 
 def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector], None] | None = None) -> Any:

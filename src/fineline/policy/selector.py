@@ -110,6 +110,24 @@ def of_object(value: Any) -> Selector:
     raise BadRule(f"an object of type {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
 
 
+def python_function(value: Any) -> types.FunctionType | None:
+    """The function in Python that a selector names, as an object or by a text."""
+    found = loaded(value.strip()) if type(value) is str else value
+    found = getattr(found, "__func__", found) if is_a(found, (staticmethod, classmethod, types.MethodType)) else found
+    return found if is_a(found, types.FunctionType) else None
+
+
+def is_c(value: Any) -> bool:
+    """Whether a selector names one function or class in C, as an object or by a text."""
+    found = loaded(value.strip()) if type(value) is str else value
+    return is_a(found, _IN_C) or (is_a(found, type) and not found.__flags__ & 1 << 9)
+
+
+_IN_C = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType,
+)  # fmt: skip
+
+
 def overload_name(op: OpOverload) -> str:
     return f"{op._schema.name}.{op._overloadname}"
 

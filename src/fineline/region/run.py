@@ -180,6 +180,8 @@ class Run:
         assert f is not None
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
+        if vm.rules is not None and not border.rule:
+            border.reason += vm.rules.told_to_look(border.fn, border.args_)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
