@@ -111,10 +111,10 @@ def regions() -> list[Region]:
 
 
 def reset() -> None:
-    """Forgets what all regions have captured, and the operators' marks; regions capture again at their next call."""
+    """Forgets what all regions have captured, and the marks of operators and of C functions; regions capture again at their next call."""
     for region in regions():
         region.forget()
-    MARKS.drop_operators()
+    MARKS.forget()
     DIMS.clear()
     LOGS.forget()
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from fineline.refusals import REFUSALS, Refusal
+
+
+def caller() -> str:
+    """The line of the user's code that called into fineline."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
 
 class Faces:
@@ -95,9 +105,12 @@ class BadArgument(FinelineError, TypeError, ValueError):
 
 
 class BadRule(BadArgument):
-    """A control rule that can't be: what it selects does not exist, or its verb makes no sense there."""
+    """A control rule that can't be: what it selects does not exist, or its verb makes no sense there. ``where``: its declaration."""
 
     id = "FL211"
+
+    def __init__(self, reason: str, **rest: Any) -> None:
+        super().__init__(reason, **{"where": caller(), **rest})
 
 
 class Forbidden(Unsupported):

@@ -16,11 +16,11 @@ from torch import nn
 
 from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
-from fineline.errors import FACES
+from fineline.errors import FACES, caller
 from fineline.policy import declare
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
-from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.rule import MARK, Rule
 from fineline.policy.selector import of_object
 from fineline.policy.stance import StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break
@@ -36,7 +36,7 @@ HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dyn
 ANYBODY: Mapping[str, Callable | None] = types.MappingProxyType(
     {
         "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
-        "nested_compile_region": porting.nested_compile_region,
+        "nested_compile_region": porting.nested_compile_region, "dont_skip_tracing": declare.dont_skip_tracing,
     }
 )  # fmt: skip
 
@@ -133,6 +133,7 @@ class Installation:
             "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
             "substitute_in_graph": declare.substitute_in_graph,
+            "dont_skip_tracing": declare.dont_skip_tracing,
             "disable": functools.partial(_disable, dynamo.disable),
             "optimize": self.optimize,
             "optimize_assert": self.optimize_assert,

@@ -47,13 +47,13 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL102": Refusal(
             "graph break where none is allowed",
-            "The region was compiled with fullgraph=True, and here a graph would end.",
+            'The region was compiled with fullgraph=True, or breaks="none" holds here, and here a graph would end.',
             "Move this line out of the region, or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once.",
         ),
         "FL103": Refusal(
             "a disabled function was reached",
-            "The region was compiled with fullgraph=True, and a function marked to run eagerly would split its graph.",
-            "Take the mark away, or take fullgraph=True away.",
+            "The region was compiled with fullgraph=True, and a rule or mark makes this function run eagerly, which would split its graph.",
+            "Take the rule or mark away, or take fullgraph=True away.",
         ),
         "FL104": Refusal(
             "too many programs in one region",
@@ -63,7 +63,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL105": Refusal(
             "forbidden in a graph",
             "A rule says that meeting this during capture is an error.",
-            "Move the call out of the region, or take the rule away.",
+            "Move the call out of the region, or take the rule or mark away.",
         ),
         "FL106": Refusal(
             "a graph break that nobody asked for",
@@ -73,7 +73,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL107": Refusal(
             "the contract of allow_in_graph is broken",
             "An opaque call takes and gives what graphs carry, uses no tensor that is not an argument, and changes nothing else.",
-            "Pass what is missing as an argument, or take the mark away so that capture looks inside.",
+            "Pass what is missing as an argument, or take the rule or mark away so that capture looks inside.",
         ),
         "FL108": Refusal(
             "a capture under fail_on_recompile",
@@ -106,7 +106,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The captured code works for one value of the size alone, and a mark says that it varies.",
             "Change the line that fixes the size, or say maybe_mark_dynamic, or mark_static.",
         ),
-        "FL216": Refusal(
+        "FL217": Refusal(
             "no such dimension",
             "A mark is about one of the tensor's dimensions.",
             "Count from 0, or from the end with negative numbers.",
@@ -124,7 +124,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "FL207": Refusal(
             "not a stance",
             "The stance says what all compiled callables of the process do with a call that no program fits.",
-            "See the docstring of fineline.set_stance.",
+            'Pass one of the names; force_backend goes with "default".',
         ),
         "FL211": Refusal(
             "this selects nothing",
@@ -150,6 +150,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "this policy file is wrong",
             "A policy file is TOML with the keys of fineline.Policy, under [tool.fineline] or at the top; each takes a text or an array of them.",
             "Correct the line.",
+        ),
+        "FL216": Refusal(
+            "nothing to look into",
+            "A trace rule has capture look inside of Python code; this is code in C, an operator, or part of fineline.",
+            "Leave the rule out; allow is what keeps an operator in graphs that another rule takes out of them.",
         ),
         # -- backends -------------------------------------------------------------------------------------------
         "FL301": Refusal(
@@ -185,8 +190,8 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL400": Refusal(
             "a disabled function",
-            "A mark says that this function is not to be captured.",
-            "Take the mark away if the function should be part of the graph.",
+            "A rule or a mark says that this function is not to be captured.",
+            "Take the rule or mark away if the function should be part of the graph.",
         ),
         "FL401": Refusal(
             "an explicit graph break",
@@ -395,9 +400,9 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Change the tensor outside of the region, or work on a new one.",
         ),
         "FL514": Refusal(
-            "a write behind a branch that was taken for granted",
-            "If the branch went the way that raises, the tensor, which existed before, would have been written to all the same.",
-            "Write before the check, or into a new tensor.",
+            "an effect behind a branch that was taken for granted",
+            "The graph would write, or call code that may do more than compute, even if the branch went the way that raises.",
+            "Do it before the check; a write may go into a new tensor.",
         ),
         "FL515": Refusal(
             "fake mode stops here",

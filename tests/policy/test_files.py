@@ -51,7 +51,7 @@ name = "x"
 disable = [
     "mypkg/data.py",  # a file
     # and a glob
-    {select = "mypkg.io*", reason = "reads files"},
+    {select = "mypkg.da*", reason = "reads files"},
 ]
 disable_frame = "mypkg.model.tan"
 disallow = ["torch.ops.aten.nonzero", "torch.sub"]
@@ -66,7 +66,7 @@ line-length = 100
     )
     assert rules(load_policy(path)) == [
         ("disable", "mypkg/data.py", "", "pyproject.toml:6"),
-        ("disable", "mypkg.io*", "reads files", "pyproject.toml:8"),
+        ("disable", "mypkg.da*", "reads files", "pyproject.toml:8"),
         ("disable_frame", "mypkg.model.tan", "", "pyproject.toml:10"),
         ("disallow", "torch.ops.aten.nonzero", "", "pyproject.toml:11"),
         ("disallow", "torch.sub", "", "pyproject.toml:11"),
@@ -108,6 +108,8 @@ WRONG = [
     ('substitute = ["a"]', 1, "FL215", "an array"),
     ('disable = ["mypkg.data",\n\n  "mypkg.nothing"]', 3, "FL212", "there is no mypkg.nothing"),
     ('forbid = "no.such.thing.*"', 1, "FL212", "there is no no.such"),
+    ('forbid = "mypkg.data.nothing*"', 1, "FL212", "nothing in mypkg.data begins with 'nothing'"),
+    ('\n\nforbid = "mypkg.nothing*.load"', 3, "FL212", "nothing in mypkg begins with 'nothing'"),
     ('\ndisable = ["mypkg/none/**"]', 2, "FL212", "no file matches"),
     ('\ndisallow = ["nolib::*"]', 2, "FL212", "no registered operator"),
     ('[substitute]\n"mypkg.data.load" = "mypkg.data.nope"', 2, "FL212", "there is no mypkg.data.nope"),

@@ -76,7 +76,8 @@ def selector(rule: Rule, made: dict[str, Callable]) -> Any:
         return made[rule.what]
     if rule.by == "name":
         return fineline.policy.selector.Selector(2, "name", f"{MODULE}.{rule.what}", rule.what)
-    return f"{MODULE}.{rule.what}*"
+    pattern = f"{MODULE}.{rule.what}*"
+    return fineline.policy.selector.Selector(0, "glob", ("name", pattern), pattern)
 
 
 @contextlib.contextmanager

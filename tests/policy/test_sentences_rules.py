@@ -401,6 +401,13 @@ def test_a_key_for_each_verb():
         "mypkg.nothing",
         f"{__name__}.nothing",
         "mypkg.*",
+        f"{__name__}.nothing*",
+        f"{__name__}.Layer.nothing*",
+        "torch.nn.modules.nothing*.forward",
+        "fineline.nothing?",
+        "xml.sax.nothing*",
+        "xml.sax.saxutils.zebra*",
+        "tests/policy/__pycache__/**",
         "no/such/file.py",
         "tests/nothing/**",
         "fbgemm_nothing::*",
@@ -414,6 +421,18 @@ def test_a_rule_for_what_does_not_exist(selector):
     raises at once; a rule that never matched is reported by `explain` and by the audit."""
     with pytest.raises(BadRule):
         Policy(disable=selector)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        f"{__name__}.help*", f"{__name__}.Layer.for*", f"{__name__}.h?lper", "*.nothing", "torch.nn.modules.lin*", "fineline.pol*.*",
+        "xml.sax.saxut*", "xml.sax.saxutils.esc*", "xml.sax.saxutils.XML*.characters", "_pydecimal.Dec*", "torch.ops.aten.sub*",
+    ],
+)  # fmt: skip
+def test_a_glob_for_what_exists(selector):
+    """In a module that is loaded, or in one that is not."""
+    assert Policy(disable=selector).rules
 
 
 def test_a_rule_that_never_matched(door, tmp_path):

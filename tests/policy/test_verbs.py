@@ -264,6 +264,46 @@ def test_marks_on_operators():
     assert graphs(f, X) == [["mul", "sin", "add"]]
 
 
+def test_marks_on_methods_of_c_types():
+    """Nothing can refer to them weakly."""
+
+    class Slotted:
+        __slots__ = ()
+
+        def __call__(self, x):
+            return x.cos()
+
+    def f(x):
+        items = [x]
+        items.append(x)
+        return slotted(items[1])
+
+    slotted = Slotted()
+    for declare in (fineline.forbid_in_graph, fineline.disallow_in_graph, fineline.assume_constant_result, fineline.allow_in_graph):
+        declare([list.append, slotted])
+        fineline.reset()
+    assert graphs(f, X) == [["cos"]]
+    fineline.forbid_in_graph(list.append)
+    try:
+        with pytest.raises(Forbidden, match="list.append"):
+            fineline.compile(f, backend="eager")(X)
+    finally:
+        fineline.reset()
+    assert graphs(f, X) == [["cos"]]
+
+
+def test_no_hash_of_an_argument_is_asked():
+    class Odd(float):
+        def __hash__(self):
+            raise AssertionError("asked for its hash")
+
+        def __eq__(self, other):
+            raise AssertionError("asked whether it is equal")
+
+    policy = Policy(disallow=torch.ops.aten.sin)
+    assert graphs(lambda x, k: (x * k).sin()[0:2] + 1, X, Odd(2.0), policy=policy) == [["mul"], ["getitem", "add"]]
+
+
 POLICY = Policy(disable=helper)
 
 
@@ -355,6 +395,8 @@ def test_blocks_in_captured_code():
     for k in range(4):
         assert torch.equal(compiled(X + k), with_disable(X + k))
     assert probe.graphs == [["cos"], ["cos", "sin"]]
+    [region] = [r for r in fineline.api.regions() if r.fn is with_disable]
+    assert [len(s.segments) for s in region.sites if s.segments] == [1, 1]
 
     def raising(x, limit):
         out = []

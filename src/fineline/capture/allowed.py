@@ -5,15 +5,22 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator
+from operator import itemgetter
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fineline.capture.capture import SINGLETONS
+from fineline.capture.assumptions import settle_first
+from fineline.capture.capture import SINGLETONS, is_value
+from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
-from fineline.capture.signals import Abandoned
+from fineline.capture.journal import EMPTY
+from fineline.capture.natives import deep_plain
+from fineline.capture.signals import Abandoned, Retreat
+from fineline.capture.watch import identify
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
@@ -21,24 +28,62 @@ from fineline.policy.selector import describe
 
 
 class Opaque:
-    """One such call while it runs: the tensors that it may use, and what was written before."""
+    """One such call while it runs: the tensors that it may use, and what its arguments were before."""
 
-    def __init__(self, fn: Any, rule: Rule, inputs: list[Tensor], written: set[int]) -> None:
+    def __init__(self, vm: Any, fn: Any, rule: Rule, given: list) -> None:
+        cap = vm.cap
         self.fn = fn
         self.rule = rule
+        self.given = given
+        self.before = list(parts(given))
+        inputs = list(tensors(given))
         self.known = {id(t): t for t in inputs}
-        self.written = written
+        self.versions = [(t, vm.memory(t)._version) for t in inputs if not t.is_inference()]
+        # All that it reads goes through the journal again, and is noted there.
+        self.expanded, cap.expanded = cap.expanded, set()
+        self.met: list[tuple[str, Any, str]] = []
+        cap.journal.met = self.met
+        cap.global_values.clear()
         # The frame of the function, when it is one of Python.
         self.frame: Frame | None = None
-        # Whether it has looked at the numbers in a tensor: then what it gives besides tensors depends on them.
-        self.read = False
+        # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
+        self.ran = self.read = False
+
+    def leave(self, vm: Any) -> None:
+        """The call has ended, in whatever way."""
+        cap = vm.cap
+        vm.opaque = cap.journal.met = None
+        cap.expanded |= self.expanded
+
+    def raised(self, vm: Any) -> None:
+        """The call ends with an exception, and so with no node for what its operators did."""
+        self.leave(vm)
+        if self.ran and vm.cap.active and vm.abandoned is None:
+            vm.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
+
+    def fault(self) -> str | None:
+        """What it did that one node can't do."""
+        containers = {id(part) for part in self.before}
+        # Writes first.
+        for verb, src, text in sorted(self.met, key=itemgetter(0)):
+            if verb == "changes":
+                return f"it changes {text}"
+            if id(src.value) not in containers:
+                return f"it reads {text}, which the captured code has changed before"
+        after = list(parts(self.given))
+        if len(after) != len(self.before) or not all([a is b for a, b in zip(after, self.before, strict=True)]):
+            return "it changes a container that it is given"
+        return None
 
     def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
         """An operator inside: it runs, and is no node."""
+        self.ran = True
         for t in tensors([*args, *(kwargs or {}).values()]):
             self.check(vm, t)
         self.read = self.read or kind == "data"
-        return self.made(vm, fn(*args, **(kwargs or {})))
+        if vm.fakes is not None and kind == "data":
+            raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
+        return self.made(vm, compute(vm, fn, args, kwargs))
 
     def check(self, vm: Any, t: Tensor) -> None:
         if id(t) not in self.known:
@@ -58,6 +103,19 @@ def tensors(value: Any) -> Iterator[Tensor]:
     for leaf in leaves(value):
         if is_a(leaf, Tensor):
             yield leaf
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """A container, and all that it holds, in order."""
+    yield value
+    if is_a(value, (tuple, list)):
+        held: Any = value
+    elif is_a(value, dict):
+        held = dict.values(value)
+    else:
+        held = vars(value).values() if dataclasses.is_dataclass(value) and hasattr(value, "__dict__") else ()
+    for item in held:
+        yield from parts(item)
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -81,21 +139,48 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     cap = vm.cap
     if vm.opaque is not None:
         return vm.call_plainly(f, fn, args, kwargs, then, data)
+    settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
+    given = [*args, *(kwargs or {}).values()]
+    target = _target(vm, fn, rule)
     try:
         fx = tuple([_carried(vm, a) for a in args]), {k: _carried(vm, v) for k, v in (kwargs or {}).items()}
+        for value in given:
+            cap.expand(value, deep=True)
     except NotForGraph as e:
         raise broken(vm, fn, rule, f"it is called with {e}") from None
-    for value in (*args, *(kwargs or {}).values()):
-        cap.expand(value, deep=True)
-    inputs = [t for value in (*args, *(kwargs or {}).values()) for t in tensors(value)]
-    opaque = vm.opaque = Opaque(fn, rule, inputs, set(cap.journal.written))
-    twin = _copies(args, kwargs) if vm.options.verify else None
+    twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
+    opaque = vm.opaque = Opaque(vm, fn, rule, given)
     try:
-        opaque.frame = vm.call_plainly(f, fn, list(args), kwargs, _done, (opaque, fx, twin, then, data))
+        opaque.frame = vm.call_plainly(f, fn, list(args), kwargs, _done, (opaque, target, fx, twin, then, data))
     except BaseException:
-        vm.opaque = None
+        if vm.opaque is opaque:
+            opaque.leave(vm)
         raise
     return opaque.frame
+
+
+def _target(vm: Any, fn: Any, rule: Rule) -> Any:
+    """What the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
+    cap = vm.cap
+    if id(fn) not in cap.made or id(fn) in cap.sources:
+        # Another function made by the same ``def`` has other variables around it.
+        identify(cap, fn)
+        return fn
+    if not is_a(fn, FunctionType):
+        raise broken(vm, fn, rule, f"it is a {type(fn).__name__} that the captured code made")
+    held = [cell.cell_contents for cell in fn.__closure__ or () if _contents(cell) is not EMPTY]
+    for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+        if id(value) in cap.sources:
+            identify(cap, value)
+        elif value is not fn and not (is_value(value) and deep_plain(cap, value)):
+            raise broken(vm, fn, rule, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
+    cells = tuple([CellType() if _contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
+    copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells if fn.__closure__ else None)
+    copy.__kwdefaults__ = fn.__kwdefaults__ and dict(fn.__kwdefaults__)
+    for cell in cells:
+        if _contents(cell) is not EMPTY and cell.cell_contents is fn:
+            cell.cell_contents = copy
+    return copy
 
 
 def _carried(vm: Any, a: Any) -> Any:
@@ -146,14 +231,16 @@ def _verify(vm: Any, opaque: Opaque, result: Any, twin: tuple) -> None:
 
 
 def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
-    opaque, (fx_args, fx_kwargs), twin, then, data = state
+    opaque, target, (fx_args, fx_kwargs), twin, then, data = state
     cap, fn, rule = vm.cap, opaque.fn, opaque.rule
-    vm.opaque = None
+    opaque.leave(vm)
     if not cap.active:
         return vm.finish(f, result, then, data)
-    changed = [w for key, w in cap.journal.written.items() if key not in opaque.written]
-    if changed:
-        raise broken(vm, fn, rule, f"it changes {changed[0].src.text()}")
+    fault = opaque.fault() or _rebound(fn, target)
+    if fault is not None:
+        raise broken(vm, fn, rule, fault)
+    # What its operators did not tell, C code may have done.
+    vm.tensors.wrote(vm, [t for t, version in opaque.versions if vm.memory(t)._version != version])
     for leaf in leaves(result):
         if is_a(leaf, Tensor):
             if id(leaf) not in opaque.known:
@@ -165,8 +252,23 @@ def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     if twin is not None:
         _verify(vm, opaque, result, twin)
     _fresh(cap, result)
-    vm.tensors.record(vm, "call_function", named(fn), fx_args, fx_kwargs, result)
+    vm.tensors.record(vm, "call_function", named(target), fx_args, fx_kwargs, result)
     return vm.finish(f, result, then, data)
+
+
+def _rebound(fn: Any, target: Any) -> str | None:
+    """Whether it has set a variable of the captured code around it, while its copy keeps what that was."""
+    for name, ours, kept in zip(fn.__code__.co_freevars, fn.__closure__, target.__closure__, strict=True) if target is not fn and fn.__closure__ else ():
+        if _contents(ours) is not (fn if _contents(kept) is target else _contents(kept)):
+            return f"it changes the variable {name}"
+    return None
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
 
 
 def _fresh(cap: Any, value: Any) -> None:
@@ -193,6 +295,7 @@ def named(fn: Any) -> Any:
 
 def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
     """The contract does not hold: the capture is given up with an error."""
-    vm.opaque = None
+    if vm.opaque is not None:
+        vm.opaque.leave(vm)
     vm.abandoned = vm.refuse("FL107", f"{describe(fn)} was allowed in graphs, but {text}", vm.frame, str(rule))
     return Abandoned()

@@ -9,8 +9,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.bytecode.code import CodeInfo
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 # How far an arm is looked into.
 FAR = 80
@@ -33,7 +36,9 @@ def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> b
     When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before.
     """
     cap = vm.cap
-    if not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu" or vm.options.force_borders:
+    if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
+        return None
+    if vm.options.force_borders:
         return None
     if torch._C._functorch.is_functorch_wrapped_tensor(t) or not (only_raises(info, if_true) or only_raises(info, if_false)):
         return None
@@ -42,6 +47,27 @@ def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> b
         return None
     cap.assumed.append((t, truth))
     return truth
+
+
+def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
+    """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
+    cap = vm.cap
+    if cap.assumed:
+        text = f"{describe(fn)} may have effects, behind a branch taken for granted"
+        border = Border(_nothing, (), None, "FL514", text)
+        border.rule = rule
+        raise border.to(_go_on, (fn, args, kwargs, then, data))
+    cap.recorder.once = True
+
+
+def _nothing() -> None:
+    """What runs where branches have been checked."""
+
+
+def _go_on(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    result: Frame | None = vm.call(f, fn, list(args), kwargs, then, data)
+    return result
 
 
 def writes_outside(vm: Any, targets: Any) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import protocols
+from fineline.capture.assumptions import settle_first
 from fineline.capture.attributes import (
     type_info,
 )
@@ -41,6 +42,7 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+    settle_first(vm, f, fn, args, kwargs, then, data)
     try:
         result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)
     except Border as b:

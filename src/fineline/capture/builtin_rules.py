@@ -14,6 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.capture import native_table
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.marked import own_function
 from fineline.capture.natives import hashable
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.specials import SPECIALS
@@ -34,7 +35,7 @@ class Kind(NamedTuple):
 
 
 _TORCH, _NATIVE, _SPECIAL = "fineline/graph/torch_table.py", "fineline/capture/native_table.py", "fineline/capture/specials.py"
-_MARKS, _CALLS = "fineline/policy/marks.py", "fineline/capture/calls.py"
+_MARKS, _CALLS, _MARKED = "fineline/policy/marks.py", "fineline/capture/calls.py", "fineline/capture/marked.py"
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
@@ -62,9 +63,13 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "graph_break": Kind("disallow", "an explicit graph break", _MARKS),
         "true": Kind("constant", "True while captured", _MARKS),
         "nothing": Kind("constant", "it says nothing to fineline", _MARKS),
+        "marks_size": Kind("forbid", "it marks a size of a tensor, which is too late in captured code", _MARKS),
+        "settles_size": Kind("constant", "the size is a constant from here on", _MARKS),
         "identity": Kind("constant", "it gives back what it marks", _MARKS),
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
+        # fineline's own
+        "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
         # Python code
         "coroutine": Kind("disable", "what it awaits is decided outside", _CALLS, "coroutine functions"),
         "code": Kind("trace", "Python code", _CALLS, "Python code"),
@@ -137,6 +142,8 @@ def _of_function(fn: types.FunctionType) -> str:
         return "special"
     if fn is graph_break:
         return "graph_break"
+    if own_function(fn) is not None:
+        return "declares"
     kind = torch_table.classify_torch(fn)
     if kind is not None and kind != "python":
         return kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,9 +18,11 @@ from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch, own_function
+from fineline.capture.overruled import looked_into
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
+from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
@@ -147,8 +150,14 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
     if vm.rules is not None and vm.opaque is None and vm.cap.active and type(fn) is not types.MethodType:
         rule = vm.rules.decide(fn, args)
-        if rule is not None and rule.verb != "trace":
-            return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+        if rule is not None:
+            if rule.verb != "trace":
+                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+            inside = looked_into(fn, rule)
+            if inside is not None:
+                identify(vm.cap, fn)
+                vm.cap.pin(inside, inside.__qualname__)
+                return vm.push_function(f, inside, args, kwargs, then, data)
     return call_unruled(vm, f, fn, args, kwargs, then, data)
 
 
@@ -161,28 +170,38 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 
 
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(vm, f, fn, args, kwargs, then, data)
+    handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else explicit_break if fn is graph_break else None)
+    if handler is None:
+        return vm.push_function(f, fn, args, kwargs, then, data)
+    # What is not run through is known by itself, and not by its code: another function in its place is another call.
+    identify(vm.cap, fn)
+    return handler(vm, f, fn, args, kwargs, then, data)
+
+
+def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
+    """The handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
-        return explicit_break(vm, f, fn, args, kwargs, then, data)
-    if vm.cap.active:
-        if fn is is_compiling or fn is is_dynamo_compiling:
-            return vm.finish(f, True, then, data)
-        kind = classify_torch(fn)
-        if kind is not None and kind != "python":
-            return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
-        if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
-            own = own_function(fn)
-            if own is not None:
-                return own(vm, f, fn, args, kwargs, then, data)
-        if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
-            return dynamo_function(fn)(vm, f, fn, args, kwargs, then, data)  # type: ignore[misc]
-        if fn.__dict__:
-            mark = marked_by_torch(vm, fn)
-            if mark is not None:
-                return mark(vm, f, fn, args, kwargs, then, data)
-    return vm.push_function(f, fn, args, kwargs, then, data)
+        return explicit_break
+    if fn is is_compiling or fn is is_dynamo_compiling:
+        return _answers_true
+    kind = classify_torch(fn)
+    if kind is not None and kind != "python":
+        return _torch_function
+    if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
+        own = own_function(fn)
+        if own is not None:
+            return own
+    if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
+        return dynamo_function(fn)
+    return marked_by_torch(vm, fn) if fn.__dict__ else None
+
+
+def _answers_true(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, True, then, data)
+
+
+def _torch_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return vm.tensors.call(vm, f, fn, classify_torch(fn), args, kwargs, then, data)
 
 
 def call_method(vm: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -213,7 +232,7 @@ def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
-                return call_descriptor(vm, f, descr, [owner, *args], kwargs, then, data)
+                return vm.call(f, descr, [owner, *args], kwargs, then, data)
         else:
             descr = raw_lookup(type(owner), fn.__name__)
             if type(descr) is types.MethodDescriptorType:
@@ -248,7 +267,7 @@ def call_method_wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | N
     # Not the type's own method of that name: super() may have passed over it.
     descr = fn.__objclass__.__dict__.get(fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
-        return call_descriptor(vm, f, descr, [fn.__self__, *args], kwargs, then, data)
+        return vm.call(f, descr, [fn.__self__, *args], kwargs, then, data)
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
@@ -355,14 +374,15 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         return vm.tensors.call(vm, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
     if natives.hashable(obj):
         special = SPECIALS.get(obj)
+        kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
+        if special is not None or kind != "python":
+            identify(cap, obj)
         if special is not None:
             return special(vm, f, obj, args, kwargs, then, data)
-        kind = classify_torch(obj)
-        if kind is not None and kind != "python":
+        if kind != "python":
             return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
-        if is_a(obj, torch.jit.ScriptFunction):
-            return vm.tensors.call(vm, f, obj, "op", args, kwargs, then, data)
     if natives.classify(obj) is not None:
+        identify(cap, obj)
         return natives.call(vm, f, obj, obj, args, kwargs, then, data)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:

@@ -20,7 +20,7 @@ from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
+from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
@@ -66,7 +66,6 @@ BOUND: dict[type, tuple] = {
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
-F_CODE = types.FunctionType.__dict__["__code__"]
 F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
 F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 HEAP_TYPE = 1 << 9
@@ -447,4 +446,4 @@ def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, b
     return Frame(info, info_of(info), globals_, builtins, local, back)
 
 
-__all__ = ["NULL", "Capture", "is_value", "new_frame"]
+__all__ = ["F_CODE", "NULL", "Capture", "is_value", "new_frame"]

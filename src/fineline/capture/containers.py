@@ -83,7 +83,7 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
 def guard_length(cap: Any, obj: Any) -> None:
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
-        if id(obj) in cap.journal.written or is_a(obj, (types.MappingProxyType, bytearray)):
+        if cap.journal.wrote(obj) or is_a(obj, (types.MappingProxyType, bytearray)):
             try:
                 cap.expand(obj, ordered=False)
             except NotForGraph as e:

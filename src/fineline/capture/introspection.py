@@ -25,7 +25,7 @@ def load_cell(vm: Any, cell: types.CellType) -> Any:
     value = cell.cell_contents
     cap = vm.cap
     src = cap.sources.get(id(cell))
-    if src is not None and id(cell) not in cap.journal.written:
+    if src is not None and not cap.journal.wrote(cell):
         return cap.read(value, cap.guards.access(src, "cell", None, value))
     return value
 

@@ -34,17 +34,31 @@ class Journal:
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
         # Memory of tensors that an operator writes into, and a copy; kept where an error may have to take the writes back.
         self.storages: dict[int, tuple[Any, Any]] = {}
+        # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
+        self.met: list[tuple[str, Source, str]] | None = None
+
+    def wrote(self, obj: Any) -> bool:
+        """Whether an object, other than a dict, was written to: what it holds is then not what the next call will find."""
+        return self._meet(self.written.get(id(obj))) is not None
 
     def is_dirty(self, d: Any, key: Any) -> bool:
         w = self.written[id(d)]
-        return w.whole or _ident(key) in w.keys
+        dirty = w.whole or _ident(key) in w.keys
+        return dirty and self._meet(w, key) is w
 
     def before(self, obj: Any) -> Any:
-        w = self.written.get(id(obj))
+        w = self._meet(self.written.get(id(obj)))
         return obj if w is None else w.before
+
+    def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
+        if w is not None and self.met is not None:
+            self.met.append(("reads", w.src, _text(w.src, key)))
+        return w
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         """About to write ``key`` of ``obj`` (or, without a key, anything of it)."""
+        if self.met is not None:
+            self.met.append(("changes", src, _text(src, key)))
         w = self.written.get(id(obj))
         if w is None:
             kind, before = _copy(obj)
@@ -56,10 +70,15 @@ class Journal:
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         """About to set a slot, or a tensor's attribute, through its descriptor."""
+        if self.met is not None:
+            self.met.append(("changes", src, f"{src.text()}.{descriptor.__name__}"))
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
 
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
-        return (id(obj), id(descriptor)) in self.slots
+        slot = self.slots.get((id(obj), id(descriptor)))
+        if slot is not None and self.met is not None:
+            self.met.append(("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}"))
+        return slot is not None
 
     def note_storage(self, storage: Any) -> None:
         """About to write into a tensor's memory."""
@@ -93,6 +112,12 @@ class Journal:
                 descriptor.__delete__(obj)
             else:
                 descriptor.__set__(obj, old)
+
+
+def _text(src: Source, key: Any) -> str:
+    if type(key) is not str:
+        return src.text()
+    return f"{src.parent.text()}.{key}" if src.op == "dict" and src.parent is not None else f"{src.text()}[{key!r}]"
 
 
 def _put_back(d: dict, before: dict) -> None:

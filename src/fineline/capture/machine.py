@@ -76,7 +76,7 @@ class Machine:
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
         self.raising = False
         self.reraising = False
-        # Runs the frame of a function under disable(recursive=False).
+        # Calls a function (its first argument) under disable(recursive=False).
         self.run_frame: Callable | None = None
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None
@@ -355,6 +355,8 @@ class Machine:
             self.on_skip(border)
         self.outside = True
         try:
+            if self.opaque is not None and self.fakes is not None:
+                raise Retreat(border.error, border.reason)
             if self.opaque is not None:
                 self.opaque.read = True
                 value = self.native(border.fn, border.args_, border.kwargs)
@@ -493,7 +495,7 @@ class Machine:
                 return f
             self.depth -= 1
             if self.opaque is not None and self.opaque.frame is f:
-                self.opaque = None
+                self.opaque.raised(self)
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
                 stopped = is_a(e, StopIteration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,8 +14,10 @@ from fineline.capture.frame import Frame
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settled
 from fineline.kinds import is_a
+from fineline.policy.decide import Rules
 from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
+from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
@@ -58,8 +61,17 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
     found = torch_mark(target)
     if found is None:
         return None
-    rule = vm.rules.decide(target) if vm.rules is not None else None
-    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or (rule is not None and rule.verb == "trace") else _disabled
+    looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
+    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or looked_into else _disabled
+
+
+def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
+    """The rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
+    for fn in (target, inspect.unwrap(target)):
+        rule = rules.decide(fn)
+        if rule is not None:
+            return rule if rule.verb == "trace" else None
+    return None
 
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:
@@ -74,7 +86,9 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
         plain = fn.__wrapped__
         vm.cap.pin(plain, plain.__qualname__)
     border = Border(plain, tuple(args), kwargs, "FL400", f"{fn.__qualname__} is disabled")
-    border.rule = "torch.compiler.disable"
+    original = inspect.unwrap(fn)
+    at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
+    border.rule = f"torch.compiler.disable{at}"
     raise border.to(then, data)
 
 
@@ -120,7 +134,7 @@ def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
 def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """What is captured depends on the stance, so that captured code can't be what sets it."""
     if vm.cap.active:
-        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f)
+        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise Abandoned
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 

@@ -425,7 +425,7 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
         cap.expand(obj)
         raise
     if src is not None and id(obj) not in cap.expanded:
-        if type(key) is int and key >= 0 and id(obj) not in cap.journal.written:
+        if type(key) is int and key >= 0 and not cap.journal.wrote(obj):
             return cap.read(value, cap.guards.access(src, "index", key, value))
         cap.expand(obj)
     if is_a(key, slice):

@@ -15,8 +15,10 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Border
-from fineline.capture.watch import identify
+from fineline.capture.symbolic import settle_all
+from fineline.capture.watch import identify, known_code
 from fineline.graph.dispatches import dispatched
+from fineline.graph.recorder import FX_CONSTANTS
 from fineline.graph.spellings import operator_name
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
@@ -37,25 +39,33 @@ def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
         return None
     args, kwargs = tuple(args), kwargs or {}
     reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
-    return rules.decide_operator(operator_name(fn, args, kwargs), reached)
+    return rules.decide_operator(operator_name(fn, args, kwargs), reached, operator_name(fn))
+
+
+OTHER: Any = object()
 
 
 def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
     """What the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
-    key = (fn, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
-    try:
-        found = rules.dispatched.get(key)
-    except TypeError:
+    # By identity: distinct C functions may compare equal.
+    key = (id(fn), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
+    if OTHER in key:
         return dispatched(fn, args, kwargs)
+    found = rules.dispatched.get(key)
     if found is None:
-        found = rules.dispatched[key] = dispatched(fn, args, kwargs)
-    return found
+        found = rules.dispatched[key] = (fn, dispatched(fn, args, kwargs))
+    return found[1]
 
 
 def _kind(a: Any) -> Any:
-    if is_a(a, Tensor):
+    """What a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
+    t = type(a)
+    if is_a(a, Tensor) and t.__torch_function__ is Tensor.__torch_function__:
         return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
-    return (type(a), *[_kind(x) for x in a]) if is_a(a, (tuple, list)) else (type(a), a)
+    if t in (tuple, list, torch.Size, slice):
+        items = [_kind(x) for x in ((a.start, a.stop, a.step) if t is slice else a)]
+        return OTHER if OTHER in items else (t, *items)
+    return (t, a) if t in FX_CONSTANTS else OTHER
 
 
 def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> Border:
@@ -65,13 +75,15 @@ def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule
 
 
 def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    plain = fn if rule.replacement is None else rule.replacement
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    if is_a(fn, types.FunctionType):
+        known_code(vm.cap, fn)
+    plain, given = fn, args
     if rule.verb == "disable_frame" and vm.run_frame is not None:
-        plain = vm.run_frame(plain)
-    if plain is not fn:
+        # The function is its first argument: each call may bring another one, with other variables around it.
+        plain, given = vm.run_frame, [fn, *args]
         vm.cap.pin(plain, name)
-    raise _border(plain, args, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+    raise _border(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
 
 
 def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
@@ -95,6 +107,9 @@ def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
 
 def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     cap = vm.cap
+    identify(cap, fn)
+    if vm.fakes is not None:
+        args = [settle_all(a) for a in args]
     for a in (*args, *(kwargs or {}).values()):
         if is_value(a) and deep_plain(cap, a):
             continue
@@ -110,6 +125,7 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
 
 def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     replacement = rule.replacement
+    identify(vm.cap, fn)
     if is_a(replacement, types.FunctionType) and id(replacement) not in vm.cap.sources:
         vm.cap.pin(replacement, replacement.__qualname__)
     return vm.call(f, replacement, args, kwargs, then, data)

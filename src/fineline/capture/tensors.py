@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.capture.assumptions import writes_outside
+from fineline.capture.assumptions import settle_first, writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
@@ -23,8 +25,8 @@ from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.watch import guard_answer
-from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
 from fineline.graph.recorder import NotForGraph
+from fineline.graph.spellings import is_custom
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.kinds import is_a
@@ -152,22 +154,6 @@ def passed(value: Any) -> Any:
     return value
 
 
-def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
-    """Runs an operator: on the values themselves, or in fake mode on what stands for them."""
-    if vm.fakes is None:
-        return fn(*args, **kwargs) if kwargs else fn(*args)
-    name = getattr(fn, "__name__", str(fn))
-    try:
-        return vm.fakes.run(fn, args, kwargs)
-    except DATA_DEPENDENT:
-        raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
-    except NO_KERNEL as e:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} does not run on fake tensors: {e}") from None
-    except Exception as e:
-        # The exception itself, and what it says, are those of the real tensors.
-        raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
-
-
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
@@ -177,12 +163,15 @@ class TensorOps:
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
         if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
             return vm.finish(f, vm.opaque.run(vm, fn, args, kwargs, kind), then, data)
         if vm.rules is not None:
             rule = operator_rule(vm, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
+            if is_custom(fn):
+                settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
             try:
@@ -256,6 +245,7 @@ class TensorOps:
         """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
         cap = vm.cap
         if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
@@ -283,13 +273,12 @@ class TensorOps:
         op, target = _call_target(fn)
         if op == "call_method" and args and not is_a(args[0], Tensor):
             op, target = "call_function", fn
-        if is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE:
-            if id(fn) not in ON_DEMAND or _asked(ON_DEMAND[id(fn)], args, kwargs):
-                targets = [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
-                if cap.assumed and writes_outside(vm, targets):
-                    text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
-                    raise Border(fn, tuple(args), kwargs, "FL514", text)
-                _note_mutation(vm, targets)
+        targets = _targets(fn, args, kwargs)
+        if targets:
+            if cap.assumed and writes_outside(vm, targets):
+                text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
+                raise Border(fn, tuple(args), kwargs, "FL514", text)
+            self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
@@ -298,6 +287,14 @@ class TensorOps:
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result
+
+    def wrote(self, vm: Any, targets: Any) -> None:
+        """These tensors are written into, by an operator or a call that is one node."""
+        journal = vm.cap.journal if vm.options.breaks != "any" and vm.fakes is None else None
+        for t in targets:
+            for x in t if is_a(t, (list, tuple)) else (t,):
+                if is_a(x, Tensor):
+                    _note_mutation(vm, x, journal)
 
     def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""
@@ -403,19 +400,29 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
 
 
-def _note_mutation(vm: Any, targets: list) -> None:
-    mutated, fakes = vm.cap.recorder.mutated, vm.fakes
-    journal: Journal | None = vm.cap.journal if vm.options.breaks != "any" and fakes is None else None
-    for t in targets:
-        for x in t if is_a(t, (list, tuple)) else (t,):
-            while is_a(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x):
-                x = torch._C._functorch.get_unwrapped(x)
-            x = vm.memory(x) if is_a(x, Tensor) else x
-            if is_a(x, Tensor) and x.layout is torch.strided:
-                storage = x.untyped_storage()
-                if journal is not None and storage._cdata not in mutated:
-                    journal.note_storage(storage)
-                mutated.add(storage._cdata)
+def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """The arguments that an operator writes into."""
+    if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
+        schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
+        given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
+        return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+        return ()
+    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
+        return ()
+    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+
+
+def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
+    mutated = vm.cap.recorder.mutated
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    t = vm.memory(t)
+    if t.layout is torch.strided:
+        storage = t.untyped_storage()
+        if journal is not None and storage._cdata not in mutated:
+            journal.note_storage(storage)
+        mutated.add(storage._cdata)
 
 
 def tensor_descriptor(name: str) -> Any:

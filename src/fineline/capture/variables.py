@@ -96,7 +96,7 @@ def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
         return None
     except ValueError:
         pass  # What is raised below has no context: the user's code has met no such error.
-    if vm.cap.active and id(cell) in vm.cap.sources and id(cell) not in vm.cap.journal.written:
+    if vm.cap.active and id(cell) in vm.cap.sources and not vm.cap.journal.wrote(cell):
         vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
     raise _unbound(f, arg)
 

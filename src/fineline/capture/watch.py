@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -16,13 +16,21 @@ from fineline.kinds import is_a
 CLASS_MRO = type.__dict__["__mro__"]
 HEAP_TYPE = 1 << 9
 OBJECT_EQ = object.__eq__
+F_CODE = FunctionType.__dict__["__code__"]
 
 
 def identify(cap: Any, obj: Any) -> None:
     """``obj`` is looked up by identity among others that the program may not know: it must be this very object."""
     src = cap.sources.get(id(obj))
-    if src is not None and src.op != "pin" and ("is", None) not in src.checked:
+    if src is not None and src.op != "pin":
         cap.guards.check(src, "is", obj)
+
+
+def known_code(cap: Any, fn: FunctionType) -> None:
+    """What becomes of a call of ``fn`` was decided for this function, or another one made by the same ``def``."""
+    src = cap.sources.get(id(fn))
+    if src is not None and src.op != "pin" and "function" not in src.checked:
+        cap.guards.check(cap.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
 
 def keep_apart(cap: Any, obj: Any, among: Any) -> None:

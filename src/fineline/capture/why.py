@@ -12,10 +12,12 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.capture.builtin_rules import builtin_rule, row
+from fineline.capture.marked import trace_rule
 from fineline.errors import BadRule
 from fineline.graph.spellings import operator_name, packet_of
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules, defines, rules_now
+from fineline.policy.marks import torch_mark
 from fineline.policy.policy import Policy
 from fineline.policy.rule import Decision, Rule
 from fineline.policy.selector import OPERATOR_TEXT, describe, files, loaded, overload_name
@@ -56,6 +58,8 @@ def _of(rules: Rules, target: Any, holder: Any) -> Rule:
     if is_a(target, property):
         target = target.fget
     rule = rules.decide(target, () if holder is None else (holder,))
+    if rule is None and is_a(target, types.FunctionType) and torch_mark(target) is not None:
+        rule = trace_rule(rules, target)
     name = operator_name(target)
     if name is not None and (rule is None or rule.verb == "trace"):
         rule = rules.decide_operator(name, _reached(target)) or rule

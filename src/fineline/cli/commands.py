@@ -49,6 +49,8 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except FinelineError as e:
+        if e.where is not None and e.where.startswith(os.path.dirname(click.__file__)):
+            e.where = None  # the command line
         raise Refused(str(e)) from None
 
 

@@ -26,11 +26,10 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fineline.graph.spellings import operator_name, overload_of, packet_of
+from fineline.graph.spellings import OWN, operator_name, overload_of, packet_of
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
-_OWN = frozenset({"aten", "prim", "prims"})
 _QUERIES = "prim"  # a fake tensor's own attributes
 
 
@@ -44,7 +43,7 @@ def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any]
     packet = packet_of(fn)
     overload = _overload(fn, args, kwargs)
     static = frozenset(name for name in (operator_name(fn, args, kwargs), packet, overload) if name is not None)
-    custom = packet is not None and packet.partition("::")[0] not in _OWN
+    custom = packet is not None and packet.partition("::")[0] not in OWN
     if not static or custom or classify_torch(fn) == "effect":
         return static
     for stand_ins in (_fakes, _copies):
@@ -114,7 +113,7 @@ def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
     """Notes an operator: -> may it be taken apart?"""
     if op.namespace != _QUERIES:
         seen.add(op)
-    if op.namespace in _OWN:
+    if op.namespace in OWN:
         return True
     if not fake or not op.has_kernel_for_dispatch_key(DispatchKey.Meta):
         raise _Stop

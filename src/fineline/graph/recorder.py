@@ -53,6 +53,8 @@ class Recorder:
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
+        # A node calls code that may do more than compute: it must not run twice in a call.
+        self.once = False
         # Storages that an operator wrote into.
         self.mutated: set[int] = set()
 

@@ -29,6 +29,10 @@ from fineline.graph.torch_mutation import INPLACE_FLAG
 from fineline.graph.torch_table import TENSOR_ATTRS, classify_torch
 from fineline.kinds import is_a
 
+OWN = frozenset({"aten", "prim", "prims"})
+"""The namespaces of PyTorch's own operators."""
+_DISPATCHED = (OpOverload, OpOverloadPacket, CustomOpDef, torch.jit.ScriptFunction)
+
 _NO_OPERATORS = frozenset({None, "state", "query"})
 _ALIAS_OF: Mapping[str, str] = MappingProxyType(
     {alias: name for name, aliases in names.ALIASES.items() for alias in aliases.split()}
@@ -69,6 +73,14 @@ def packet_of(fn: object) -> str | None:
     if is_a(fn, OpOverloadPacket):
         return fn._qualified_op_name
     return fn._qualname if is_a(fn, CustomOpDef) else None
+
+
+def is_custom(fn: object) -> bool:
+    """Whether an operator is a library's and not PyTorch's: what it does besides computing, nobody can tell."""
+    if not is_a(fn, _DISPATCHED):
+        return False
+    packet = packet_of(fn)
+    return packet is None or packet.partition("::")[0] not in OWN
 
 
 def spellings(fn: object) -> tuple[Any, ...]:

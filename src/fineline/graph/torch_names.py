@@ -45,7 +45,7 @@ C_MODULES = "_fft _linalg _nested _sparse _special"
 
 FUNCTIONAL_PYTHON = (
     "assert_int_or_pair boolean_dispatch grouped_mm handle_torch_function linear_cross_entropy lp_pool3d pad rms_norm scaled_grouped_mm "
-    "scaled_mm threshold triplet_margin_with_distance_loss"
+    "scaled_mm triplet_margin_with_distance_loss"
 )
 """Public Python functions of `torch.nn.functional` that are looked into; all others there are `op`, private ones `python`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 import sys
 import types
@@ -18,6 +19,8 @@ from fineline.policy.scopes import SCOPE
 from fineline.policy.selector import OBJECT, Selector, describe, file_matcher
 
 UNSEEN: Any = object()
+LRU_TYPE = type(functools.lru_cache(lambda: None))
+DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
 class Rules:
@@ -64,8 +67,8 @@ class Rules:
         # Whether a rule is about what an operator dispatches to, which takes a trial run to know.
         kinds = {kind for kind, _ in (*self.operators, *MARKS.operators)}
         self.by_dispatch = "dispatch" in kinds or bool(self.globs["operator"])
-        # What calls come down to, by function and kinds of arguments.
-        self.dispatched: dict[tuple, frozenset[str]] = {}
+        # What calls come down to, by function and kinds of arguments; the function is held, as its id is in the key.
+        self.dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
         self._named: dict[tuple, Rule | None] = {}
         self.allowed_by_torch = allowed_by_torch()
 
@@ -93,6 +96,15 @@ class Rules:
         if rule is not None:
             self._hits.append(rule)
         return rule
+
+    def told_to_look(self, fn: Any, args: Any) -> str:
+        """What to add to the reason why ``fn`` runs eagerly, if a rule has said that it is to be looked into."""
+        own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
+        rule = None if own else self.decide(fn, args)
+        if rule is not None:
+            # It has been counted when the call was met.
+            self._hits.pop()
+        return f"; there is nothing to look into for {rule}" if rule is not None and rule.verb == "trace" else ""
 
     def settle(self) -> None:
         """Counts what has been decided since the last time; not at each decision, as a rule's hash takes half of one."""
@@ -124,8 +136,10 @@ class Rules:
             if found is UNSEEN:
                 found = self._named[key] = self._look(*key, fn)
             return found
-        target = fn if is_a(fn, type) or t is types.BuiltinFunctionType else t
-        key = (getattr(target, "__module__", None), getattr(target, "__qualname__", None), None)
+        if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):
+            return self._by_name(fn.__wrapped__, types.FunctionType)
+        target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
+        key = (_module(target), getattr(target, "__qualname__", None), None)
         found = self._named.get(key, UNSEEN)
         if found is UNSEEN:
             found = self._named[key] = self._look(*key, target)
@@ -154,15 +168,20 @@ class Rules:
         return self._look(module, "", file, None)
 
     # -- operators -----------------------------------------------------------------------------------------------------
-    def decide_operator(self, name: str | None, reached: Iterable[str]) -> Rule | None:
-        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher."""
+    def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:
+        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.
+
+        ``function``: the name of the function that is called, where an argument makes it another operator: ``F.relu(x, inplace=True)``
+        is `F.relu`, and the operator ``aten::relu_``.
+        """
         rule = None
         # An overload is more than its operator: its name is longer.
         longest = sorted({*reached, *([name] if name is not None else [])}, key=len, reverse=True)
         for table in (MARKS.operators, self.operators):
             for dispatched in longest:
                 rule = rule or table.get(("dispatch", dispatched))
-            rule = rule or (table.get(("operator", name)) if name is not None else None)
+            for called in (name, function):
+                rule = rule or (table.get(("operator", called)) if called is not None else None)
         for matches, found in self.globs["operator"] if rule is None else ():
             if any(matches(n) or matches(n.partition(".")[0]) for n in longest):
                 rule = found
@@ -192,6 +211,15 @@ def allowed_by_torch() -> Collection[int]:
     """The ids of the functions that PyTorch's own ``allow_in_graph`` was given, which drops those that die."""
     known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
     return getattr(known, "function_ids", None) or ()
+
+
+def _module(target: Any) -> str | None:
+    """The module that a class, or a function in C, is found in."""
+    if type(target) in DESCRIPTORS:
+        target = target.__objclass__
+    elif type(target) is types.BuiltinFunctionType and not is_a(target.__self__, (types.ModuleType, type(None))):
+        target = target.__self__ if is_a(target.__self__, type) else type(target.__self__)
+    return getattr(target, "__module__", None)
 
 
 def defines(classes: tuple[type, ...], fn: Any) -> bool:

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from fineline.errors import BadRule
+from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
 from fineline.policy.marks import MARKS
-from fineline.policy.policy import check_disallowed, check_substitute
-from fineline.policy.rule import MARK, Rule, caller
+from fineline.policy.policy import Policy, check_disallowed, check_substitute
+from fineline.policy.rule import MARK, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import Selector, of_object, selectors
+from fineline.policy.selector import GLOB, Selector, of_object, selectors
 
 
 class Disabled(contextlib.ContextDecorator):
@@ -59,7 +59,8 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     if is_a(fn, property):
         return property(fn.fget and again(fn.fget), fn.fset and again(fn.fset), fn.fdel and again(fn.fdel), fn.__doc__)
     if not callable(fn):
-        raise BadRule(f"disable() takes a callable, not a {type(fn).__name__}: {fn!r:.80}", id="FL211")
+        step = "Pass the function itself; names and files are for fineline.Policy(disable=...)."
+        raise BadRule(f"disable() takes a callable, not an object of type {type(fn).__name__}: {fn!r:.80}", id="FL211", next_step=step)
     rule = Rule("disable" if recursive else "disable_frame", of_object(fn), reason or "", place, None, MARK)
     if is_a(fn, (type, nn.Module)):
         MARKS.holders = True
@@ -78,6 +79,29 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     return disabled
 
 
+class TraceAll(Policy):
+    """What is skipped by default is looked into: for a block, or as a decorator for a function's calls."""
+
+    __slots__ = ()
+
+    def __call__(self, fn: Callable) -> Callable:
+        @functools.wraps(fn)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return traced
+
+
+# One for all, so that programs captured in one such block fit the calls in another.
+TRACE_ALL = TraceAll.of((Rule("trace", Selector(GLOB, "glob", ("name", "*"), "*"), "dont_skip_tracing"),))
+
+
+def dont_skip_tracing(fn: Any = None) -> Any:
+    """What built-in rules skip is looked into, where it is Python code: in the calls of ``fn``; without it a decorator and context manager."""
+    return TRACE_ALL if fn is None else TRACE_ALL(fn)
+
+
 def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector], None] | None = None) -> Any:
     """Marks ``fn`` itself, or each of a list or tuple; -> what was given."""
     place = caller()
@@ -86,7 +110,8 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
             _mark(verb, value, replacement, check)
             continue
         if not callable(value) or type(value) is str:
-            raise BadRule(f"a {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211")
+            step = "Pass the function or operator itself; names and files are for fineline.Policy."
+            raise BadRule(f"an object of type {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211", next_step=step)
         for selector in selectors(value):
             if check is not None:
                 check(selector)

@@ -37,7 +37,7 @@ class DimTable:
 
     def set(self, t: Tensor, index: Any, mark: Mark) -> None:
         if not is_a(t, Tensor):
-            raise BadArgument(f"a {type(t).__name__} has no dimensions to mark", id="FL216")
+            raise BadArgument(f"a {type(t).__name__} has no dimensions to mark", id="FL217")
         indices = index if is_a(index, (list, tuple)) else range(t.dim()) if index is None else [index]
         table = self._marks
         key = id(t)
@@ -45,7 +45,7 @@ class DimTable:
             table[key] = (weakref.ref(t, lambda _: table.pop(key, None)), {})
         for i in indices:
             if not -t.dim() <= i < t.dim():
-                raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL216")
+                raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL217")
             table[key][1][i % t.dim()] = mark
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fineline.errors import BadRule
 from fineline.kinds import is_a
-from fineline.policy.policy import KEYS, Policy, check_disallowed, check_substitute
+from fineline.policy.policy import KEYS, Policy, check_disallowed, check_substitute, selectors_for
 from fineline.policy.rule import Rule
 from fineline.policy.selector import OPERATOR_TEXT, Selector, operator_selector, selectors
 
@@ -134,7 +134,7 @@ class PolicyFile:
             keys: tuple[str | int, ...] = (key,) if i is None else (key, i)
             text, why, keys = self._entry(item, "select", reason, keys)
             place = self.place(*keys)
-            yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place)]
+            yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place, key)]
 
     def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
         """A text, or a table of it and a reason; -> text, reason, and the path of the text."""
@@ -151,9 +151,9 @@ class PolicyFile:
             raise self.wrong(f"a rule needs {name}", *keys)
         return item[name], item.get("reason", reason), (*keys, name)
 
-    def _selectors(self, text: str, place: str) -> list[Selector]:
+    def _selectors(self, text: str, place: str, verb: str) -> list[Selector]:
         try:
-            return list(selectors(text, self.path.resolve().parent))
+            return list(selectors_for(verb, text, self.path.resolve().parent))
         except BadRule as e:
             e.where = place
             if self._early and OPERATOR_TEXT.match(text):
@@ -168,7 +168,7 @@ class PolicyFile:
     def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
         text, why, keys = self._entry(by, "by", reason, ("substitute", original))
         place = self.place(*keys)
-        found = self._selectors(original, place)
+        found = self._selectors(original, place, "substitute")
         try:
             replacement = _resolve(text)
             check_substitute(_resolve(original), replacement)

@@ -9,20 +9,29 @@ from typing import Any
 import torch
 
 from fineline.guards.rulebook import RULEBOOK
+from fineline.kinds import is_a
 from fineline.policy.rule import Rule
+
+
+def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[], Any]:
+    """What gives ``obj`` while it lives. Methods of C types, and other objects that nothing can refer to weakly, live on."""
+    try:
+        return weakref.ref(obj, gone)
+    except TypeError:
+        return lambda: obj
 
 
 class MarkTable:
     """Marks by object identity; an object's mark dies with the object. Those of operators go by the operator's name."""
 
     def __init__(self) -> None:
-        self.objects: dict[int, tuple[weakref.ref, Rule]] = {}
+        self.objects: dict[int, tuple[Callable[[], Any], Rule]] = {}
         self.operators: dict[tuple[str, str], Rule] = {}
         # Whether a class or an object is marked: then a call's first argument matters.
         self.holders = False
         # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
         self.without = ""
-        self._left_out: dict[int, weakref.ref] = {}
+        self._left_out: dict[int, Callable[[], Any]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.operators)
@@ -38,13 +47,13 @@ class MarkTable:
     def set(self, obj: Any, rule: Rule, new: bool = False) -> None:
         """``new``: nobody can have met the object before, so that nothing that has been captured is out of date."""
         key = id(obj)
-        if self.without and rule.key == self.without:
-            self._left_out[key] = weakref.ref(obj)
-            return
         marks = self.objects
+        if self.without and rule.key == self.without:
+            self._left_out[key] = _held(obj)
+            return
         # The table holds nothing alive: the rule only keeps the words for what it is about.
         rule = rule._replace(selector=rule.selector._replace(key=None))
-        marks[key] = (weakref.ref(obj, lambda _: marks.pop(key, None)), rule)
+        marks[key] = (_held(obj, lambda _: marks.pop(key, None)), rule)
         if not new:
             RULEBOOK.changed()
 
@@ -65,13 +74,23 @@ class MarkTable:
             RULEBOOK.changed()
         return entry[1] if entry is not None else None
 
-    def drop_operators(self) -> None:
-        if self.operators:
+    def forget(self) -> None:
+        """Drops what would last as long as the process: the marks of operators, and of what nothing can refer to weakly."""
+        lasting = [key for key, (held, _) in self.objects.items() if not is_a(held, weakref.ref)]
+        if self.operators or lasting:
             self.operators.clear()
+            for key in lasting:
+                del self.objects[key]
             RULEBOOK.changed()
 
 
 MARKS = MarkTable()
+
+
+def wrapped(fn: Any) -> Any:
+    """What a function that ``disable`` made wraps; any other thing itself."""
+    mark = MARKS.get(fn)
+    return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
 
 
 def graph_break(msg: str | None = None) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
 
-from fineline.errors import BadRule
+from fineline.errors import BadRule, caller
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule, caller
+from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import Selector, selectors
+from fineline.policy.selector import NAME, OBJECT, Identity, Selector, describe, is_c, python_function, selectors
 
 KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "substitute", "trace")
 
@@ -37,7 +38,7 @@ class Policy:
             "disable": disable, "disable_frame": disable_frame, "disallow": disallow, "allow": allow, "forbid": forbid,
             "constant": constant, "trace": trace,
         }  # fmt: skip
-        rules = [Rule(verb, s, reason, place) for verb, value in given.items() for s in selectors(value)]
+        rules = [Rule(verb, s, reason, place) for verb, value in given.items() for s in selectors_for(verb, value)]
         for original, replacement in (substitute or {}).items():
             check_substitute(original, replacement)
             rules += [Rule("substitute", s, reason, place, replacement) for s in selectors(original)]
@@ -48,7 +49,7 @@ class Policy:
         object.__setattr__(self, "rules", tuple(rules))
 
     @classmethod
-    def of(cls, rules: tuple[Rule, ...]) -> Policy:
+    def of(cls, rules: tuple[Rule, ...]) -> Self:
         """A policy of rules that are made already."""
         made = object.__new__(cls)
         object.__setattr__(made, "rules", rules)
@@ -88,6 +89,26 @@ class Policy:
 
     def __exit__(self, *exc: object) -> None:
         SCOPE.leave()
+
+
+def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator[Selector]:
+    """The selectors that ``value`` stands for under a verb: "trace" is about Python code alone."""
+    if verb != "trace" or type(value) is Selector:
+        yield from selectors(value, folder)
+    elif type(value) in (list, tuple, set, frozenset):
+        for item in value:
+            yield from selectors_for(verb, item, folder)
+    else:
+        function = python_function(value)
+        if function is not None and (function.__module__ or "").partition(".")[0] == "fineline":
+            raise BadRule(f"{describe(function)} is fineline's own, and captured code only calls it", id="FL216")
+        for s in selectors(value, folder):
+            if s.kind in ("operator", "dispatch") and function is not None:
+                # Not the operator, in all its spellings, but this function.
+                s = Selector(NAME, "name", s.text, s.text) if type(value) is str else Selector(OBJECT, "object", Identity(function), s.text)
+            elif s.kind in ("operator", "dispatch") or (s.kind == "glob" and s.key[0] == "operator") or is_c(value):
+                raise BadRule(f"{s.text} is no Python code", id="FL216")
+            yield s
 
 
 def check_disallowed(selector: Selector) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.policy.selector import RANKS, Selector
@@ -88,11 +87,3 @@ class Decision(NamedTuple):
         if rule.place:
             lines.append(f"  at     {rule.place}")
         return "\n".join(lines)
-
-
-def caller() -> str:
-    """The line of the user's code that called into fineline."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""

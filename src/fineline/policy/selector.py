@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import inspect
 import operator
+import pkgutil
 import re
 import sys
 import types
@@ -106,7 +107,25 @@ def of_object(value: Any) -> Selector:
         return Selector(OBJECT, "operator", name, text)
     if callable(value) or is_a(value, (nn.Module, property)):
         return Selector(OBJECT, "object", Identity(value), text)
-    raise BadRule(f"a {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
+    raise BadRule(f"an object of type {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
+
+
+def python_function(value: Any) -> types.FunctionType | None:
+    """The function in Python that a selector names, as an object or by a text."""
+    found = loaded(value.strip()) if type(value) is str else value
+    found = getattr(found, "__func__", found) if is_a(found, (staticmethod, classmethod, types.MethodType)) else found
+    return found if is_a(found, types.FunctionType) else None
+
+
+def is_c(value: Any) -> bool:
+    """Whether a selector names one function or class in C, as an object or by a text."""
+    found = loaded(value.strip()) if type(value) is str else value
+    return is_a(found, _IN_C) or (is_a(found, type) and not found.__flags__ & 1 << 9)
+
+
+_IN_C = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType,
+)  # fmt: skip
 
 
 def overload_name(op: OpOverload) -> str:
@@ -146,6 +165,10 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
         fixed = WILD.split(text)[0].rpartition(".")[0]
         if fixed and not exists(fixed):
             raise BadRule(f"{text!r}: there is no {fixed}", id="FL212")
+        # Up to the first wild card, which may stand for more than one part of a name.
+        begin = WILD.split(text)[0].rpartition(".")[2]
+        if fixed and begin and not any(name.startswith(begin) for name in names_in(fixed, begin)):
+            raise BadRule(f"{text!r}: nothing in {fixed} begins with {begin!r}", id="FL212")
         yield Selector(GLOB, "glob", ("name", text), text)
     else:
         if not exists(text):
@@ -200,17 +223,45 @@ def exists(dotted: str) -> bool:
         if found is None and module not in sys.modules:
             # A module that is not loaded yet, or is just being loaded: its source text has to do.
             unread = n > 0 and (".".join(parts[:n]) not in sys.modules or bool(getattr(spec, "_initializing", False)))
-            return loaded(dotted) is not None or (unread and _in_source(spec, part))
+            return loaded(dotted) is not None or (unread and _in_source(spec, re.escape(part)))
         spec = found
     return True
 
 
 def _in_source(spec: Any, name: str) -> bool:
+    """Whether a module's text has a name that fits the pattern; yes, if there is no text."""
     origin = getattr(spec, "origin", None)
     if not origin or not origin.endswith(".py"):
         return True
     text = Path(origin).read_text(encoding="utf-8", errors="replace")
-    return re.search(rf"^\s*(?:(?:async\s+)?def|class)\s+{re.escape(name)}\b|\b{re.escape(name)}\b\s*[=:,\n]|import \*", text, re.M) is not None
+    return re.search(rf"^\s*(?:(?:async\s+)?def|class)\s+{name}\b|\b{name}\b\s*[=:,\n]|import \*", text, re.M) is not None
+
+
+def names_in(dotted: str, begin: str) -> Iterator[str]:
+    """The names in a module or class, as far as they can be known; ``begin`` itself where one that begins so cannot be ruled out."""
+    found = loaded(dotted)
+    if found is not None:
+        yield from dir(found)
+    spec = _module_spec(dotted)
+    for info in pkgutil.iter_modules(getattr(spec, "submodule_search_locations", None) or ()):
+        yield info.name
+    unread = found is None or bool(getattr(spec, "_initializing", False))
+    answers = is_a(found, types.ModuleType) and hasattr(found, "__getattr__")
+    if answers or (unread and (spec is None or _in_source(spec, rf"{re.escape(begin)}\w*"))):
+        yield begin
+
+
+def _module_spec(dotted: str) -> Any:
+    """Of a module; it is not imported, but the packages above it are."""
+    if dotted in sys.modules:
+        return sys.modules[dotted].__spec__
+    above = dotted.rpartition(".")[0]
+    if above and not getattr(_module_spec(above), "submodule_search_locations", None):
+        return None
+    try:
+        return importlib.util.find_spec(dotted)
+    except (ImportError, ValueError, AttributeError):
+        return None
 
 
 def loaded(dotted: str) -> Any:
@@ -240,7 +291,7 @@ def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
         return
     for root in {folder or Path.cwd(), Path.cwd(), *map(Path, sys.path)}:
         if root.is_dir():
-            yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or pattern.endswith("**"))
+            yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or any(found.glob("*.py")))
 
 
 @functools.cache

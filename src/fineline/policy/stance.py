@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fineline.backends.registry import Backend, lookup_backend
-from fineline.errors import BadArgument
+from fineline.errors import BadArgument, caller
 from fineline.guards.rulebook import RULEBOOK
 
 NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
@@ -19,6 +19,8 @@ class Stance(NamedTuple):
 
     name: str
     backend: Backend | None = None
+    # Where it was set.
+    place: str = ""
 
     @property
     def key(self) -> Any:
@@ -99,8 +101,8 @@ def set_stance(
     code.
     """
     if stance not in NAMES:
-        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")
+        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207", where=caller())
     if force_backend is not None and stance != "default":
-        raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207")
+        raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207", where=caller())
     backend = lookup_backend(force_backend) if force_backend is not None else None
-    return StanceBlock(DEFAULT if stance == "default" and backend is None else Stance(stance, backend))
+    return StanceBlock(DEFAULT if stance == "default" and backend is None else Stance(stance, backend, caller()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from fineline.capture.signals import Finished
 from fineline.capture.traces import is_own
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
+from fineline.policy.marks import wrapped
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -25,29 +27,30 @@ def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
 
 
 class FrameRunner:
-    """Calls ``target``, whose frame is interpreted without capture; its Python callees become regions, kept here."""
+    """Calls functions whose own frame is interpreted without capture; their Python callees become regions, kept here."""
 
-    def __init__(self, target: Any, make_region: Callable[[], Callable | None], options: Any) -> None:
-        self.target = target
+    __name__ = "its own frame runs in Python"
+
+    def __init__(self, make_region: Callable[[], Callable | None], options: Any) -> None:
         # A weak method: the region owns this object.
         self.make_region = make_region
         self.options = options
-        # By code object (which the entry keeps alive), or by module.
-        self.children: dict[int, tuple[Any, Any]] = {}
-        self.__name__ = getattr(target, "__name__", type(target).__name__)
+        # By the frame's code and that of what it calls (or the module), which the entry keeps alive.
+        self.children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        fn: Any = self.target
+    def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+        target = wrapped(target)
+        fn: Any = target
         values = list(args)
         if is_a(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
             fn = fn.forward
         if is_a(fn, types.MethodType):
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _LATER:
-            return self.target(*args, **kwargs)
+            return target(*args, **kwargs)
         vm = Machine(self.options, Capture(self))
         vm.cap.active = False
-        vm.call_out = self._call_out
+        vm.call_out = functools.partial(self._call_out, fn.__code__)
         try:
             frame = vm.push_function(None, fn, values, kwargs)
             vm.eager_frame = frame
@@ -59,23 +62,23 @@ class FrameRunner:
 
     frame = None  # what a Capture asks of its machine
 
-    def _call_out(self, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
+    def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
         """What runs a call that the frame makes itself; None: the interpreter is to."""
         kwargs = kwargs or {}
         if is_a(fn, nn.Module):
-            region = self._child(fn, fn)
+            region = self._child(caller, fn, fn)
             return lambda: region(*args, **kwargs)
         if is_own(fn.__code__):
             return None
         later, torchs = fn.__code__.co_flags & _LATER, (fn.__module__ or "").partition(".")[0] == "torch"
         if later or torchs or classify_torch(fn) not in (None, "python"):
             return lambda: fn(*args, **kwargs)
-        applied = self._child(fn.__code__, _apply)
+        applied = self._child(caller, fn.__code__, _apply)
         return lambda: applied(fn, *args, **kwargs)
 
-    def _child(self, key: Any, fn: Callable) -> Any:
-        found = self.children.get(id(key))
+    def _child(self, caller: types.CodeType, key: Any, fn: Callable) -> Any:
+        found = self.children.get((id(caller), id(key)))
         if found is None:
             make = self.make_region()
-            found = self.children[id(key)] = (key, make(fn) if make is not None else fn)
-        return found[1]
+            found = self.children[id(caller), id(key)] = (caller, key, make(fn) if make is not None else fn)
+        return found[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fineline.capture.builtin_rules import builtin_rule
 from fineline.errors import Forbidden, Undeclared, Unsupported
 from fineline.policy.selector import describe
 from fineline.refusals import REFUSALS
@@ -19,9 +20,14 @@ def refused(error: str, reason: str, place: tuple[str, int], rule: str = "", bre
     if error == "FL400":
         return Unsupported(reason, id="FL103", where=where, rule=rule)
     words = REFUSALS[error]
+    if not rule and fn is not None:
+        # A rule that is built in, then.
+        found = builtin_rule(fn)
+        rule = str(found) if found.verb in ("disable", "disallow") else ""
     text = f"{reason} ({error}: {words.title})"
     if breaks == "declared":
-        return Undeclared(text, where=where, next_step=f"Write the rule {_rule_for(error, fn, place)}. Or: {words.next_step}")
+        step = f"Write the rule {_rule_for(error, fn, place)}. Or: {words.next_step}"
+        return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step)
     step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once."
     return Unsupported(text, id="FL102", where=where, rule=rule, next_step=step)
 

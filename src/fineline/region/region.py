@@ -64,7 +64,7 @@ class Region:
         # Which guards calls have failed, and how often.
         self.missed: Counter[str] = Counter()
         self.said: set[str] = set()
-        self.runners: dict[int, FrameRunner] = {}
+        self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
         self.compiled: list[tuple[GraphModule, Any, Callable]] = []
@@ -106,7 +106,7 @@ class Region:
             self.eager_reason = None
             self.missed.clear()
             self.said.clear()
-            self.runners.clear()
+            self.run_frame.children.clear()
             self.events.clear()
             self.graphs.clear()
             self.compiled.clear()
@@ -150,6 +150,8 @@ class Region:
                 found = self._retry(site, args, kwargs)
                 if found is not None:
                     return found[0]()
+            if site is not self.entry and None in SCOPE.blocks:
+                site.blocked = True
             if site.blocked:
                 return self.run_eagerly(site, args, kwargs)
             if site is self.entry:
@@ -271,13 +273,6 @@ class Region:
         LOGS.hear(event)
         LISTENERS.tell(event)
         return event
-
-    def runner(self, target: Any) -> FrameRunner:
-        """Runs ``target`` under disable(recursive=False); the same each time, so that programs can hold it."""
-        found = self.runners.get(id(target))
-        if found is None:
-            found = self.runners[id(target)] = FrameRunner(target, weakref.WeakMethod(self.child), self.options)
-        return found
 
     def child(self, fn: Callable) -> Callable:
         """A region for what such a function calls: its dispatcher."""

@@ -70,7 +70,7 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
-        vm.run_frame = region.runner
+        vm.run_frame = region.run_frame
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
@@ -199,6 +199,8 @@ class Run:
         assert f is not None
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
+        if vm.rules is not None and not border.rule:
+            border.reason += vm.rules.told_to_look(border.fn, border.args_)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
@@ -299,7 +301,7 @@ class Run:
         template.place = place
         live = (*template.roots, None)
         template.roots, template.containers, template.decomposed = [], [], []
-        site = next((s for s in self.site.resumed if s.template is not None and s.template.same(template)), None)
+        site = next((s for s, _ in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if site is None and self.borders >= MOST_BORDERS:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
             return None
@@ -309,7 +311,7 @@ class Run:
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
                 return None
             site = Site(self.region, template, False, borders=self.borders + 1)
-            self.site.resumed.append(site)
+            self.site.resumed.append((site, site.dispatcher))
             self.region.sites.append(site)
         self.behind = functools.partial(run_on, site.dispatcher, live)
         raise Finished(None)

@@ -35,7 +35,7 @@ class Site:
         self.declared = declared
         # In a block in which nothing is captured; behind it the sites that calls went on at.
         self.blocked = False
-        self.resumed: list[Site] = []
+        self.resumed: list[tuple[Site, Any]] = []
         self.segments: list[Segment] = []
         self.varying = Varying(region.options.dynamic)
 
@@ -79,7 +79,7 @@ class Site:
 
     def observe(self, roots: tuple) -> None:
         """A call that no program fits: what has changed since the newest one was captured varies."""
-        if self.segments and self.dispatcher.entries[0][2].n_roots == len(roots):
+        if self.segments and self.dispatcher.entries and self.dispatcher.entries[0][2].n_roots == len(roots):
             self.varying.observe(self.segments[-1], roots)
 
     def drop(self) -> None:

@@ -23,7 +23,8 @@ def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -
     if stance.name == "fail_on_recompile":
         if region.refuse is not None:
             return eagerly
-        raise Recompiled(region.why_missed(site, args, kwargs), where="{}:{}".format(*place_of(region.fn)))
+        rule = 'set_stance("fail_on_recompile")' + (f" at {stance.place}" if stance.place else "")
+        raise Recompiled(region.why_missed(site, args, kwargs), where="{}:{}".format(*place_of(region.fn)), rule=rule)
     if site is not region.entry:
         return None
     if stance.backend is not None:

@@ -11,6 +11,7 @@ from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.tensors import TensorOps
 from fineline.kinds import is_a
+from fineline.policy.marks import wrapped
 from fineline.region.describe import user_place
 from fineline.region.frames import FrameRunner
 from fineline.report.tree import Node
@@ -76,7 +77,7 @@ class Watched(Machine):
         return frame
 
     def at_border(self, border: Border) -> Frame:
-        fn = border.fn.target if is_a(border.fn, FrameRunner) else border.fn
+        fn = wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
         code = getattr(fn, "__code__", None)
         if self.opaque is not None or (code is not None and is_own(code)):
             return super().at_border(border)

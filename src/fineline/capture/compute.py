@@ -1,0 +1,24 @@
+"""Running an operator: on the values themselves, or in fake mode on what stands for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fineline.capture.signals import Border, Retreat
+from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
+
+
+def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """Runs an operator: on the values themselves, or in fake mode on what stands for them."""
+    if vm.fakes is None:
+        return fn(*args, **kwargs) if kwargs else fn(*args)
+    name = getattr(fn, "__name__", str(fn))
+    try:
+        return vm.fakes.run(fn, args, kwargs)
+    except DATA_DEPENDENT:
+        raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
+    except NO_KERNEL as e:
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} does not run on fake tensors: {e}") from None
+    except Exception as e:
+        # The exception itself, and what it says, are those of the real tensors.
+        raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None

@@ -1,0 +1,357 @@
+"""The contract of ``allow_in_graph``: what one node can't do is an error, and what it reads is what the next call finds."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import fineline
+from fineline import Policy
+from fineline.errors import Unsupported
+
+X = torch.arange(4.0) + 1
+
+
+def compiled(fn, allowed, **how):
+    return fineline.compile(fn, backend="eager", policy=Policy(allow=allowed), **how)
+
+
+# -- which function the node calls -------------------------------------------------------------------------------------
+def test_another_function_of_the_same_def_is_another_call():
+    def make(held):
+        def scaled(x):
+            return x * held[0]
+
+        return scaled
+
+    first, second = [2.0], [2.0]
+    s = SimpleNamespace(f=make(first))
+    fn = compiled(lambda x: s.f(x) + 1, "*.scaled")
+    assert torch.equal(fn(X), X * 2 + 1)
+    s.f = make(second)
+    first[0] = 5.0
+    assert torch.equal(fn(X), X * 2 + 1) and torch.equal(fn(X), X * 2 + 1)
+
+
+def test_a_function_made_in_the_captured_code_keeps_the_variables_of_the_moment():
+    def f(x, n):
+        def scaled(y, m=n):
+            return y * k * m
+
+        k = n + 1
+        y = scaled(x)
+        k = 100
+        return y + k
+
+    fn = compiled(f, "*.scaled")
+    for n in (2.5, 2.5, 3.5, 2.5):
+        assert torch.equal(fn(X, n), f(X, n))
+
+    def recursive(x):
+        def scaled(y, n):
+            return y if n == 0 else scaled(y * 2, n - 1)
+
+        y, scaled_ = scaled(x, 2), scaled
+        scaled = None
+        return y + (scaled_ is None)
+
+    fn = compiled(recursive, "*.scaled")
+    assert [fn(X).tolist() for _ in range(3)] == [recursive(X).tolist()] * 3
+
+
+def test_a_function_made_in_the_captured_code_around_an_object():
+    def f(x):
+        held = [2.0]
+
+        def scaled(y):
+            return y * held[0]
+
+        return scaled(x)
+
+    with pytest.raises(Unsupported, match="around a list"):
+        compiled(f, "*.scaled")(X)
+
+
+# -- what it may not do ------------------------------------------------------------------------------------------------
+class Slotted:
+    __slots__ = ("n",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    items: list
+
+
+STATE = SimpleNamespace(n=0, d={"a": 1}, l=[1], slotted=Slotted())
+STATE.slotted.n = 0
+
+
+def changes_an_attribute(x):
+    STATE.n = STATE.n + 1
+    return x * 2
+
+
+def changes_a_slot(x):
+    STATE.slotted.n = 3
+    return x * 2
+
+
+def changes_and_changes_back(x):
+    STATE.l.append(2)
+    STATE.l.pop()
+    return x * 2
+
+
+def changes_its_list(x, items):
+    items[0] = x * 2
+    return x * 2
+
+
+def changes_its_dataclass(x, given):
+    given.items.append(x)
+    return x * 2
+
+
+def reads_an_attribute(x):
+    return x * STATE.n
+
+
+def reads_a_slot(x):
+    return x * STATE.slotted.n
+
+
+def reads_a_list(x):
+    return x * len(STATE.l)
+
+
+def reads_an_item(x):
+    return x * STATE.l[0]
+
+
+def writes_first(fn):
+    def f(x):
+        STATE.n = 5
+        STATE.slotted.n = 5
+        STATE.l.append(5)
+        return fn(x)
+
+    return f
+
+
+def sets_a_variable(x):
+    n = 1
+
+    def inner(y):
+        nonlocal n
+        n += 1
+        return y * n
+
+    return inner(x) * n
+
+
+CONTRACT = {
+    "changes an attribute": (changes_an_attribute, changes_an_attribute, "changes .*STATE.*n"),
+    "changes an attribute that is changed already": (writes_first(changes_an_attribute), changes_an_attribute, "changes .*STATE.*n"),
+    "changes a slot": (changes_a_slot, changes_a_slot, "changes"),
+    "changes a slot that is changed already": (writes_first(changes_a_slot), changes_a_slot, "changes"),
+    "changes and changes back": (changes_and_changes_back, changes_and_changes_back, "changes .*STATE.*l"),
+    "changes a list it is given": (lambda x: changes_its_list(x, [x]), changes_its_list, "container that it is given"),
+    "changes a list in a dataclass": (lambda x: changes_its_dataclass(x, Frozen([x])), changes_its_dataclass, "container that it is given"),
+    "sets a variable": (sets_a_variable, "*.inner", "changes the variable n"),
+    "reads a changed attribute": (writes_first(reads_an_attribute), reads_an_attribute, "reads .*STATE.*n, which .* changed before"),
+    "reads a changed slot": (writes_first(reads_a_slot), reads_a_slot, "reads .*changed before"),
+    "reads a changed list's length": (writes_first(reads_a_list), reads_a_list, "reads .*STATE.*l, which .* changed before"),
+    "reads a changed list's item": (writes_first(reads_an_item), reads_an_item, "reads .*STATE.*l, which .* changed before"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_what_breaks_the_contract(name):
+    fn, allowed, text = CONTRACT[name]
+    before = (STATE.n, list(STATE.l), STATE.slotted.n)
+    with pytest.raises(Unsupported, match=text) as caught:
+        compiled(fn, allowed)(X)
+    assert caught.value.id == "FL107" and __file__ in caught.value.where
+    assert (STATE.n, list(STATE.l), STATE.slotted.n) == before
+
+
+@pytest.mark.parametrize("allowed", [reads_an_attribute, reads_a_slot, reads_a_list], ids=lambda f: f.__name__)
+def test_what_it_may_read(allowed):
+    """State that the captured code changes afterwards, or has looked through before."""
+
+    def f(x):
+        total = sum(STATE.l) + len(vars(STATE))
+        y = allowed(x) + total + STATE.n
+        STATE.n = STATE.n + 1
+        STATE.l.append(1)
+        STATE.slotted.n += 1
+        return y
+
+    fn = compiled(f, allowed)
+    ours = [fn(X).tolist() for _ in range(3)]
+    STATE.n, STATE.slotted.n = STATE.n - 3, STATE.slotted.n - 3
+    del STATE.l[-3:]
+    assert ours == [f(X).tolist() for _ in range(3)]
+    STATE.n, STATE.slotted.n = 0, 0
+    del STATE.l[1:]
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+def doubles(x):
+    x.mul_(2)
+    return x + 1
+
+
+def doubles_by_index(x):
+    x[0] = x[0] * 2
+    return x + 1
+
+
+@pytest.mark.parametrize("allowed", [doubles, doubles_by_index], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_it_writes_into_is_not_known_any_more(allowed, inference):
+    def f(x, n):
+        size = n[0].item()
+        allowed(n)
+        return x * size + n[0].item()
+
+    fn = compiled(f, allowed)
+    with torch.inference_mode(inference):
+        for k in (2, 2, 3, 2):
+            ours, theirs = torch.tensor([k]), torch.tensor([k])
+            assert torch.equal(fn(X, ours), f(X, theirs)) and torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("writes", [doubles, lambda x: second_doubled(x + 1, x)], ids=["allowed function", "custom operator"])
+def test_what_it_writes_into_is_put_back_where_the_capture_is_given_up(writes):
+    def f(x):
+        y = writes(x)
+        print(end="")
+        return y
+
+    x = X.clone()
+    with pytest.raises(Unsupported):
+        fineline.compile(f, backend="eager", policy=Policy(allow=doubles), fullgraph=True)(x)
+    assert torch.equal(x, X)
+
+
+def test_an_exception_from_inside():
+    def checked(x):
+        y = x * 2
+        if y.sum() > 30:
+            raise ValueError("too large")
+        return y
+
+    def f(x):
+        try:
+            return checked(x) + 1
+        except ValueError:
+            return x
+
+    fn = compiled(f, checked)
+    for x in (X * 9, X * 9, X, X):
+        assert torch.equal(fn(x), f(x))
+
+
+def test_a_set_among_its_arguments():
+    class Odd:
+        def __eq__(self, other):
+            return self is other
+
+        def __hash__(self):
+            return 1
+
+    held = [X, {Odd(), Odd()}]
+
+    def first(items):
+        return items[0] * 2
+
+    with pytest.raises(Unsupported) as caught:
+        compiled(lambda x: first(held), first)(X)
+    assert caught.value.id == "FL107"
+
+
+# -- behind and before branches that are taken for granted -------------------------------------------------------------
+RAN: list[str] = []
+
+
+@torch.library.custom_op("fineline_contract::logged", mutates_args=())
+def logged(x: torch.Tensor) -> torch.Tensor:
+    RAN.append("logged")
+    return x * 2
+
+
+@logged.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("fineline_contract::second_doubled", mutates_args=("y",))
+def second_doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y.mul_(2)
+    return x * 2
+
+
+def told(x):
+    print("told", end=" ")
+    return x * 2
+
+
+class Told(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        print("told", end=" ")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def require_positive(x):
+    if (x < 0).any():
+        raise ValueError("negative")
+
+
+@pytest.mark.parametrize("effect", [logged, told, lambda x: Told.apply(x.requires_grad_())], ids=["custom operator", "allowed function", "node of autograd"])
+@pytest.mark.parametrize("order", ["before", "behind"])
+def test_an_effect_happens_once(effect, order, capsys):
+    """When a branch goes the way that raises, its segment is run again: what a custom operator or an allowed function does must not be."""
+
+    def f(x):
+        y = x + 1
+        if order == "behind":
+            require_positive(y)
+        y = effect(y)
+        if order == "before":
+            require_positive(y)
+        return y
+
+    def outcome(fn, x):
+        RAN.clear()
+        capsys.readouterr()
+        try:
+            result = fn(x.clone()).tolist()
+        except ValueError as e:
+            result = str(e)
+        return result, list(RAN), capsys.readouterr().out
+
+    fn = compiled(f, told)
+    for x in (X, X, -X, X, -X):
+        expected = outcome(f, x)
+        assert outcome(fn, x) == expected
+
+
+def test_a_custom_operator_writes_into_any_argument():
+    def f(x, n):
+        size = n[0].item()
+        second_doubled(x, n)
+        return x * size + n[0].item()
+
+    fn = compiled(f, told)
+    for k in (2, 2, 3):
+        ours, theirs = torch.tensor([k]), torch.tensor([k])
+        assert torch.equal(fn(X, ours), f(X, theirs)) and torch.equal(ours, theirs)
