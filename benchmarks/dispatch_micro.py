@@ -1,4 +1,4 @@
-"""Nanoseconds per call of a dispatcher whose guard program walks a model of 200 modules, native against reference."""
+"""Nanoseconds per call of a dispatcher whose guard program walks a model of 200 modules, native against reference, sizes fixed against any."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fineline.guards.facts import ambient_facts, tensor_facts
+from fineline.guards.relation import Leaf, Relation
 from fineline.guards.steps import Step
 from fineline.region.dispatch import Evaluator, make_dispatcher, make_guard_program
 
@@ -79,15 +80,23 @@ class Builder:
             self.module(self.access("key", children, name), child)
 
 
-def build(model: nn.Module, *inputs: torch.Tensor) -> Builder:
-    """The guard program of ``call(model, *inputs)``."""
+def build(model: nn.Module, *inputs: torch.Tensor, any_rows: bool = False) -> Builder:
+    """The guard program of ``call(model, *inputs)``; with ``any_rows`` the inputs' may be any number, the same for all."""
     builder = Builder()
     builder.check("ambient", -1, ambient_facts())
     builder.module(builder.access("root", -1, 0), model)
     for position, value in enumerate(inputs, 1):
         reg = builder.access("root", -1, position)
-        builder.check("tensor", reg, tensor_facts(value))
+        facts = tensor_facts(value)
+        builder.check("tensor", reg, facts._replace(sizes=(None, *facts.sizes[1:])) if any_rows else facts)
         builder.outputs.append(reg)
+    first, *others = builder.outputs[-len(inputs) :]
+    if any_rows:
+        more_than_one = (("leaf", 0), ("const", 1), ("gt", None))
+        builder.check("relation", -1, Relation((Leaf("size", first, 0),), more_than_one, "more than one row"))
+        for other in others:
+            leaves = (Leaf("size", first, 0), Leaf("size", other, 0))
+            builder.check("relation", -1, Relation(leaves, (("leaf", 0), ("leaf", 1), ("eq", None)), "as many rows"))
     return builder
 
 
@@ -102,14 +111,14 @@ def nanoseconds(call: Callable[[], Any], repeat: int) -> float:
     return best
 
 
-def measure(evaluator: Evaluator, modules: int, repeat: int) -> dict[str, float]:
+def measure(evaluator: Evaluator, modules: int, repeat: int, any_rows: bool) -> dict[str, float]:
     """Times for an unchanged call, a new input each call, and an unguarded attribute written before each call."""
     model = Model(modules)
-    inputs = [torch.zeros(4, 8), torch.zeros(4, 8)]
-    builder = build(model, *inputs)
+    inputs = [torch.zeros(4, 8) for _ in range(3)]
+    builder = build(model, *inputs, any_rows=any_rows)
     dispatcher = make_dispatcher(lambda args, kwargs: "miss", evaluator)
-    program = make_guard_program(3, builder.steps, builder.outputs, evaluator)
-    dispatcher.set_entries([(3, (), program, lambda *values: len(values))])
+    program = make_guard_program(4, builder.steps, builder.outputs, evaluator)
+    dispatcher.set_entries([(4, (), program, lambda *values: len(values))])
     if dispatcher(model, *inputs) != len(builder.outputs):
         raise RuntimeError("the guard program does not hold for the model it was made for")
 
@@ -118,7 +127,7 @@ def measure(evaluator: Evaluator, modules: int, repeat: int) -> dict[str, float]
 
     def alternate() -> None:
         turn[0] = (turn[0] + 1) % 4
-        dispatcher(model, fresh[turn[0]], inputs[1])
+        dispatcher(model, fresh[turn[0]], *inputs[1:])
 
     def write() -> None:
         turn[0] += 1
@@ -138,8 +147,12 @@ def main() -> None:
     parser.add_argument("--modules", type=int, default=200)
     arguments = parser.parse_args()
     for evaluator, repeat in (("native", 2000), ("reference", 5)):
-        times = measure(evaluator, arguments.modules, repeat)  # type: ignore[arg-type]
-        print(f"{evaluator:10}", "  ".join(f"{name} {value:,.0f}" for name, value in times.items()))
+        for any_rows in (False, True):
+            times = measure(evaluator, arguments.modules, repeat, any_rows)  # type: ignore[arg-type]
+            print(
+                f"{evaluator:10} {'any rows' if any_rows else 'fixed':9}",
+                "  ".join(f"{name} {value:,.0f}" for name, value in times.items()),
+            )
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ Number = int | float
 
 
 class Leaf(NamedTuple):
-    """A number that a guard reads: a tensor's "size" or "stride" at ``index``, its "offset", or the "number" that a register holds."""
+    """A number that a guard reads: a tensor's "size" or "stride" number ``at``, its "offset", or the "number" that a register holds."""
 
     kind: str
     register: int
-    dim: int = -1
+    at: int = -1
 
 
 class Relation(NamedTuple):

@@ -120,10 +120,12 @@ def _sum(expr: Any) -> Term:
         return Term("add", tuple([term_of(arg) for arg in expr.args]))
     signed = [(arg.as_coeff_Mul()[0].is_negative, arg) for arg in sorted(expr.args, key=lambda arg: bool(arg.is_Number))]
     plus = [term_of(arg) for negative, arg in signed if not negative]
-    minus = [term_of(-arg) for negative, arg in signed if negative]
-    total = Term("neg", (minus.pop(0),)) if not plus else plus[0] if len(plus) == 1 else Term("add", tuple(plus))
-    for term in minus:
-        total = Term("sub", (total, term))
+    minus = [arg for negative, arg in signed if negative]
+    if not plus:
+        plus.append(term_of(minus.pop(0)))
+    total = plus[0] if len(plus) == 1 else Term("add", tuple(plus))
+    for arg in minus:
+        total = Term("sub", (total, term_of(-arg)))
     return total
 
 
