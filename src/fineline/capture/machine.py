@@ -80,6 +80,8 @@ class Machine:
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None
         self.eager_frame: Frame | None = None
+        # Makes the machine for code that a graph may not be able to hold.
+        self.trial: Callable[..., Any] | None = None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)

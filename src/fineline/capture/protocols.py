@@ -307,6 +307,12 @@ def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
         return apply_plain(forward, setup, ctx, args)
 
 
+def run_under_no_grad(fn: Any, *args: Any) -> Any:
+    """A backward, as PyTorch runs it unless its gradients are going to be differentiated themselves."""
+    with torch.no_grad():
+        return fn(*args)
+
+
 def close_abandoned(generators: list) -> None:
     """What happens when the last reference to a suspended generator goes."""
     for generator in generators:

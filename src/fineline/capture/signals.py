@@ -41,6 +41,10 @@ class Abandoned(BaseException):
     """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
 
 
+class Refused(BaseException):
+    """On trial: what comes next could be seen from outside, or is nothing for a graph."""
+
+
 class Finished(BaseException):
     """The outermost frame returned ``value``."""
 

@@ -53,6 +53,8 @@ class Recorder:
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
+        # Graphs that nodes of this one run, by name.
+        self.parts: dict[str, Any] = {}
         # Storages that an operator wrote into.
         self.mutated: set[int] = set()
 
@@ -113,6 +115,12 @@ class Recorder:
         else:
             self._bind_items(out, node)
         return out
+
+    def part(self, name: str, graph: Any) -> Node:
+        """A node for a graph that an operator runs; no operator itself."""
+        name = f"{name}_{len(self.parts)}"
+        self.parts[name] = graph
+        return self._node("get_attr", name, (), {}, name)
 
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
         """A node that makes an object of a class, for another one to take; no operator."""

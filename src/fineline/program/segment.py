@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
+from fineline.graph.module import CapturedGraph, graph_module
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -44,7 +44,7 @@ def run_on(go_on: Callable, live: tuple) -> Any:
 class Program:
     """A segment's code, compiled at its first run: the capturing call does not need it."""
 
-    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: GraphModule | None) -> None:
+    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: CapturedGraph | None) -> None:
         self.name, self.source, self.constants, self.gm = name, source, constants, gm
         self.run: Callable | None = None
         self.compiled: Callable[[Callable], None] | None = None
@@ -60,23 +60,16 @@ class Program:
         filename = f"<fineline program {self.name}>"
         namespace = {**self.constants}
         graph = namespace.get("graph")
-        if is_a(self.gm, _LazyGraphModule) and getattr(graph, "__func__", None) is _LazyGraphModule._lazy_forward:
+        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
             self.gm.real_recompile()
             namespace["graph"] = self.gm.forward
-            weakref.finalize(self.gm, _forget_source, getattr(self.gm.forward.__code__, "co_filename", ""))
         exec(compile(self.source, filename, "exec"), namespace)
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
         # Out of its own globals, or the two would hold each other.
         run: Callable = namespace.pop("program")
         return run
-
-
-def _forget_source(filename: str) -> None:
-    """FX keeps the source of each graph's code for ever."""
-    linecache.cache.pop(filename, None)
-    getattr(getattr(torch.fx.graph_module, "_loader", None), "eval_cache", {}).pop(filename, None)
 
 
 class Segment:
@@ -247,8 +240,7 @@ class SegmentWriter:
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
-            # Its Python code is generated when first asked for: the capturing call itself never runs it.
-            gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
+            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts)
             examples = [src.value for _, src in recorder.inputs]
             now = ambient_facts()
             with in_state(cap.start_ambient, now):

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
@@ -69,6 +70,7 @@ class Run:
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
         vm.run_frame = region.runner
+        vm.trial = Trial
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
