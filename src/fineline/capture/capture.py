@@ -272,6 +272,8 @@ class Capture:
         before = self.journal.before(obj)
         if is_a(obj, dict):
             keys = OrderedDict.keys(before) if is_a(before, OrderedDict) else dict.keys(before)
+            if not all([hashes_plainly(k) for k in keys]):
+                raise NotForGraph("a dict with keys that have their own __hash__ or __eq__")
             guards.check(src, "keys", tuple(keys))
             for k in list(dict.keys(before)):
                 v = dict.__getitem__(before, k)
@@ -287,7 +289,7 @@ class Capture:
             for n, v in enumerate(before):
                 self.load(v, guards.access(src, "member", DequeItem(n), v))
         elif is_a(obj, (set, frozenset)):
-            if not all(is_value(v) or type(v).__eq__ is object.__eq__ for v in before):
+            if not all([is_value(v) or (hashes_plainly(v) and type(v).__eq__ is object.__eq__) for v in before]):
                 raise NotForGraph("a set of objects that existed before the call")
             guards.check(src, "set_eq", frozenset(before))
             for v in before:
@@ -423,6 +425,16 @@ def is_value(v: Any) -> bool:
         # Bound to an object, it is that object's.
         return v.__self__ is None or is_a(v.__self__, (type, types.ModuleType))
     return is_a(v, PINNED)
+
+
+def hashes_plainly(k: Any) -> bool:
+    """Whether ``k`` is a key that C finds without asking the user's code."""
+    t = type(k)
+    if t is str or is_a(k, (Tensor, *PINNED)):
+        return True
+    if is_a(k, (tuple, frozenset)):
+        return all([hashes_plainly(x) for x in k])
+    return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)
 
 
 def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, back: Frame | None) -> Frame:
