@@ -18,6 +18,7 @@ from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.signals import Border, Finished
 from fineline.kinds import is_a
+from fineline.raw import STOP_VALUE
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
             try:
                 f.stack.append(next(receiver))
             except StopIteration as stop:
-                return sent(vm, f, stop.value, arg)
+                return sent(vm, f, STOP_VALUE.__get__(stop), arg)
             return None
         method = getattr(type(receiver), "__next__", None)
         args = [receiver]
@@ -313,7 +314,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     try:
         f.stack.append(next(receiver) if value is None else receiver.send(value))
     except StopIteration as stop:
-        return sent(vm, f, stop.value, arg)
+        return sent(vm, f, STOP_VALUE.__get__(stop), arg)
     if vm.cap.active:
         vm.fail("FL416", f"yield from a {type(receiver).__name__}", False)
     return None

@@ -29,6 +29,7 @@ from fineline.errors import InternalError, Unsupported
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
+from fineline.raw import CONTEXT, STOP_VALUE, TRACEBACK
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
@@ -384,12 +385,12 @@ class Machine:
             args, fn = (fn, *args), self.place()
         if self.handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)
-        handled, tb, ctx = self.handled, self.handled.__traceback__, self.handled.__context__
+        handled, tb, ctx = self.handled, TRACEBACK.__get__(self.handled), CONTEXT.__get__(self.handled)
         try:
             raise handled
         except BaseException:
-            handled.__traceback__ = tb
-            handled.__context__ = ctx
+            TRACEBACK.__set__(handled, tb)
+            CONTEXT.__set__(handled, ctx)
             return fn(*args, **kwargs) if kwargs else fn(*args)
 
     def place(self) -> Place:
@@ -401,14 +402,14 @@ class Machine:
         if self.frame is None:
             raise e
         handled = self.handled
-        if handled is not None and e is not handled and not self.reraising and (e.__context__ is None or self.raising):
+        if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
             link_: BaseException = handled
-            while link_.__context__ is not None:
-                if link_.__context__ is e:
-                    link_.__context__ = None
+            while (inner := CONTEXT.__get__(link_)) is not None:
+                if inner is e:
+                    CONTEXT.__set__(link_, None)
                     break
-                link_ = link_.__context__
-            e.__context__ = handled
+                link_ = inner
+            CONTEXT.__set__(e, handled)
         again, self.reraising, self.raising = self.reraising, False, False
         return self.unwind(e, again)
 
@@ -484,17 +485,17 @@ class Machine:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):
                     self.frame = back
-                    return on_stop(self, back, e.value, data) or back
+                    return on_stop(self, back, STOP_VALUE.__get__(e), data) or back
             f = back
         self.frame = None
         self.traces.write(e)
-        context = e.__context__
+        context = CONTEXT.__get__(e)
         try:
             raise e
         finally:
             # The raise above sets the context of what is being handled around the region; inside, it was set already.
             if context is not None:
-                e.__context__ = context
+                CONTEXT.__set__(e, context)
 
 
 def _frames_below() -> int:

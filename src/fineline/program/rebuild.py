@@ -26,6 +26,7 @@ from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, parts_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
+from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
@@ -394,22 +395,29 @@ class Rebuilder:
         return name
 
     def _exception(self, v: BaseException, t: type) -> str:
-        args = self.items(v.args)
+        given = ARGS.__get__(v)
+        args = self.items(given)
         make = self.expr(t)
-        name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if v.args else f"{make}.__new__({make})", v)
-        self.lines.append(f"{name}.args = ({args}{',' if v.args else ''})")
-        for attr in ("__cause__", "__context__"):
-            if getattr(v, attr) is not None:
-                self.lines.append(f"{name}.{attr} = {self.expr(getattr(v, attr))}")
-        self.lines.append(f"{name}.__suppress_context__ = {v.__suppress_context__}")
+        name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if given else f"{make}.__new__({make})", v)
+        # A class may have its own idea of setting attributes.
+        own = is_a(t.__setattr__, types.FunctionType)
+
+        def put(descr: Any, text: str) -> None:
+            self.lines.append(f"{self.member(descr)}.__set__({name}, {text})" if own else f"{name}.{descr.__name__} = {text}")
+
+        put(ARGS, f"({args}{',' if given else ''})")
+        for descr in (CAUSE, CONTEXT):
+            if descr.__get__(v) is not None:
+                put(descr, self.expr(descr.__get__(v)))
+        put(SUPPRESS_CONTEXT, repr(SUPPRESS_CONTEXT.__get__(v)))
         for cls in t.__mro__[: t.__mro__.index(BaseException)]:
             for attr, descr in cls.__dict__.items():
                 if type(descr) is types.MemberDescriptorType and not cls.__flags__ & HEAP_TYPE and attr not in ("message", "exceptions"):
                     value = descr.__get__(v, t)
                     if value is not None:
-                        self.lines.append(f"{name}.{attr} = {self.expr(value)}")
-        if v.__dict__:
-            self._fill_dict(f"{name}.__dict__", v.__dict__)
+                        put(descr, self.expr(value))
+        if DICT.__get__(v):
+            self._fill_dict(self._dict_of(name, t), DICT.__get__(v))
         self._fill_slots(name, v, t)
         return name
 

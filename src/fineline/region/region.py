@@ -32,6 +32,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.segment import Segment
+from fineline.raw import TRACEBACK
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
@@ -87,7 +88,7 @@ class Region:
             return self.capture(self.entry, args, kwargs)
         except BaseException as e:
             if not is_a(e, InternalError):
-                e.__traceback__ = without_own_frames(e.__traceback__)
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

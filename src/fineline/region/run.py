@@ -23,6 +23,7 @@ from fineline.policy.strict import breaks_here
 from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
+from fineline.raw import told
 from fineline.region.describe import describe_guards, place_of, user_place
 from fineline.region.entry import ENTRY, entry_frame
 from fineline.region.refused import refused
@@ -117,7 +118,7 @@ class Run:
                 self._release()
                 raise
             if vm.abandoned is None:
-                region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
+                region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
                     self._count_failure("the captured call raises")
                 self._release()

@@ -14,6 +14,7 @@ from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
 from fineline.program.template import Template
+from fineline.raw import TRACEBACK
 from fineline.region.describe import describe_step
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 
@@ -57,7 +58,7 @@ class Site:
         except BaseException as e:
             # What is raised again as it is gets no entry for this frame either.
             if not is_a(e, InternalError):
-                e.__traceback__ = without_own_frames(e.__traceback__)
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
     def again(self, kwnames: tuple[str, ...]) -> Callable:
