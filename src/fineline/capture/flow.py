@@ -16,6 +16,7 @@ from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
+from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
@@ -262,7 +263,9 @@ def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
-    gen = InterpretedGenerator(f, vm.drive)
+    caller = f.back
+    called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
+    gen = InterpretedGenerator(f, vm.drive, called_at)
     vm.cap.made.add(id(gen))
     vm.stand_ins.append(weakref.ref(gen))
     vm.depth -= 1

@@ -137,19 +137,6 @@ def truth(obj: Any) -> bool:
     return True
 
 
-def old_iterator(obj: Any) -> Any:
-    """Iteration by ``__getitem__``."""
-    i = 0
-    get = special(obj, "__getitem__")
-    while True:
-        try:
-            item = get(i)
-        except IndexError:
-            return
-        yield item
-        i += 1
-
-
 def next_or(it: Any, default: Any) -> Any:
     try:
         return next(it)

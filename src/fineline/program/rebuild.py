@@ -23,7 +23,7 @@ from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
-from fineline.capture.stand_ins import KINDS, parts_of
+from fineline.capture.stand_ins import KINDS, Recipe, recipe_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
@@ -235,11 +235,9 @@ class Rebuilder:
             return name
         if is_a(v, InterpretedGenerator):
             return self._generator(v)
-        parts_ = parts_of(v)
-        if parts_ is not None:
-            fn, args, kwargs = parts_
-            given = [*[self.expr(x) for x in args], *[f"{k}={self.expr(x)}" for k, x in kwargs.items()]]
-            return self.statement(self.fresh("iterator"), f"{self.constant(fn, fn.__name__)}({', '.join(given)})", v)
+        recipe = recipe_of(v)
+        if recipe is not None:
+            return self._iterator(v, recipe)
         if t in KINDS:
             raise Unrebuildable(f"a {KINDS[t].__qualname__} that is under way")
         if is_a(v, BaseException):
@@ -322,7 +320,7 @@ class Rebuilder:
         """A generator that has not begun is a call of its function."""
         f = v.frame
         if v.state != "new" or f is None or f.function is None:
-            raise Unrebuildable("a generator that has begun and is not finished")
+            raise Unrebuildable("a generator that has begun and is not finished", v.called_at)
         fn, code = f.function, f.info.code
         n, k = code.co_argcount, code.co_kwonlyargcount
         values = [
@@ -337,6 +335,13 @@ class Rebuilder:
         if code.co_flags & CO_VARKEYWORDS:
             parts.append(f"**{self.expr(values[at])}")
         return self.statement(self.fresh(code.co_name), f"{self.expr(fn)}({', '.join(parts)})", v)
+
+    def _iterator(self, v: Any, recipe: Recipe) -> str:
+        make = recipe.make
+        given = [*[self._loose(x) for x in recipe.args], *[f"{k}={self.expr(x)}" for k, x in recipe.kwargs.items()]]
+        name = self.statement(self.fresh("iterator"), f"{self.constant(make, make.__name__)}({', '.join(given)})", v)
+        self.lines += [f"{name}.__setstate__({self._loose(state)})" for state in recipe.state]
+        return name
 
     def _reduced(self, v: Any) -> str:
         if type(v) in TABLE_ITERATORS:

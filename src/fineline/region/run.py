@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
+from fineline.capture.places import is_own
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
@@ -25,7 +26,7 @@ from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
 from fineline.region.describe import describe_guards, place_of, user_place
-from fineline.region.entry import ENTRY, entry_frame
+from fineline.region.entry import entry_frame
 from fineline.region.refused import refused
 from fineline.region.site import Site
 from fineline.report.events import Event
@@ -134,6 +135,7 @@ class Run:
                 writer.returns(value)
                 self._keep(writer)
             except Unrebuildable as e:
+                self._make_outside(e.called_at)
                 self._failed("FL409", e.text)
             except FinelineError as e:
                 return self._abandon(e)
@@ -215,7 +217,7 @@ class Run:
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
-            else:
+            elif not self._make_outside(e.called_at):
                 self._move_out(e)
             return vm.native(border.fn, border.args_, border.kwargs)
         except FinelineError as e:
@@ -278,6 +280,18 @@ class Run:
         self.behind = functools.partial(run_on, site.dispatcher, live)
         raise Finished(None)
 
+    def _make_outside(self, called_at: Any) -> bool:
+        """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""
+        region = self.region
+        if called_at is None or called_at in region.options.opaque:
+            return False
+        region.options.opaque.add(called_at)
+        if self.site is not region.entry:
+            # The way here leads through programs that make it inside.
+            region.entry.segments.clear()
+            region.entry.dispatcher.set_entries([])
+        return True
+
     def _move_out(self, e: Unrebuildable) -> None:
         """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
         f = self.vm.frame
@@ -288,7 +302,7 @@ class Run:
             if (
                 caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
                 and key not in options.opaque
-                and caller.info.code not in ENTRY
+                and not is_own(caller.info.code)
             ):
                 options.opaque.add(key)
                 return
