@@ -19,6 +19,7 @@ from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.watch import PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
+from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
@@ -75,7 +76,7 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "made", "owners", "recorder", "sources", "start_ambient", "types",
+        "kept", "lazy", "made", "owners", "random", "recorder", "sources", "start_ambient", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -98,6 +99,7 @@ class Capture:
         self.functions: dict[int, bool] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
         self.start_ambient = ambient_facts()
+        self.random = random_states()
         self.guards.ambient(self.start_ambient)
 
     # -- reading ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.signals import Refused
 from fineline.graph.function_node import function_node
 from fineline.graph.module import CapturedGraph, graph_module
+from fineline.graph.randomness import put_back, random_states
 from fineline.kinds import is_a
 
 # Whoever sets one of these says something that the graphs do not.
@@ -85,15 +86,12 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
     given = [a for a in args if is_a(a, Tensor)]
     if vm.trial is None or vm.opaque is not None or vm.options.force_borders or not _usual(vm, cls, args, given):
         return None
-    states: list[tuple[Callable, Any]] = [(torch.default_generator.set_state, torch.default_generator.get_state())]
-    if torch.cuda.is_initialized():
-        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    states = random_states()
     try:
         return _capture(vm, cls, args, given)
     except (Refused, Exception):
         # The function itself runs instead. If it raises, the user sees it then.
-        for put, state in states:
-            put(state)
+        put_back(states)
         return None
 
 

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Graph, Node
 
+from fineline.graph.function_node import function_node
+from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -22,6 +25,8 @@ FX_CONSTANTS = frozenset(
 _BUILTINS = frozenset(dir(builtins))
 
 
+# Those of the operators that PyTorch itself has; nobody knows what others do besides.
+OWN_NAMESPACES = frozenset({"aten", "prim", "prims"})
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 
@@ -38,6 +43,20 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
         yield from [(operator.getitem, key, item) for key, item in out.items()]
     elif dataclasses.is_dataclass(out) and not is_a(out, type):
         yield from [(getattr, field.name, getattr(out, field.name)) for field in dataclasses.fields(out)]
+
+
+def _harmless(target: Any) -> bool:
+    if is_a(target, (OpOverload, OpOverloadPacket)):
+        name = target.name() if is_a(target, OpOverload) else target._qualified_op_name
+        return name.partition("::")[0] in OWN_NAMESPACES and classify_torch(target) == "op"
+    module = getattr(target, "__module__", None)
+    return (
+        module == "_operator"
+        or target is getattr
+        or target is torch._C._set_grad_enabled
+        or module == function_node.__module__
+        or classify_torch(target) == "op"
+    )
 
 
 class Recorder:
@@ -136,6 +155,10 @@ class Recorder:
                 inner = self._node("call_function", read, (node, key), {}, read.__name__)
                 self.calls += 1
                 self._bind_items(item, inner)
+
+    def harmless(self) -> bool:
+        """Whether running the graph a second time, because it has failed, could not be told from running it once."""
+        return all([node.op != "call_function" or _harmless(node.target) for node in self.graph.nodes])
 
     def forget(self) -> None:
         self._nodes.clear()

@@ -30,7 +30,7 @@ from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})

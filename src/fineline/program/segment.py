@@ -16,11 +16,13 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
 from fineline.graph.module import CapturedGraph, graph_module
+from fineline.graph.randomness import unmoved
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
+from fineline.raw import told
 
 
 class Next:
@@ -249,7 +251,7 @@ class SegmentWriter:
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += self._checked(text, checks, again) if checks else [text]
+            lines += self._checked(text, checks, again) if checks else self._retold(text, again)
             self._guard_storages()
             lines += restore_lines(cap.start_ambient, now, r)
         elif r.outputs:
@@ -273,7 +275,24 @@ class SegmentWriter:
         return [
             f"random = {r.constant(torch.default_generator.get_state, 'get_random')}()",
             *("failed = False", "try:", f"    {call}", "except Exception:", "    failed = True"),
-            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random{roots})"),
+            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random, ''{roots})"),
+        ]
+
+    def _retold(self, call: str, again: Callable) -> list[str]:
+        """The call of a graph in which nothing happens that could be seen: if it fails, Python runs the user's code, to raise from there."""
+        cap, r = self.cap, self.rebuild
+        recorder = cap.recorder
+        if (
+            not recorder.harmless()
+            or not unmoved(cap.random)
+            or not recorder.mutated.isdisjoint([_storage(s.value) for _, s in recorder.inputs])
+        ):
+            return [call]
+        roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
+        mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
+        return [
+            *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
+            *("if failed:", f"    {mode}", f"    return {r.constant(again, 'again')}(None, failed{roots})"),
         ]
 
     def _guard_aliases(self) -> None:

@@ -247,6 +247,12 @@ class Region:
         where = "{}:{}".format(*place_of(self.fn))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
+    def graph_failed(self, failed: str) -> None:
+        """A compiled graph raised where the code that it was captured from does not."""
+        where = "{}:{}".format(*place_of(self.fn))
+        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed)
+        self._note_once(Event("eager", "FL304", failed, *place_of(self.fn)))
+
     def _note_once(self, event: Event) -> None:
         if event.reason not in self.said:
             self.said.add(event.reason)

@@ -17,6 +17,7 @@ from fineline.capture.places import is_own
 from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
+from fineline.graph.randomness import put_back, random_states
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
@@ -65,7 +66,7 @@ class Run:
         self.region = region
         self.start = site
         self.call = (args, kwargs)
-        self.random = _random_states() if capture and site is region.entry else []
+        self.random = random_states() if capture and site is region.entry else []
         self.site = site
         self.borders = 0
         self.nargs, self.kwnames = len(args), tuple(kwargs)
@@ -318,8 +319,7 @@ class Run:
         untouched = self.start is self.site is region.entry
         if untouched:
             vm.cap.journal.undo()
-            for put, state in self.random:
-                put(state)
+            put_back(self.random)
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
         rerun = untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages))
         args, kwargs = self.call
@@ -367,11 +367,3 @@ class Run:
         vm.frame = vm.on_border = vm.run_frame = vm.handled = None
         self.stop = None
         self.call = ((), {})
-
-
-def _random_states() -> list[tuple[Callable, Any]]:
-    """PyTorch's random states, with what puts them back."""
-    states: list[tuple[Callable, Any]] = [(torch.default_generator.set_state, torch.default_generator.get_state())]
-    if torch.cuda.is_initialized():
-        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    return states

@@ -62,15 +62,23 @@ class Site:
             raise
 
     def again(self, kwnames: tuple[str, ...]) -> Callable:
-        """Runs a call from here on in Python: a branch goes another way than at its capture."""
+        """Runs a call from here on in Python: a branch goes another way than at its capture, or an operator fails."""
         here = weakref.ref(self)
 
-        def run(random: torch.Tensor, *roots: Any) -> Any:
+        def run(random: torch.Tensor | None, failed: str, *roots: Any) -> Any:
             site = here()
             assert site is not None
-            torch.default_generator.set_state(random)
+            if random is not None:
+                torch.default_generator.set_state(random)
             args, kwargs = roots[: len(roots) - len(kwnames)], dict(zip(kwnames, roots[len(roots) - len(kwnames) :], strict=True))
-            return site.region.run_eagerly(site, args, kwargs)
+            try:
+                value = site.region.run_eagerly(site, args, kwargs)
+            except BaseException as e:
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+                raise
+            if failed:
+                site.region.graph_failed(failed)
+            return value
 
         return run
 
