@@ -67,8 +67,8 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL106": Refusal(
             "a graph break that nobody asked for",
-            "The region was compiled with breaks=\"declared\": only what a rule of yours keeps out of the graph may break it.",
-            "Write a rule for it, or compile with breaks=\"any\".",
+            'The region was compiled with breaks="declared": only what a rule of yours keeps out of the graph may break it.',
+            'Write a rule for it, or compile with breaks="any".',
         ),
         "FL107": Refusal(
             "the contract of allow_in_graph is broken",
@@ -171,6 +171,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "the backend could not be loaded",
             "Its name is registered by an installed package, but importing it raised; the cause stands above.",
             "Repair or reinstall the package that the entry point names.",
+        ),
+        "FL304": Refusal(
+            "a compiled graph failed",
+            "The callable that the backend gave raised; the same code in Python did not, and gave the call its result.",
+            'Try backend="eager": if that is right, report it to the makers of the backend.',
         ),
         # -- what splits a graph, or runs eagerly ----------------------------------------------------------------
         "FL429": Refusal(

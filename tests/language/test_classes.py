@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import typing
 from typing import Any
 
 import pytest
@@ -351,7 +352,20 @@ def abstract_classes(x):
         return Square().twice(x), str(error)
 
 
-@table.snippet()
+Item = typing.TypeVar("Item")
+
+
+@table.snippet(breaks=True)
+def aliases_of_generic_classes(x):
+    class Box(typing.Generic[Item]):
+        pass
+
+    alias, again = Box[int], Box[int]
+    kept = typing.List[Item], typing.Optional[int]
+    return x + 1, alias is again, alias.__origin__ is Box, kept, isinstance(Box[str](), Box)
+
+
+@table.snippet(breaks=True)
 def generic_and_annotations(x):
     from typing import Generic, TypeVar
 

@@ -57,7 +57,7 @@ def lazy_map_escapes() -> Any:
     return fn
 
 
-@table.program(min_graphs=0)
+@table.program(recompiles=(1,), breaks=True)
 def begun_generator_escapes() -> Any:
     def fn(x):
         g = gen(x, 3)
@@ -67,7 +67,7 @@ def begun_generator_escapes() -> Any:
     return fn
 
 
-@table.program(min_graphs=0)
+@table.program(recompiles=(1,), breaks=True)
 def begun_generator_in_state() -> Any:
     s = types.SimpleNamespace(g=None, l=[], d={})
 
@@ -78,6 +78,33 @@ def begun_generator_in_state() -> Any:
         return x * 2
 
     return fn, s
+
+
+@table.program(recompiles=(1,), breaks=True)
+def begun_generator_behind_a_break() -> Any:
+    def fn(x):
+        y = x * 3
+        g = (y * i for i in range(4))
+        next(g)
+        torch._dynamo.graph_break()
+        z = next(g) + y
+        return z, g
+
+    return fn
+
+
+@table.program(recompiles=(1,), breaks=True)
+def begun_generator_in_an_object() -> Any:
+    class Holder:
+        def __init__(self, x):
+            self.steps = gen(x, 4)
+            self.first = next(self.steps)
+
+    def fn(x):
+        holder = Holder(x + 1)
+        return holder.first * 2, holder.steps, [holder]
+
+    return fn
 
 
 @table.program()
@@ -151,6 +178,102 @@ def test_a_begun_generator_goes_on_as_a_generator() -> None:
         made.close()
         assert got == [5, "'k'", "closed"]
         assert list(made) == []
+
+
+class Items:
+    """Iterated over by its items alone."""
+
+    def __init__(self, *items):
+        self.items = items
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+class Own:
+    """Its steps are the user's code."""
+
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.items:
+            raise StopIteration
+        return self.items.pop(0)
+
+
+LAZY: dict[str, Any] = {
+    "accumulate": lambda: itertools.accumulate(Own(1, 2, 3)),
+    "accumulate_from": lambda: itertools.accumulate(Own(1, 2, 3), lambda a, b: a * b, initial=5),
+    "callable": lambda: iter(Own(1, 2, 3).__next__, 3),
+    "chain": lambda: itertools.chain(Own(1, 2), Own(3), [4]),
+    "chain_from": lambda: itertools.chain.from_iterable(Own([1], Own(2, 3), [4])),
+    "compress": lambda: itertools.compress(Own("a", "b", "c"), Own(1, 0, 1)),
+    "cycle": lambda: itertools.islice(itertools.cycle(Own(1, 2, 3)), 5),
+    "dropwhile": lambda: itertools.dropwhile(lambda v: v < 2, Own(1, 2, 1)),
+    "enumerate": lambda: enumerate(Own("a", "b", "c"), 5),
+    "filter": lambda: filter(lambda v: v > 1, Own(1, 2, 3)),
+    "filterfalse": lambda: itertools.filterfalse(lambda v: v > 2, Own(1, 2, 3)),
+    "islice": lambda: itertools.islice(Own(*range(9)), 1, 7, 2),
+    "map": lambda: map(lambda a, b: a * b, Own(1, 2, 3), Own(4, 5, 6)),
+    "pairwise": lambda: itertools.pairwise(Own(1, 2, 3, 4)),
+    "sequence": lambda: iter(Items(1, 2, 3)),
+    "starmap": lambda: itertools.starmap(lambda a, b: a + b, Own((1, 2), (3, 4), (5, 6))),
+    "takewhile": lambda: itertools.takewhile(lambda v: v < 3, Own(1, 2, 3, 4)),
+    "zip": lambda: zip(Own(1, 2, 3), Own(4, 5, 6)),
+    "zip_longest": lambda: itertools.zip_longest(Own(1), Own(2, 3, 4), fillvalue=0),
+}
+
+
+@pytest.mark.parametrize("begun", range(3))
+@pytest.mark.parametrize("kind", LAZY)
+def test_a_lazy_iterator_escapes_as_itself(kind: str, begun: int) -> None:
+    def fn(x):
+        it = make()
+        for _ in range(begun):
+            next(it)
+        return x * 2, it, [it]
+
+    def rest(it: Any) -> tuple[Any, ...]:
+        return type(it), [*it], [*it]
+
+    make = LAZY[kind]
+    expected = rest(fn(t())[1])
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(3):
+        _, it, again = compiled(t())
+        assert again[0] is it
+        assert rest(it) == expected
+
+
+def test_an_ended_iterator_escapes_as_itself() -> None:
+    def fn(x):
+        its = [make() for make in LAZY.values()]
+        return x * 2, [[*it] for it in its], its
+
+    expected = fn(t())
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(3):
+        _, items, its = compiled(t())
+        assert items == expected[1]
+        assert [(type(it), [*it]) for it in its] == [(type(it), []) for it in expected[2]]
+
+
+def test_groups_and_copies() -> None:
+    def fn(x):
+        one, two, three = itertools.tee(Own(1, 2, 3), 3)
+        next(two), next(two), next(three)
+        return x * 2, one, two, three, itertools.groupby(Own(1, 1, 2), lambda v: v > 1)
+
+    def rest(made: Any) -> list[Any]:
+        return [[type(it) for it in made[1:]], [[*it] for it in made[1:4]], [(key, [*group]) for key, group in made[4]]]
+
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(3):
+        assert rest(compiled(t())) == rest(fn(t()))
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

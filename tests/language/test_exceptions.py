@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -29,6 +30,89 @@ def caught_by_type(x):
         raise Sub("no", x * 2)
     except Custom as error:
         return error.payload + 1, str(error)
+
+
+ASKED: list[str] = []
+
+
+class Watching(Exception):
+    """Sees every attribute that is read or set, and tells who asks for its text."""
+
+    def __getattribute__(self, name: str) -> Any:
+        ASKED.append(f"read {name}")
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        ASKED.append(f"set {name}")
+        super().__setattr__(name, value)
+
+    def __str__(self) -> str:
+        ASKED.append("text")
+        return "watching"
+
+
+class WatchingStop(Watching, StopIteration):
+    pass
+
+
+@table.program(change=dict.fromkeys(range(3), lambda _: ASKED.clear()))
+def exceptions_that_see_their_attributes_read() -> Any:
+    def delegating(x):
+        try:
+            yield x
+        except Watching as error:
+            raise ValueError("inside") from error
+
+    class Steps:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            raise WatchingStop
+
+    def fn(x):
+        told = []
+        try:
+            try:
+                raise Watching("a", 1)
+            except Watching as first:
+                try:
+                    raise Watching("b") from first
+                finally:
+                    told.append(len(ASKED))
+        except Watching as second:
+            told.append(second.__cause__.args)
+            kept = second
+        generator = delegating(x)
+        next(generator)
+        try:
+            generator.throw(kept)
+        except ValueError as error:
+            told.append(error.__cause__ is kept)
+        told.append([*Steps()])
+        try:
+            raise ExceptionGroup("g", [kept, ValueError(1)])
+        except* Watching as group:
+            told.append(len(group.exceptions))
+        except* ValueError:
+            told.append("other")
+        with contextlib.suppress(Watching):
+            raise kept
+        return x + 1, told, kept, sys.exc_info()
+
+    return fn, ASKED
+
+
+@table.program(change=dict.fromkeys(range(3), lambda _: ASKED.clear()), min_graphs=0)
+def watching_exception_that_escapes() -> Any:
+    def fn(x):
+        y = x * 2
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise Watching(y.shape[0])  # noqa: B904
+
+    return fn, ASKED
 
 
 @table.snippet()

@@ -266,7 +266,28 @@ def rich_comparisons(x):
     return x + 1, kinds, told, [v.n for v in sorted([b, a])], taken()
 
 
-@table.snippet()
+@table.snippet(breaks=True)
+def keys_with_a_hash_in_comprehensions(x):
+    asked = []
+
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            asked.append(self.n)
+            return self.n % 2
+
+        def __eq__(self, other):
+            asked.append((self.n, other.n))
+            return self.n == other.n
+
+    d = {Key(n): x * n for n in (1, 2, 1)}
+    s = {Key(n % 2) for n in range(4)}
+    return [v + 1 for v in d.values()], len(s), asked
+
+
+@table.snippet(breaks=True)
 def hash_and_equality_in_dicts(x):
     class Key:
         def __init__(self, n):

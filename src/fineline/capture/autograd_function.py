@@ -1,4 +1,4 @@
-"""autograd.Function.apply: run through without gradients, one graph node with them."""
+"""autograd.Function.apply: run through without gradients; with them a node, of two graphs if they can hold what it does."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from fineline.capture import protocols
 from fineline.capture.assumptions import settle_first
-from fineline.capture.attributes import (
-    type_info,
-)
+from fineline.capture.attributes import type_info
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
+from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
@@ -27,10 +26,12 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     cls, rest = args[0], args[1:]
     if not cap.active:
         return vm.finish(f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
-    for name in ("forward", "setup_context", "backward", "jvp", "vmap"):
+    for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
         type_info(cap, cls).look(cap, name)
     forward, setup = cls.forward, cls.setup_context
     separate = setup is not torch.autograd.Function.setup_context
+    if separate and is_a(forward, types.FunctionType):
+        rest = _with_defaults(vm, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
     if not wants and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(len(rest))
@@ -38,6 +39,8 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         cap.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
+    if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
+        return vm.finish(f, _record(vm, cls, graphs), then, data)
     seen: set[int] = set()
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
@@ -48,6 +51,23 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     except Border as b:
         raise b.to(then, data) from None
     return vm.finish(f, result, then, data)
+
+
+def _with_defaults(vm: Any, forward: types.FunctionType, args: list) -> list:
+    """The arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
+    defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
+    if not 0 < missing <= len(defaults) or not is_value(defaults):
+        return args
+    vm.see_function(vm.cap, forward)
+    return [*args, *defaults[-missing:]]
+
+
+def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
+    """One node, which takes the two graphs: -> the results."""
+    recorder = vm.cap.recorder
+    parts = [recorder.part(f"{cls.__name__}_{n}", graph) for n, graph in (("forward", graphs.forward), ("backward", graphs.backward))]
+    nodes = [vm.cap.to_fx(t) for t in graphs.given]
+    return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, (*parts, *nodes), {}, graphs.apply())
 
 
 def _node_target(cls: Any) -> Callable:

@@ -14,6 +14,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
+from fineline.raw import CAUSE, CONTEXT, DICT, TRACEBACK
 
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
 
@@ -48,7 +49,7 @@ def _raise_from(vm: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | No
     if cause is not None and not is_a(cause, BaseException):
         raise TypeError("exception causes must derive from BaseException")
     _exception_changes(vm, exc)
-    exc.__cause__ = cause
+    CAUSE.__set__(exc, cause)
     return vm.throw(exc)
 
 
@@ -145,7 +146,8 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
 
 
 def _same_metadata(a: BaseException, b: BaseException) -> bool:
-    return getattr(a, "__notes__", None) is getattr(b, "__notes__", None) and a.__cause__ is b.__cause__ and a.__context__ is b.__context__
+    notes = [DICT.__get__(e).get("__notes__") for e in (a, b)]
+    return notes[0] is notes[1] and all([field.__get__(a) is field.__get__(b) for field in (CAUSE, CONTEXT)])
 
 
 def _leaves(e: BaseException) -> list:
@@ -182,7 +184,7 @@ def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack[-1]
-    return vm.call(f, f.stack[-4], [type(exc), exc, exc.__traceback__])
+    return vm.call(f, f.stack[-4], [type(exc), exc, TRACEBACK.__get__(exc)])
 
 
 # -- match -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from torch import Tensor
 from fineline.capture import natives, protocols
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
+from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
 
@@ -35,30 +36,40 @@ def BUILD_LIST(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-def keyed(vm: Any, key: Any, among: Any) -> None:
-    """``key`` is about to be hashed, and compared with others."""
+def keyed(vm: Any, keys: list, fn: Any, args: list) -> None:
+    """``keys`` are about to be hashed, and compared with each other: by ``fn`` itself, behind a border, if the user has a say in it."""
     cap = vm.cap
-    if cap.active and type(key) is not str and not natives.key_plain(cap, key, among):
-        vm.fail("FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key", False)
+    for key in keys if cap.active else ():
+        if type(key) is not str and not natives.key_plain(cap, key, keys):
+            raise Border(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
+
+
+def _key_plain(vm: Any, key: Any, container: Any, fn: Any, args: list) -> None:
+    """... ``key`` with those of ``container``."""
+    if vm.cap.active and type(key) is not str and not natives.key_plain(vm.cap, key, container):
+        raise Border(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
+
+
+def set_of(*items: Any) -> set:
+    return set(items)
+
+
+def map_of(*items: Any) -> dict:
+    """``items``: keys and values in turn."""
+    return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def BUILD_SET(vm: Any, f: Frame, arg: int) -> Frame | None:
     items = _popn(f, arg)
-    for k in items:
-        keyed(vm, k, items)
-    out = set(items)
-    vm.cap.made.add(id(out))
-    f.stack.append(out)
+    keyed(vm, items, set_of, items)
+    f.stack.append(vm.cap.fresh(set(items)))
     return None
 
 
 def BUILD_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
     items = _popn(f, 2 * arg)
-    for k in items[::2]:
-        keyed(vm, k, items[::2])
-    out = dict(zip(items[::2], items[1::2], strict=True))
-    vm.cap.made.add(id(out))
-    f.stack.append(out)
+    keyed(vm, items[::2], map_of, items)
+    f.stack.append(vm.cap.fresh(map_of(*items)))
     return None
 
 
@@ -98,7 +109,7 @@ def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
-    keyed(vm, v, f.stack[-arg])
+    _key_plain(vm, v, f.stack[-arg], set.add, [f.stack[-arg], v])
     set.add(_growing(vm, f.stack[-arg]), v)
     return None
 
@@ -106,7 +117,7 @@ def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
 def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
     k = f.stack.pop()
-    keyed(vm, k, f.stack[-arg])
+    _key_plain(vm, k, f.stack[-arg], dict.__setitem__, [f.stack[-arg], k, v])
     dict.__setitem__(_growing(vm, f.stack[-arg]), k, v)
     return None
 

@@ -7,10 +7,8 @@ import types
 from typing import Any
 
 from fineline.capture import natives
-from fineline.capture.attributes import (
-    MISSING,
-)
-from fineline.capture.capture import is_value
+from fineline.capture.attributes import MISSING
+from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
@@ -22,7 +20,7 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     values = [*args, *(kwargs or {}).values()]
-    if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing":
+    if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
         return vm.finish(f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)
     if all([is_value(a) and natives.deep_plain(cap, a) for a in values]):
         wrapped = getattr(fn, "__wrapped__", None)
@@ -34,6 +32,23 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
             vm.fail("FL418", f"the cached function {fn.__name__} gave a {type(result).__name__}", True)
             return vm.finish(f, result, then, data)
     raise Border(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+
+
+def lasts(cap: Capture, v: Any) -> bool:
+    """Whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
+    if type(v) in (tuple, list):
+        return all([lasts(cap, item) for item in v])
+    if is_a(v, type):
+        return id(v) not in cap.made and v not in cap.classes
+    if is_value(v):
+        return True
+    src = cap.sources.get(id(v))
+    while src is not None and src.parent is not None:
+        src = src.parent
+    if src is None or src.op != "pin":
+        return False
+    natives.identify(cap, v)
+    return True
 
 
 def closed(fn: types.FunctionType) -> bool:

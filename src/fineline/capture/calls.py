@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_space
 
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
@@ -31,7 +32,8 @@ MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
 NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
-MODULE_GLOBALS = nn.Module.__init__.__globals__
+# Not the globals of one of its functions: a library may have put another in its place.
+MODULE_GLOBALS = module_space.__dict__
 C_NEW = frozenset(
     id(t.__new__)
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)

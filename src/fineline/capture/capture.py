@@ -21,6 +21,7 @@ from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
+from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
@@ -76,7 +77,7 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "made", "owners", "recorder", "sources", "start_ambient", "symbols", "types",
+        "kept", "lazy", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbols", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -101,6 +102,7 @@ class Capture:
         self.functions: dict[int, bool] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
         self.start_ambient = ambient_facts()
+        self.random = random_states()
         self.guards.ambient(self.start_ambient)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -283,6 +285,8 @@ class Capture:
         before = self.journal.before(obj)
         if is_a(obj, dict):
             keys = OrderedDict.keys(before) if is_a(before, OrderedDict) else dict.keys(before)
+            if not all([hashes_plainly(k) for k in keys]):
+                raise NotForGraph("a dict with keys that have their own __hash__ or __eq__")
             guards.check(src, "keys", tuple(keys))
             for k in list(dict.keys(before)):
                 v = dict.__getitem__(before, k)
@@ -298,7 +302,7 @@ class Capture:
             for n, v in enumerate(before):
                 self.load(v, guards.access(src, "member", DequeItem(n), v))
         elif is_a(obj, (set, frozenset)):
-            if not all(is_value(v) or type(v).__eq__ is object.__eq__ for v in before):
+            if not all([is_value(v) or (hashes_plainly(v) and type(v).__eq__ is object.__eq__) for v in before]):
                 raise NotForGraph("a set of objects that existed before the call")
             guards.check(src, "set_eq", frozenset(before))
             for v in before:
@@ -436,6 +440,16 @@ def is_value(v: Any) -> bool:
         # Bound to an object, it is that object's.
         return v.__self__ is None or is_a(v.__self__, (type, types.ModuleType))
     return is_a(v, PINNED)
+
+
+def hashes_plainly(k: Any) -> bool:
+    """Whether ``k`` is a key that C finds without asking the user's code."""
+    t = type(k)
+    if t is str or is_a(k, (Tensor, *PINNED)):
+        return True
+    if is_a(k, (tuple, frozenset)):
+        return all([hashes_plainly(x) for x in k])
+    return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)
 
 
 def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, back: Frame | None) -> Frame:

@@ -196,6 +196,9 @@ def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None
     hooks = [raw_lookup(b, "__init_subclass__") for b in bases] + [raw_lookup(type(v), "__set_name__") for v in namespace.values()]
     if cap.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
         raise natively(vm, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
+    if cap.active:
+        # Behind a border the namespace is a live value, and so is what it holds.
+        cap.expand(namespace)
     cls = cap.classes.add(vm.native(meta, (name, bases, namespace), rest))
     if cap.active:
         cap.made.add(id(cls))

@@ -16,9 +16,11 @@ from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
+from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
+from fineline.raw import STOP_VALUE
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
@@ -264,7 +266,9 @@ def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
-    gen = InterpretedGenerator(f, vm.drive)
+    caller = f.back
+    called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
+    gen = InterpretedGenerator(f, vm.drive, called_at)
     vm.cap.made.add(id(gen))
     vm.stand_ins.append(weakref.ref(gen))
     vm.depth -= 1
@@ -301,7 +305,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
             try:
                 f.stack.append(next(receiver))
             except StopIteration as stop:
-                return sent(vm, f, stop.value, arg)
+                return sent(vm, f, STOP_VALUE.__get__(stop), arg)
             return None
         method = getattr(type(receiver), "__next__", None)
         args = [receiver]
@@ -316,7 +320,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     try:
         f.stack.append(next(receiver) if value is None else receiver.send(value))
     except StopIteration as stop:
-        return sent(vm, f, stop.value, arg)
+        return sent(vm, f, STOP_VALUE.__get__(stop), arg)
     if vm.cap.active:
         vm.fail("FL416", f"yield from a {type(receiver).__name__}", False)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from fineline.bytecode.code import CodeInfo
@@ -86,11 +86,13 @@ class InterpretedGenerator:
     its last reference, and its ``finally`` clauses run then.
     """
 
-    __slots__ = ("__name__", "__qualname__", "__weakref__", "drive", "frame", "handled", "outer", "state")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "called_at", "drive", "frame", "handled", "outer", "state")
 
-    def __init__(self, frame: Frame, drive: Callable) -> None:
+    def __init__(self, frame: Frame, drive: Callable, called_at: tuple[CodeType, int] | None = None) -> None:
         self.frame: Frame | None = frame
         self.state = "new"
+        # The instruction that called its function.
+        self.called_at = called_at
         self.handled: BaseException | None = None
         self.outer: BaseException | None = None
         self.drive = drive

@@ -24,7 +24,7 @@ def _enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
 
 
 def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
-    if vm.options.inference_borders:
+    if vm.options.inference_borders or vm.options.force_borders:
         raise Border(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     context = vm.cap.fresh(_enter_inference_mode(mode))
     vm.inference_modes.append(context)

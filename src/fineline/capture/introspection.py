@@ -18,6 +18,7 @@ from fineline.capture.capture import NULL
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
+from fineline.raw import TRACEBACK
 
 
 def load_cell(vm: Any, cell: types.CellType) -> Any:
@@ -62,7 +63,7 @@ def _exc_info(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     e = vm.handled
     if e is None:
         return vm.finish(f, vm.native(sys.exc_info, (), None), then, data)
-    return vm.finish(f, (type(e), e, e.__traceback__), then, data)
+    return vm.finish(f, (type(e), e, TRACEBACK.__get__(e)), then, data)
 
 
 def _exception(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -20,6 +20,7 @@ from fineline.capture.attributes import (
     type_info,
 )
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
@@ -60,7 +61,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
             return vm.finish(f, obj, then, data)
         raise Border(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
     if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
-        return vm.call(f, protocols.old_iterator, [obj], None, then, data)
+        return vm.call(f, ITER_SEQUENCE, [obj], None, natives.stand_in, (then, data))
     return vm.finish(f, iter(obj), then, data)
 
 
@@ -77,10 +78,9 @@ def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | N
 def _iter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1:
         return iterate(vm, f, args[0], then, data)
-    poly = natives.POLYFILLS.get(iter)
-    if poly is not None:
-        return vm.call(f, poly, args, kwargs, then, data)
-    raise Border(iter, tuple(args), kwargs, "FL415", "iter() of a callable").to(then, data)
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    return vm.call(f, ITER_CALLABLE, args, kwargs, natives.stand_in, (then, data))
 
 
 class Stepped:

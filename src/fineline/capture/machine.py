@@ -26,15 +26,18 @@ from fineline.capture.stand_ins import KINDS
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
-from fineline.graph.fake import Fakes
+from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
+from fineline.raw import CONTEXT, STOP_VALUE, TRACEBACK
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError)
+# What C raises about the types of what it was given.
+SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
 # C functions of these modules do not look for their caller.
 QUIET = frozenset({"_operator", "builtins", "math"})
 # The interpreter's own, if its code raises them: the user's code can't.
@@ -81,6 +84,8 @@ class Machine:
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None
         self.eager_frame: Frame | None = None
+        # Makes the machine for code that a graph may not be able to hold.
+        self.trial: Callable[..., Any] | None = None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
@@ -171,7 +176,12 @@ class Machine:
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
         """What the captured code writes into when it writes into ``t``."""
-        return t if self.fakes is None or not is_a(t, torch.Tensor) else self.fakes.twin(t)
+        if self.fakes is None or not is_a(t, torch.Tensor):
+            return t
+        try:
+            return self.fakes.twin(t)
+        except NoTwin as e:
+            raise Retreat("FL515", str(e)) from None
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
@@ -403,12 +413,12 @@ class Machine:
             args, fn = (fn, *args), self.place()
         if self.handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)
-        handled, tb, ctx = self.handled, self.handled.__traceback__, self.handled.__context__
+        handled, tb, ctx = self.handled, TRACEBACK.__get__(self.handled), CONTEXT.__get__(self.handled)
         try:
             raise handled
         except BaseException:
-            handled.__traceback__ = tb
-            handled.__context__ = ctx
+            TRACEBACK.__set__(handled, tb)
+            CONTEXT.__set__(handled, ctx)
             return fn(*args, **kwargs) if kwargs else fn(*args)
 
     def place(self) -> Place:
@@ -419,17 +429,17 @@ class Machine:
         """An instruction raised: sets the implicit context, then finds the handler."""
         if self.frame is None:
             raise e
-        if self.fakes is not None and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
+        if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Retreat("FL515", f"{type(e).__name__}: {e}")
         handled = self.handled
-        if handled is not None and e is not handled and not self.reraising and (e.__context__ is None or self.raising):
+        if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
             link_: BaseException = handled
-            while link_.__context__ is not None:
-                if link_.__context__ is e:
-                    link_.__context__ = None
+            while (inner := CONTEXT.__get__(link_)) is not None:
+                if inner is e:
+                    CONTEXT.__set__(link_, None)
                     break
-                link_ = link_.__context__
-            e.__context__ = handled
+                link_ = inner
+            CONTEXT.__set__(e, handled)
         again, self.reraising, self.raising = self.reraising, False, False
         return self.unwind(e, again)
 
@@ -508,17 +518,17 @@ class Machine:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):
                     self.frame = back
-                    return on_stop(self, back, e.value, data) or back
+                    return on_stop(self, back, STOP_VALUE.__get__(e), data) or back
             f = back
         self.frame = None
         self.traces.write(e)
-        context = e.__context__
+        context = CONTEXT.__get__(e)
         try:
             raise e
         finally:
             # The raise above sets the context of what is being handled around the region; inside, it was set already.
             if context is not None:
-                e.__context__ = context
+                CONTEXT.__set__(e, context)
 
 
 def _frames_below() -> int:

@@ -70,6 +70,8 @@ NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
+# Polyfills that are no class of iterators, and give one, or a tuple of them.
+ITERATOR_MAKERS = frozenset({POLYFILLS[itertools.tee], POLYFILLS[itertools.chain.__dict__["from_iterable"]]})
 OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
 DEFAULT_COMPARE = ("__eq__", "__hash__")
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -249,8 +251,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if is_a(method, types.FunctionType):
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
-            if is_a(polyfill, type):
-                then, data = _stand_in, (then, data)
+            if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
+                then, data = stand_in, (then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
@@ -275,8 +277,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     return vm.finish(f, result, then, data)
 
 
-def _stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
-    vm.stand_ins.append(weakref.ref(made))
+def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
+    vm.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
     return vm.finish(f, made, *state)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info, watches
-from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
+from fineline.capture.caches import lasts
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
@@ -444,8 +445,11 @@ def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
     getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
     if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
         return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
-    f.stack.append(cls[key])  # type: ignore[index]
-    return None
+    if lasts(cap, cls) and lasts(cap, key):
+        alias = cls[key]  # type: ignore[index]
+        f.stack.append(alias if is_value(alias) else cap.pin(alias, cls.__name__).value)
+        return None
+    raise Border(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
 
 
 def _call_with(vm: Any, f: Frame, fn: Any, key: Any) -> Frame | None:

@@ -137,19 +137,6 @@ def truth(obj: Any) -> bool:
     return True
 
 
-def old_iterator(obj: Any) -> Any:
-    """Iteration by ``__getitem__``."""
-    i = 0
-    get = special(obj, "__getitem__")
-    while True:
-        try:
-            item = get(i)
-        except IndexError:
-            return
-        yield item
-        i += 1
-
-
 def next_or(it: Any, default: Any) -> Any:
     try:
         return next(it)
@@ -305,6 +292,12 @@ def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
 def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     with torch.no_grad():
         return apply_plain(forward, setup, ctx, args)
+
+
+def run_under_no_grad(fn: Any, *args: Any) -> Any:
+    """A backward, as PyTorch runs it unless its gradients are going to be differentiated themselves."""
+    with torch.no_grad():
+        return fn(*args)
 
 
 def close_abandoned(generators: list) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 
@@ -49,6 +50,10 @@ class Retreat(BaseException):
         self.error, self.text = error, text
 
 
+class Refused(BaseException):
+    """On trial: what comes next could be seen from outside, or is nothing for a graph."""
+
+
 class Finished(BaseException):
     """The outermost frame returned ``value``."""
 
@@ -57,9 +62,9 @@ class Finished(BaseException):
 
 
 class Unrebuildable(Exception):
-    """A live value can't be made again by a program; ``depth`` is the frame that holds it (-1: none)."""
+    """A live value can't be made again by a program. ``called_at``: if this instruction runs eagerly, it need not be."""
 
-    def __init__(self, text: str, depth: int = -1) -> None:
+    def __init__(self, text: str, called_at: tuple[CodeType, int] | None = None) -> None:
         super().__init__(text)
         self.text = text
-        self.depth = depth
+        self.called_at = called_at

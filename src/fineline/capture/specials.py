@@ -68,6 +68,13 @@ def _last(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     return vm.finish(f, args[-1], then, data)
 
 
+def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """It compiles text and evaluates it, with much in between that could not be made again."""
+    if vm.cap.active:
+        raise Border(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
+    return vm.push_function(f, fn, args, kwargs, then, data)
+
+
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         **attribute_functions.SPECIALS,
@@ -87,6 +94,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         BaseExceptionGroup.split: _split_group,
         BaseExceptionGroup.subgroup: _split_group,
         typing.cast: _last,
+        typing.get_type_hints: _type_hints,
         torch.jit.is_scripting: _false,
         torch.jit.is_tracing: _false,
         torch.compiler.is_compiling: _true,

@@ -4,38 +4,134 @@ from __future__ import annotations
 
 import builtins
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType, MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.capture import polyfill_iterators as i
+from fineline.capture import polyfill_itertools as t
 from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.polyfill_iterators import Enumerate, Filter, Map, Zip
-from fineline.capture.polyfill_itertools import FilterFalse, StarMap
 from fineline.capture.polyfills import POLYFILLS
+
+
+class Recipe(NamedTuple):
+    """How to make an iterator of C's: a call, and the state that the iterator is put into, if it has been begun."""
+
+    make: Callable[..., Any]
+    args: tuple
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    state: tuple[Any, ...] = ()
+
+
+class _NoItems:
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
+def ended_sequence_iterator() -> Iterator[Any]:
+    it = iter(_NoItems())
+    next(it, None)
+    return it
+
+
+def sequence_iterator(index: int, sequence: Any) -> Iterator[Any]:
+    it = iter(_NoItems() if sequence is None else sequence)
+    it.__setstate__(index)  # type: ignore[attr-defined]
+    return it
+
 
 # Stand-in -> the type that it is to the captured code.
 KINDS: Mapping[type, type] = MappingProxyType(
-    {InterpretedGenerator: GeneratorType, FakeTensor: Tensor, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-    | {p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type}
-)
-# Those whose state is that of an iterator made of these parts.
-_PARTS: Mapping[type, Callable[[Any], tuple[Any, tuple, dict]]] = MappingProxyType(
     {
-        Map: lambda v: (builtins.map, (v.function, *v.sources), {}),
-        Filter: lambda v: (builtins.filter, (v.function, v.source), {}),
-        FilterFalse: lambda v: (itertools.filterfalse, (v.function, v.source), {}),
-        StarMap: lambda v: (itertools.starmap, (v.function, v.source), {}),
-        Zip: lambda v: (builtins.zip, tuple(v.sources), {"strict": v.strict}),
-        Enumerate: lambda v: (builtins.enumerate, (v.source, v.count), {}),
+        InterpretedGenerator: GeneratorType,
+        FakeTensor: Tensor,
+        torch.SymInt: int,
+        torch.SymFloat: float,
+        torch.SymBool: bool,
+        **{p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type},
+        i.CallableIterator: type(iter(int, 1)),
+        i.SequenceIterator: type(ended_sequence_iterator()),
+        i.ReversedSequence: reversed,
+        t.Chain: itertools.chain,
+        t.Tee: type(itertools.tee(())[0]),
+        t.Group: itertools._grouper,  # type: ignore[attr-defined]
     }
 )
 
 
-def parts_of(v: Any) -> tuple[Any, tuple, dict] | None:
-    """-> (callable, args, kwargs) that give the iterator which ``v`` stands for; None: it stands for none, or it can't be made so."""
-    parts = _PARTS.get(type(v))
-    return None if parts is None else parts(v)
+def _chain(v: t.Chain) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.chain, ())
+    return Recipe(itertools.chain, (), state=((v.source,) if v.active is None else (v.source, v.active),))
+
+
+def _islice(v: t.ISlice) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.islice, ((), 0))
+    return Recipe(itertools.islice, (v.source, v.skip, v.stop, v.step), state=(v.count,))
+
+
+def _accumulate(v: t.Accumulate) -> Recipe:
+    if v.started:
+        return Recipe(itertools.accumulate, (v.source, v.function), state=(v.total,))
+    return Recipe(itertools.accumulate, (v.source, v.function), {} if v.initial is None else {"initial": v.initial})
+
+
+def _zip_longest(v: t.ZipLongest) -> Recipe:
+    sources = [() if source is None else source for source in v.sources]
+    return Recipe(itertools.zip_longest, tuple(sources) if v.active else (), {"fillvalue": v.fillvalue})
+
+
+def _cycle(v: t.Cycle) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.cycle, (itertools.islice(v.saved, v.index, None),), state=((v.saved, True),))
+    return Recipe(itertools.cycle, (v.source,), state=((v.saved, False),))
+
+
+def _pairwise(v: t.Pairwise) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.pairwise, ((),))
+    return Recipe(itertools.pairwise, (itertools.chain((v.last,), v.source) if v.started else v.source,))
+
+
+def _groupby(v: t.GroupBy) -> Recipe | None:
+    if not v.started and not v.targeted:
+        return Recipe(itertools.groupby, (v.source, v.key))
+    # One whose group has taken its item has no state that C would take.
+    return Recipe(itertools.groupby, (v.source, v.key), state=((v.value, v.target, v.current_key),)) if v.started and v.targeted else None
+
+
+# How far each is shows in its fields.
+_RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
+    {
+        i.Map: lambda v: Recipe(builtins.map, (v.function, *v.sources)),
+        i.Filter: lambda v: Recipe(builtins.filter, (v.function, v.source)),
+        i.Zip: lambda v: Recipe(builtins.zip, tuple(v.sources), {"strict": v.strict}),
+        i.Enumerate: lambda v: Recipe(builtins.enumerate, (v.source, v.count)),
+        i.CallableIterator: lambda v: Recipe(iter, (int, 0) if v.function is None else (v.function, v.sentinel)),
+        i.SequenceIterator: lambda v: Recipe(sequence_iterator, (v.index, v.source)) if v.source is not None else Recipe(ended_sequence_iterator, ()),
+        t.FilterFalse: lambda v: Recipe(itertools.filterfalse, (v.function, v.source)),
+        t.StarMap: lambda v: Recipe(itertools.starmap, (v.function, v.source)),
+        t.TakeWhile: lambda v: Recipe(itertools.takewhile, (v.predicate, v.source), state=(v.stopped,)),
+        t.DropWhile: lambda v: Recipe(itertools.dropwhile, (v.predicate, v.source), state=(v.started,)),
+        t.Compress: lambda v: Recipe(itertools.compress, (v.source, v.selectors)),
+        t.Count: lambda v: Recipe(itertools.count, (v.count, v.step)),
+        t.Chain: _chain,
+        t.ISlice: _islice,
+        t.Accumulate: _accumulate,
+        t.ZipLongest: _zip_longest,
+        t.Cycle: _cycle,
+        t.Pairwise: _pairwise,
+        t.GroupBy: _groupby,
+    }
+)  # fmt: skip
+
+
+def recipe_of(v: Any) -> Recipe | None:
+    """How the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
+    recipe = _RECIPES.get(type(v))
+    return None if recipe is None else recipe(v)

@@ -58,7 +58,12 @@ BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
 INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
 # Of these, the ones that write only if this argument, here by name and position, is given and true.
-ON_DEMAND = {id(F.embedding): ("max_norm", 3), id(F.embedding_bag): ("max_norm", 3), id(F.batch_norm): ("training", 5)}
+ON_DEMAND = {
+    **{id(fn): ("inplace", at) for fn, at in INPLACE_FLAG.items()},
+    id(F.embedding): ("max_norm", 3),
+    id(F.embedding_bag): ("max_norm", 3),
+    id(F.batch_norm): ("training", 5),
+}
 SHAPED = frozenset(map(id, DATA_SHAPED))
 MASKS = (torch.bool, torch.uint8)
 INTEGERS = (torch.int64, torch.int32)

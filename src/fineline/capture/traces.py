@@ -6,6 +6,7 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
 from fineline.capture.places import is_own
+from fineline.raw import TRACEBACK
 
 # How many frames of a traceback are shown at each end.
 _ENDS = 60
@@ -22,7 +23,7 @@ class Traces:
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
         if self._error is not e:
-            self._error, self._inner, self._passed = e, without_own_frames(e.__traceback__), []
+            self._error, self._inner, self._passed = e, without_own_frames(TRACEBACK.__get__(e)), []
         if not is_own(frame.info.code):
             self._passed.append((frame, frame.line))
 
@@ -38,7 +39,7 @@ class Traces:
             passed = passed[:_ENDS] + passed[-_ENDS:]
         for frame, line in passed:
             tb = TracebackType(tb, _frame_of(frame, line), -1, line)
-        e.__traceback__ = tb
+        TRACEBACK.__set__(e, tb)
         self._error, self._inner, self._passed = None, None, []
 
 
@@ -51,7 +52,7 @@ def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
 
 def raised_inside(e: BaseException) -> bool:
     """Whether ``e`` was raised by Python code of fineline's (or by C called from there)."""
-    tb = e.__traceback__
+    tb = TRACEBACK.__get__(e)
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
     return tb is not None and is_own(tb.tb_frame.f_code)

@@ -51,6 +51,10 @@ class Path(NamedSource):
         return self._text
 
 
+class NoTwin(Exception):
+    """A tensor that no fake stands for."""
+
+
 class Twin(NamedTuple):
     """A fake, what it stands for, and how it looked when the graph began."""
 
@@ -85,6 +89,8 @@ class Fakes:
             return t
         found = self._twins.get(id(t))
         if found is None:
+            if type(t) not in (Tensor, torch.nn.Parameter):
+                raise NoTwin(f"a tensor of class {type(t).__name__}")
             symbolic, source = self.context(t)
             fake: Tensor
             if symbolic is None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Graph, Node
 
+from fineline.graph.function_node import function_node
+from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -22,6 +25,8 @@ FX_CONSTANTS = frozenset(
 _BUILTINS = frozenset(dir(builtins))
 
 
+# Those of the operators that PyTorch itself has; nobody knows what others do besides.
+OWN_NAMESPACES = frozenset({"aten", "prim", "prims"})
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 
@@ -40,6 +45,20 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
         yield from [(getattr, field.name, getattr(out, field.name)) for field in dataclasses.fields(out)]
 
 
+def _harmless(target: Any) -> bool:
+    if is_a(target, (OpOverload, OpOverloadPacket)):
+        name = target.name() if is_a(target, OpOverload) else target._qualified_op_name
+        return name.partition("::")[0] in OWN_NAMESPACES and classify_torch(target) == "op"
+    module = getattr(target, "__module__", None)
+    return (
+        module == "_operator"
+        or target is getattr
+        or target is torch._C._set_grad_enabled
+        or module == function_node.__module__
+        or classify_torch(target) == "op"
+    )
+
+
 class Recorder:
     """The graph of one segment; tensors made by it are known by identity and held weakly."""
 
@@ -55,6 +74,8 @@ class Recorder:
         self.places: list[tuple[str, int]] = []
         # A node calls code that may do more than compute: it must not run twice in a call.
         self.once = False
+        # Graphs that nodes of this one run, by name.
+        self.parts: dict[str, Any] = {}
         # Storages that an operator wrote into.
         self.mutated: set[int] = set()
 
@@ -120,6 +141,12 @@ class Recorder:
         """A node that is no operator of the user's."""
         return self._node(op, target, args, {}, name)
 
+    def part(self, name: str, graph: Any) -> Node:
+        """A node for a graph that an operator runs; no operator itself."""
+        name = f"{name}_{len(self.parts)}"
+        self.parts[name] = graph
+        return self._node("get_attr", name, (), {}, name)
+
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
         """A node that makes an object of a class, for another one to take; no operator."""
         return self._node("call_function", cls, (), fields, cls.__name__)
@@ -134,6 +161,10 @@ class Recorder:
                 inner = self._node("call_function", read, (node, key), {}, read.__name__)
                 self.calls += 1
                 self._bind_items(item, inner)
+
+    def harmless(self) -> bool:
+        """Whether running the graph a second time, because it has failed, could not be told from running it once."""
+        return all([node.op != "call_function" or _harmless(node.target) for node in self.graph.nodes])
 
     def forget(self) -> None:
         self._nodes.clear()

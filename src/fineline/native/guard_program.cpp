@@ -1,5 +1,6 @@
 // The Python type GuardProgram: a Program, and the objects its steps hold.
 #include "program.h"
+#include "step.h"
 #include "types.h"
 
 namespace fineline {
@@ -12,6 +13,7 @@ PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"n_roots", "steps", "outputs", nullptr};
   Py_ssize_t n_roots;
   PyObject *steps, *outputs;
+  if (!init_steps()) return nullptr;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOO", const_cast<char**>(names), &n_roots, &steps, &outputs)) return nullptr;
   Ref step_tuple(PySequence_Tuple(steps)), output_tuple(PySequence_Tuple(outputs));
   if (!step_tuple || !output_tuple) return nullptr;

@@ -1,6 +1,6 @@
 // The extension module fineline._native.
 #include "ambient.h"
-#include "step.h"
+#include "kinds.h"
 #include "types.h"
 
 namespace {
@@ -13,7 +13,10 @@ PyObject* set_rules(PyObject*, PyObject* args) {
 }
 
 PyMethodDef functions[] = {
-    {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."}, {nullptr, nullptr, 0, nullptr}};
+    {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."},
+    {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fineline::is_a)), METH_FASTCALL,
+     "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "fineline._native", "Guard programs and dispatchers in C++.", -1, functions, nullptr, nullptr, nullptr, nullptr};
@@ -22,7 +25,7 @@ PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native() {
   fineline::Ref module(PyModule_Create(&definition));
-  if (!module || !fineline::init_steps()) return nullptr;
+  if (!module) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::GuardProgramType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::DispatcherType) < 0) return nullptr;
   return module.release();

@@ -200,6 +200,7 @@ int check_ambient(Step& step) {
 }
 
 bool init_steps() {
+  if (local_type) return true;
   Ref evaluate(PyImport_ImportModule("fineline.guards.evaluate")), facts(PyImport_ImportModule("fineline.guards.facts"));
   Ref thread(PyImport_ImportModule("_thread"));
   if (!evaluate || !facts || !thread) return false;

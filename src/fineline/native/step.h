@@ -54,7 +54,7 @@ int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* root
 // set, 0, 1.
 int check_ambient(Step& step);
 
-// Looks up what this file needs of Python. Call once, when the module is made.
+// Looks up what this file needs of Python, once. Not when the module is made: what it needs imports the module for `is_a`.
 bool init_steps();
 
 }  // namespace fineline

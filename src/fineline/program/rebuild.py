@@ -24,16 +24,17 @@ from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
-from fineline.capture.stand_ins import KINDS, parts_of
+from fineline.capture.stand_ins import KINDS, Recipe, recipe_of
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.fake import own_attributes
 from fineline.guards.relation import python_text
 from fineline.guards.source import Source
 from fineline.kinds import is_a
+from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "raised", "program", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
@@ -253,11 +254,9 @@ class Rebuilder:
             return name
         if is_a(v, InterpretedGenerator):
             return self._generator(v)
-        parts_ = parts_of(v)
-        if parts_ is not None:
-            fn, args, kwargs = parts_
-            given = [*[self.expr(x) for x in args], *[f"{k}={self.expr(x)}" for k, x in kwargs.items()]]
-            return self.statement(self.fresh("iterator"), f"{self.constant(fn, fn.__name__)}({', '.join(given)})", v)
+        recipe = recipe_of(v)
+        if recipe is not None:
+            return self._iterator(v, recipe)
         if t in KINDS:
             raise Unrebuildable(f"a {KINDS[t].__qualname__} that is under way")
         if is_a(v, BaseException):
@@ -340,7 +339,7 @@ class Rebuilder:
         """A generator that has not begun is a call of its function."""
         f = v.frame
         if v.state != "new" or f is None or f.function is None:
-            raise Unrebuildable("a generator that has begun and is not finished")
+            raise Unrebuildable("a generator that has begun and is not finished", v.called_at)
         fn, code = f.function, f.info.code
         n, k = code.co_argcount, code.co_kwonlyargcount
         values = [
@@ -355,6 +354,13 @@ class Rebuilder:
         if code.co_flags & CO_VARKEYWORDS:
             parts.append(f"**{self.expr(values[at])}")
         return self.statement(self.fresh(code.co_name), f"{self.expr(fn)}({', '.join(parts)})", v)
+
+    def _iterator(self, v: Any, recipe: Recipe) -> str:
+        make = recipe.make
+        given = [*[self._loose(x) for x in recipe.args], *[f"{k}={self.expr(x)}" for k, x in recipe.kwargs.items()]]
+        name = self.statement(self.fresh("iterator"), f"{self.constant(make, make.__name__)}({', '.join(given)})", v)
+        self.lines += [f"{name}.__setstate__({self._loose(state)})" for state in recipe.state]
+        return name
 
     def _reduced(self, v: Any) -> str:
         if type(v) in TABLE_ITERATORS:
@@ -413,22 +419,29 @@ class Rebuilder:
         return name
 
     def _exception(self, v: BaseException, t: type) -> str:
-        args = self.items(v.args)
+        given = ARGS.__get__(v)
+        args = self.items(given)
         make = self.expr(t)
-        name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if v.args else f"{make}.__new__({make})", v)
-        self.lines.append(f"{name}.args = ({args}{',' if v.args else ''})")
-        for attr in ("__cause__", "__context__"):
-            if getattr(v, attr) is not None:
-                self.lines.append(f"{name}.{attr} = {self.expr(getattr(v, attr))}")
-        self.lines.append(f"{name}.__suppress_context__ = {v.__suppress_context__}")
+        name = self.statement(self.fresh("error"), f"{make}.__new__({make}, {args})" if given else f"{make}.__new__({make})", v)
+        # A class may have its own idea of setting attributes.
+        own = is_a(t.__setattr__, types.FunctionType)
+
+        def put(descr: Any, text: str) -> None:
+            self.lines.append(f"{self.member(descr)}.__set__({name}, {text})" if own else f"{name}.{descr.__name__} = {text}")
+
+        put(ARGS, f"({args}{',' if given else ''})")
+        for descr in (CAUSE, CONTEXT):
+            if descr.__get__(v) is not None:
+                put(descr, self.expr(descr.__get__(v)))
+        put(SUPPRESS_CONTEXT, repr(SUPPRESS_CONTEXT.__get__(v)))
         for cls in t.__mro__[: t.__mro__.index(BaseException)]:
             for attr, descr in cls.__dict__.items():
                 if type(descr) is types.MemberDescriptorType and not cls.__flags__ & HEAP_TYPE and attr not in ("message", "exceptions"):
                     value = descr.__get__(v, t)
                     if value is not None:
-                        self.lines.append(f"{name}.{attr} = {self.expr(value)}")
-        if v.__dict__:
-            self._fill_dict(f"{name}.__dict__", v.__dict__)
+                        put(descr, self.expr(value))
+        if DICT.__get__(v):
+            self._fill_dict(self._dict_of(name, t), DICT.__get__(v))
         self._fill_slots(name, v, t)
         return name
 

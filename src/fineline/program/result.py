@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import itertools
 from types import CellType
 from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.stand_ins import parts_of
+from fineline.capture.polyfill_itertools import Tee
+from fineline.capture.stand_ins import recipe_of
 from fineline.kinds import is_a
+
+TUPLE_ITERATOR = type(iter(()))
 
 
 def real_result(vm: Any, v: Any) -> Any:
     """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
-    seen: dict[int, Any] = {}
     alive = [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
     if not alive:
         return v
+    # id -> (stand-in, what takes its place); under 0 all stand-ins.
+    seen: dict[int, Any] = {0: alive}
     v = _real(v, seen)
     for obj in alive:
         for holder in gc.get_referrers(obj):
@@ -44,11 +50,51 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else items
     elif type(v) is InterpretedGenerator:
         new = _called_again(v) if v.state == "new" and v.frame is not None and v.frame.function is not None else _gone_on_with(v)
+    elif type(v) is TUPLE_ITERATOR:
+        new = _real_iterator(v, seen)
+    elif type(v) is Tee:
+        new = _real_tee(v, seen)
     else:
-        made = parts_of(v)
-        new = v if made is None else made[0](*[_real(x, seen) for x in made[1]], **made[2])
+        recipe = recipe_of(v)
+        new = v
+        if recipe is not None:
+            new = recipe.make(*[_real(x, seen) for x in recipe.args], **recipe.kwargs)
+            for state in recipe.state:
+                new.__setstate__(_real(state, seen))
     seen[id(v)] = (v, new)
     return new
+
+
+def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
+    """An iterator over a tuple, which may hold stand-ins."""
+    _, args, *state = it.__reduce__()
+    items = _real(args[0], seen)
+    if items is args[0]:
+        return it
+    new = iter(items)
+    new.__setstate__(*state)
+    return new
+
+
+def _real_tee(v: Tee, seen: dict[int, Any]) -> Any:
+    """A tee; those of one source are made together, as they share what some of them have yet to give."""
+    ahead = {id(tee): _items(tee) for tee in seen[0] if type(tee) is Tee and tee.source is v.source}
+    most = max(ahead.values(), key=len)
+    first = itertools.tee(itertools.chain(most, _real(v.source, seen)), 1)[0]
+    for tee in [tee for tee in seen[0] if id(tee) in ahead]:
+        real = copy.copy(first)
+        for _ in range(len(most) - len(ahead[id(tee)])):
+            next(real)
+        seen[id(tee)] = (tee, real)
+    return seen[id(v)][1]
+
+
+def _items(tee: Tee) -> list[Any]:
+    items, link = [], tee.link
+    while link:
+        items.append(link[0])
+        link = link[1]
+    return items
 
 
 def _gone_on_with(gen: InterpretedGenerator) -> Any:

@@ -11,16 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
+from fineline.graph.module import CapturedGraph, graph_module
+from fineline.graph.randomness import unmoved
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
+from fineline.raw import told
 
 
 class Next:
@@ -44,7 +46,7 @@ def run_on(go_on: Callable, live: tuple) -> Any:
 class Program:
     """A segment's code, compiled at its first run: the capturing call does not need it."""
 
-    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: GraphModule | None) -> None:
+    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: CapturedGraph | None) -> None:
         self.name, self.source, self.constants, self.gm = name, source, constants, gm
         self.run: Callable | None = None
         self.compiled: Callable[[Callable], None] | None = None
@@ -60,23 +62,16 @@ class Program:
         filename = f"<fineline program {self.name}>"
         namespace = {**self.constants}
         graph = namespace.get("graph")
-        if is_a(self.gm, _LazyGraphModule) and getattr(graph, "__func__", None) is _LazyGraphModule._lazy_forward:
+        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
             self.gm.real_recompile()
             namespace["graph"] = self.gm.forward
-            weakref.finalize(self.gm, _forget_source, getattr(self.gm.forward.__code__, "co_filename", ""))
         exec(compile(self.source, filename, "exec"), namespace)
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
         # Out of its own globals, or the two would hold each other.
         run: Callable = namespace.pop("program")
         return run
-
-
-def _forget_source(filename: str) -> None:
-    """FX keeps the source of each graph's code for ever."""
-    linecache.cache.pop(filename, None)
-    getattr(getattr(torch.fx.graph_module, "_loader", None), "eval_cache", {}).pop(filename, None)
 
 
 class Segment:
@@ -248,8 +243,7 @@ class SegmentWriter:
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
-            # Its Python code is generated when first asked for: the capturing call itself never runs it.
-            gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
+            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts)
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
@@ -259,7 +253,7 @@ class SegmentWriter:
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += self._checked(text, checks, again) if checks else [text]
+            lines += self._checked(text, checks, again) if checks else self._retold(text, again)
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
@@ -286,7 +280,24 @@ class SegmentWriter:
         return [
             f"random = {r.constant(torch.default_generator.get_state, 'get_random')}()",
             *("failed = False", "try:", f"    {call}", "except Exception:", "    failed = True"),
-            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random{roots})"),
+            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random, ''{roots})"),
+        ]
+
+    def _retold(self, call: str, again: Callable) -> list[str]:
+        """The call of a graph in which nothing happens that could be seen: if it fails, Python runs the user's code, to raise from there."""
+        cap, r = self.cap, self.rebuild
+        recorder = cap.recorder
+        if (
+            not recorder.harmless()
+            or not unmoved(cap.random)
+            or not recorder.mutated.isdisjoint([_storage(s.value) for _, s in recorder.inputs])
+        ):
+            return [call]
+        roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
+        mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
+        return [
+            *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
+            *("if failed:", f"    {mode}", f"    return {r.constant(again, 'again')}(None, failed{roots})"),
         ]
 
     def _guard_aliases(self) -> None:

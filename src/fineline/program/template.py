@@ -13,7 +13,9 @@ from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
+from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Unrebuildable
+from fineline.capture.stand_ins import KINDS
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -78,6 +80,7 @@ class GeneratorShape(NamedTuple):
     handled: Any
     outer: Any
     frame: int
+    called_at: Any
 
 
 COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push")
@@ -155,6 +158,8 @@ class Template:
         if handler is not None:
             # The call may raise, and be the last one that the handler covers.
             live |= info.live_at(handler.target)
+        if info.code.co_name == "__next__" and is_own(info.code) and 0 in live and type(f.local[0]) in KINDS:
+            raise Unrebuildable("an iterator that is giving its next item")
         local = []
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
@@ -179,7 +184,7 @@ class Template:
         at = self._generator_at[id(gen)] = len(self.generators)
         self.generators.append(None)  # type: ignore[arg-type]
         frame = self._frame_number(gen.frame) if gen.frame is not None else -1
-        self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame)
+        self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame, gen.called_at)
         return at
 
     def _local(self, v: Any) -> Any:
@@ -354,7 +359,7 @@ class Template:
         for gen, g in zip(gens, self.generators, strict=True):
             gen.state, gen.handled, gen.outer = g.state, value(g.handled), value(g.outer)
             gen.frame = frames[g.frame] if g.frame >= 0 else None
-            gen.drive = vm.drive
+            gen.drive, gen.called_at = vm.drive, g.called_at
             code = gen.frame.info.code if gen.frame is not None else None
             gen.__name__ = code.co_name if code else "generator"
             gen.__qualname__ = code.co_qualname if code else "generator"

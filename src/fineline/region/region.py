@@ -33,6 +33,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.segment import Segment
+from fineline.raw import TRACEBACK
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
@@ -89,7 +90,7 @@ class Region:
             return self.capture(self.entry, args, kwargs)
         except BaseException as e:
             if not is_a(e, InternalError):
-                e.__traceback__ = without_own_frames(e.__traceback__)
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -256,6 +257,12 @@ class Region:
         self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
         where = "{}:{}".format(*place_of(self.fn))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
+
+    def graph_failed(self, failed: str) -> None:
+        """A compiled graph raised where the code that it was captured from does not."""
+        where = "{}:{}".format(*place_of(self.fn))
+        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed)
+        self._note_once(Event("eager", "FL304", failed, *place_of(self.fn)))
 
     def _note_once(self, event: Event) -> None:
         if event.reason not in self.said:

@@ -13,8 +13,11 @@ from torch.fx import GraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
+from fineline.capture.places import is_own
 from fineline.capture.signals import Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
+from fineline.graph.randomness import put_back, random_states
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
@@ -24,8 +27,9 @@ from fineline.program.ambient import restore
 from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
+from fineline.raw import told
 from fineline.region.describe import describe_guards, describe_miss, place_of, user_place
-from fineline.region.entry import ENTRY, entry_frame
+from fineline.region.entry import entry_frame
 from fineline.region.refused import refused
 from fineline.region.site import Site
 from fineline.report.events import Event
@@ -64,13 +68,14 @@ class Run:
         self.region = region
         self.start = site
         self.call = (args, kwargs)
-        self.random = _random_states() if capture and site is region.entry else []
+        self.random = random_states() if capture and site is region.entry else []
         self.site = site
         self.borders = site.borders
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
         vm.run_frame = region.run_frame
+        vm.trial = Trial
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
@@ -127,7 +132,7 @@ class Run:
                 self._release()
                 raise
             elif vm.abandoned is None:
-                region._note(Event("raised", "FL408", f"{type(e).__name__}: {e}"[:200], *place_of(region.fn)))
+                region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
                     self._count_failure("the captured call raises")
                 self._release()
@@ -147,6 +152,7 @@ class Run:
             except Retreat as e:
                 self._retreat(e.error, e.text)
             except Unrebuildable as e:
+                self._make_outside(e.called_at)
                 self._failed("FL409", e.text)
             except FinelineError as e:
                 return self._abandon(e)
@@ -243,7 +249,7 @@ class Run:
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
-            else:
+            elif not self._make_outside(e.called_at):
                 self._move_out(e)
             return vm.native(border.fn, border.args_, border.kwargs)
         except FinelineError as e:
@@ -336,8 +342,7 @@ class Run:
         for context in reversed(vm.inference_modes):
             _exit_inference_mode(context)
         restore(vm.cap.start_ambient, ambient_facts())
-        for put, state in self.random:
-            put(state)
+        put_back(self.random)
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
@@ -362,6 +367,18 @@ class Run:
         args, kwargs = self.call
         self.behind = lambda: Run(self.region, self.site, args, kwargs, live=True).go()
 
+    def _make_outside(self, called_at: Any) -> bool:
+        """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""
+        region = self.region
+        if called_at is None or called_at in region.options.opaque:
+            return False
+        region.options.opaque.add(called_at)
+        if self.site is not region.entry:
+            # The way here leads through programs that make it inside.
+            region.entry.segments.clear()
+            region.entry.dispatcher.set_entries([])
+        return True
+
     def _move_out(self, e: Unrebuildable) -> None:
         """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
         f = self.vm.frame
@@ -372,7 +389,7 @@ class Run:
             if (
                 caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
                 and key not in options.opaque
-                and caller.info.code not in ENTRY
+                and not is_own(caller.info.code)
             ):
                 options.opaque.add(key)
                 return
@@ -440,11 +457,3 @@ class Run:
         vm.frame = vm.on_border = vm.run_frame = vm.handled = None
         self.stop = None
         self.call = ((), {})
-
-
-def _random_states() -> list[tuple[Callable, Any]]:
-    """PyTorch's random states, with what puts them back."""
-    states: list[tuple[Callable, Any]] = [(torch.default_generator.set_state, torch.default_generator.get_state())]
-    if torch.cuda.is_initialized():
-        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    return states

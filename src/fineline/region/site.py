@@ -14,6 +14,7 @@ from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
 from fineline.program.template import Template
+from fineline.raw import TRACEBACK
 from fineline.region.describe import describe_step
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
@@ -61,19 +62,27 @@ class Site:
         except BaseException as e:
             # What is raised again as it is gets no entry for this frame either.
             if not is_a(e, InternalError):
-                e.__traceback__ = without_own_frames(e.__traceback__)
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
     def again(self, kwnames: tuple[str, ...]) -> Callable:
-        """Runs a call from here on in Python: a branch goes another way than at its capture."""
+        """Runs a call from here on in Python: a branch goes another way than at its capture, or an operator fails."""
         here = weakref.ref(self)
 
-        def run(random: torch.Tensor, *roots: Any) -> Any:
+        def run(random: torch.Tensor | None, failed: str, *roots: Any) -> Any:
             site = here()
             assert site is not None
-            torch.default_generator.set_state(random)
+            if random is not None:
+                torch.default_generator.set_state(random)
             args, kwargs = roots[: len(roots) - len(kwnames)], dict(zip(kwnames, roots[len(roots) - len(kwnames) :], strict=True))
-            return site.region.run_eagerly(site, args, kwargs)
+            try:
+                value = site.region.run_eagerly(site, args, kwargs)
+            except BaseException as e:
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+                raise
+            if failed:
+                site.region.graph_failed(failed)
+            return value
 
         return run
 

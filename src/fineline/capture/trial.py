@@ -1,0 +1,158 @@
+"""A machine for code that may turn out not to fit into a graph: it stops before anything happens that could be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.machine import Machine
+from fineline.capture.signals import Abandoned, Border, Refused
+from fineline.capture.tensors import TensorOps
+from fineline.graph.recorder import OWN_NAMESPACES, Recorder
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+
+# What is the same for all gradients of one shape, whoever computes them.
+_FACTS_OF_GRADIENTS = frozenset(
+    {
+        *("shape", "size", "dim", "ndim", "numel", "nelement", "__len__", "dtype", "itemsize", "element_size", "device", "layout"),
+        *("is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_scripting"),
+        *("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic"),
+    }
+)
+# These ask for the grad mode only to put it back.
+_ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
+
+
+class _ReadOnly(Journal):
+    """Knows what has been written so far; the next write is refused."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self.written, self.slots = journal.written, journal.slots
+
+    def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
+        raise Refused
+
+    def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
+        raise Refused
+
+    def note_storage(self, storage: Any) -> None:
+        """The recorder refuses the writes that matter."""
+
+
+class _Untouched(set):
+    """The memory that operators write into: not that of what the code was given."""
+
+    def __init__(self, given: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.given = {t.untyped_storage()._cdata for t in given}
+
+    def add(self, storage: int) -> None:
+        if storage in self.given:
+            raise Refused
+        super().add(storage)
+
+
+class _Tensors(TensorOps):
+    """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
+
+    def __init__(self, later: bool) -> None:
+        self.later = later
+
+    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if kind == "state" and fn is not torch._C._set_grad_enabled:
+            raise Refused
+        if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
+            if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
+                raise Refused
+        return super().call(vm, f, fn, kind, args, kwargs, then, data)
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if vm.opaque is not None or is_a(fn, CustomOpDef):
+            raise Refused
+        name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
+        if name.partition("::")[0] not in OWN_NAMESPACES:
+            # Nobody knows what it does besides.
+            raise Refused
+        return super().operator(vm, fn, args, kwargs, used)
+
+    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+        if kind == "source" or (self.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS):
+            raise Refused
+        return super().attribute(vm, t, name, kind)
+
+    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        raise Refused
+
+
+class Trial(Machine):
+    """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
+
+    def __init__(self, outer: Machine, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False) -> None:
+        super().__init__(outer.options, outer.cap)
+        self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
+        self.tensors = _Tensors(later)
+        self.recorder = Recorder()
+        for name, tensors in given.items():
+            for t in tensors:
+                self.recorder.placeholder(t, name, None)
+        self.given, self.made = [t for tensors in given.values() for t in tensors], made
+        self.recorder.mutated = _Untouched(self.given)
+
+    def attempt(self, fn: Any, args: list) -> Any:
+        """What ``fn`` gives; `Refused`, or an exception of the user's, if that is nothing for a graph."""
+        cap = self.cap
+        before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
+        assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()
+        attributes = [dict(t.__dict__) for t in self.given]
+        cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, _ReadOnly(cap.journal), self.made, self
+        try:
+            value = self.run(self.push_function(None, fn, args, None))
+        finally:
+            cap.recorder, cap.journal, cap.made, cap.guards.machine = before
+            torch._C._set_grad_enabled(grad_mode)
+            taken = len(cap.assumed) - assumed
+            del cap.assumed[assumed:]
+            changed = [(t.__dict__, was) for t, was in zip(self.given, attributes, strict=True) if not _same(t.__dict__, was)]
+            for now, was in changed:
+                now.clear()
+                now.update(was)
+        if taken or changed or len(self.recorder.inputs) != len(self.given):
+            raise Refused
+        return value
+
+    def raised(self, e: BaseException) -> Frame:
+        if is_a(e, (Refused, Abandoned)):
+            # Past all handlers of the user's. What a rule forbids may well run, if it is not captured.
+            raise Refused
+        return super().raised(e)
+
+    def at_border(self, border: Border) -> Frame:
+        raise Refused
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        raise Refused
+
+    def long_loop(self, f: Frame) -> None:
+        raise Refused
+
+    def abandon(self, error: BaseException) -> Frame:
+        raise Refused
+
+    def fleeting(self, e: BaseException) -> None:
+        """It goes on its way: nothing is captured of what failed."""
+
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
+        raise Refused
+
+
+def _same(a: dict, b: dict) -> bool:
+    return len(a) == len(b) and all([b.get(k, EMPTY) is v for k, v in a.items()])

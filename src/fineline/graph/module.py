@@ -1,0 +1,36 @@
+"""The module of a captured graph: its code is written when it first runs, and forgotten when it goes."""
+
+from __future__ import annotations
+
+import linecache
+import weakref
+
+import torch
+from torch.fx import Graph
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+
+class CapturedGraph(_LazyGraphModule):
+    """A graph module that the capturing call itself need not write the code of."""
+
+    def real_recompile(self) -> None:
+        if self._needs_recompile():
+            self._real_recompile()
+            weakref.finalize(self, _forget_source, getattr(self.forward.__code__, "co_filename", ""))
+
+    @property
+    def unwritten(self) -> bool:
+        return self._needs_recompile()
+
+
+def graph_module(graph: Graph, name: str, parts: dict[str, CapturedGraph]) -> CapturedGraph:
+    """The module of ``graph``, whose nodes find other graphs under their names."""
+    root = torch.nn.Module()
+    root.__dict__["_modules"].update(parts)
+    return CapturedGraph(root, graph, name)
+
+
+def _forget_source(filename: str) -> None:
+    """FX keeps the source of each graph's code for ever."""
+    linecache.cache.pop(filename, None)
+    getattr(getattr(torch.fx.graph_module, "_loader", None), "eval_cache", {}).pop(filename, None)

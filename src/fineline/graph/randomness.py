@@ -1,0 +1,39 @@
+"""PyTorch's random states: kept, compared and put back."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+RandomStates = list[tuple[Callable[[Any], Any], list[Tensor]]]
+
+
+def random_states() -> RandomStates:
+    """What the generators are at, each kind with what sets it."""
+    states: RandomStates = [(_set_cpu, [torch.default_generator.get_state()])]
+    if torch.cuda.is_initialized():
+        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    return states
+
+
+def put_back(states: RandomStates) -> None:
+    for put, tensors in states:
+        put(tensors)
+
+
+def unmoved(states: RandomStates) -> bool:
+    """Whether nothing random has been asked for since. The bytes are compared past PyTorch, where a mode would see it."""
+    now = random_states()
+    return [_bytes(tensors) for _, tensors in states] == [_bytes(tensors) for _, tensors in now]
+
+
+def _set_cpu(tensors: list[Tensor]) -> None:
+    torch.default_generator.set_state(tensors[0])
+
+
+def _bytes(tensors: list[Tensor]) -> list[bytes]:
+    return [ctypes.string_at(t.data_ptr(), t.numel()) for t in tensors]

@@ -1,0 +1,26 @@
+"""The fields of an exception as C reads and sets them: whatever its class does with attributes is none of the engine's business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_FIELDS = BaseException.__dict__
+# Each with ``__get__(error)`` and ``__set__(error, value)``.
+CONTEXT: Any = _FIELDS["__context__"]
+CAUSE: Any = _FIELDS["__cause__"]
+TRACEBACK: Any = _FIELDS["__traceback__"]
+SUPPRESS_CONTEXT: Any = _FIELDS["__suppress_context__"]
+ARGS: Any = _FIELDS["args"]
+DICT: Any = _FIELDS["__dict__"]
+STOP_VALUE: Any = StopIteration.__dict__["value"]
+
+
+def told(error: BaseException) -> str:
+    """Type and text of an exception, for messages; of one whose text the user's code would have to make, the type."""
+    name = type(error).__name__
+    args = ARGS.__get__(error)
+    plain = type(error).__str__ in _OWN_TEXTS and all([type(a) in (str, int, float, bool, type(None)) for a in args])
+    return f"{name}: {error}" if plain else name
+
+
+_OWN_TEXTS = frozenset(cls.__dict__["__str__"] for cls in (BaseException, OSError, KeyError, ImportError, SyntaxError, UnicodeDecodeError))
