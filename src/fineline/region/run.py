@@ -22,7 +22,7 @@ from fineline.policy.strict import breaks_here
 from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
-from fineline.region.describe import describe_guards, place_of, user_place
+from fineline.region.describe import describe_guards, place_of, user_place, user_stack
 from fineline.region.entry import ENTRY, entry_frame
 from fineline.region.refused import refused
 from fineline.region.site import Site
@@ -183,7 +183,7 @@ class Run:
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
-        region._note(Event("break", border.error, border.reason, *place, border.rule))
+        region._note(Event("break", border.error, border.reason, *place, border.rule, {"stack": user_stack(f)}))
         self.borders += 1
         if self.borders > MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)

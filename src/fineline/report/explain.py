@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
 from fineline.report.events import Event
+from fineline.report.familiar import FamiliarNames
 from fineline.report.tree import Node
 
 SECTIONS = (
@@ -21,12 +22,13 @@ SECTIONS = (
 MOST_CALLS = 40
 
 
-class Explanation:
+class Explanation(FamiliarNames):
     """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
 
     def __init__(
         self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int],
         rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
+        seconds: float = 0.0,
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
@@ -42,6 +44,8 @@ class Explanation:
         self.unmatched_marks = list(marks)
         # The calls, each with its colour; None where nothing was kept of them.
         self.tree = tree
+        # How long the capture took, and the call in it.
+        self.seconds = seconds
 
     @property
     def unmatched(self) -> list[Any]:
