@@ -22,7 +22,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import MARK, Rule, caller
 from fineline.policy.selector import of_object
-from fineline.policy.stance import StanceBlock, set_stance
+from fineline.policy.stance import STANCES, StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
 from fineline.region.module import OptimizedModule
@@ -32,11 +32,13 @@ from fineline.report.events import LISTENERS, Event
 # PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
 # but for the modules that only hand a user's call on.
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
-# ... and but for these, which are about both, or may stand in code that is captured: by what is captured then.
-ANYBODY: Mapping[str, Callable | None] = types.MappingProxyType(
+# ... and but for these, which are about both.
+ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
+# What may stand in code that is captured: by what is captured then.
+INSIDE: Mapping[str, Callable] = types.MappingProxyType(
     {
-        "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
-        "nested_compile_region": porting.nested_compile_region,
+        "set_stance": set_stance, "error_on_graph_break": error_on_graph_break, "nested_compile_region": porting.nested_compile_region,
+        "disable": declare.disable,
     }
 )  # fmt: skip
 
@@ -68,6 +70,8 @@ class Installation:
         self.replaced: list[tuple[Any, str, Any, Any]] = []
         self.faces: dict[tuple[type, str | None], type] = {}
         self.dynamo: Any = None
+        # The stance that was PyTorch's when it was installed.
+        self.stance: StanceBlock | None = None
 
     # -- there and back --------------------------------------------------------------------------------------------------
     def install(self, defaults: dict[str, Any]) -> None:
@@ -93,6 +97,9 @@ class Installation:
             setattr(home, name, door)
         # Libraries ask isinstance(model, torch._dynamo.OptimizedModule), through names that they imported long ago.
         OptimizedModule.__bases__ = (dynamo.OptimizedModule,)
+        theirs = importlib.import_module("torch._dynamo.eval_frame")._stance
+        if (theirs.stance, theirs.backend) != ("default", None) and STANCES.here() is None:
+            self.stance = self.set_stance(theirs.stance, force_backend=theirs.backend)
         FACES.find = self.face
         LISTENERS.all = (*LISTENERS.all, self.count)
 
@@ -107,6 +114,9 @@ class Installation:
         self.replaced.clear()
         self.defaults = {}
         OptimizedModule.__bases__ = (nn.Module,)
+        if self.stance is not None:
+            self.stance.take_back()
+            self.stance = None
         FACES.find = lambda cls, id: cls
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
@@ -121,7 +131,7 @@ class Installation:
             return ours(*args, **kwargs)
 
         # For captured code: what it calls in this place; None: the door itself, as one call.
-        door.__dict__["fineline_door"] = (id(door), ANYBODY.get(name))
+        door.__dict__["fineline_door"] = (id(door), INSIDE.get(name))
         return door
 
     def doors(self) -> dict[str, Callable]:
@@ -236,7 +246,7 @@ class Installation:
             counters["stats"]["calls_captured"] += event.detail["ops"]
             counters["frames"]["total"] += 1
             counters["frames"]["ok"] += 1
-        elif event.kind == "eager" and event.id in ("FL405", "FL406"):
+        elif event.kind == "skipped" and event.id in ("FL405", "FL406"):
             counters["frames"]["total"] += 1
 
 
