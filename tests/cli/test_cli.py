@@ -237,3 +237,61 @@ def test_the_audit(project):
     }
     assert rows["forbid(torch.sin)"][2].strip() == "rules.toml:2"
     assert "exit status 0, 2 graphs, 3 graph breaks; 4 rules and marks, 3 not needed" in done.stdout
+
+
+BLOCKS = """import torch, fineline
+
+@torch.compile(backend="eager")
+def step(x):
+    torch._dynamo.graph_break()
+    with torch.compiler.disable():
+        x = x * 2
+    return x.cos()
+
+with fineline.disable():
+    x = torch.ones(2)
+for _ in range(3):
+    x = step(x)
+"""
+
+
+@pytest.mark.slow
+def test_the_audit_lists_blocks_and_graph_breaks(project):
+    """They "fired, how often, removable"."""
+    (project / "blocks.py").write_text(BLOCKS)
+    done = python("-m", "fineline", "audit", "blocks.py")
+    assert done.returncode == 0 and done.stderr == ""
+    rows = [cells for line in done.stdout.splitlines() if len(cells := line.split("│")) == 6]
+    said = {cells[2].strip().rpartition(":")[2]: tuple(cell.strip() for cell in (cells[1], cells[3], cells[4])) for cells in rows}
+    assert said == {
+        "5": ("graph_break()", "1", "could be removed"),
+        "6": ("disable(with block)", "1", "could be removed"),
+        "10": ("disable(with block)", "0", "never matched"),
+    } and "2 graph breaks" in done.stdout
+
+
+@pytest.mark.parametrize("disable", [fineline.disable, lambda: torch.compiler.disable()], ids=["fineline", "torch"])
+def test_blocks_and_graph_breaks_can_be_left_out(project, disable):
+    x = torch.ones(2)
+
+    def f(x):
+        fineline.graph_break()
+        with disable():
+            x = x + 1
+        return x * 2
+
+    fineline.install()
+    before = fineline.explain(f)(x)
+    assert len(before.breaks) == 2 and before.ran["skipped"] == 1
+    for rule in before.rules:
+        MARKS.without = rule.key
+        assert [e.rule for e in fineline.explain(f)(x).breaks if e.rule == str(rule)] == []
+        assert len(fineline.explain(f)(x).breaks) == 1
+    MARKS.without = ""
+    with disable():
+        said = fineline.explain(f)(x)
+    assert said.ran["captured"] == 0
+    [MARKS.without] = [rule.key for rule in said.rules]
+    if disable is fineline.disable:
+        with disable():  # another block
+            assert fineline.explain(f)(x).ran["captured"] == 0

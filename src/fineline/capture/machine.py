@@ -21,7 +21,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
-from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
@@ -29,6 +29,7 @@ from fineline.errors import InternalError, Unsupported
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
+from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
@@ -87,8 +88,8 @@ class Machine:
         self.rules: Any = None
         # How often each has decided something.
         self.fired: Any = None
-        # A call runs natively, at a border.
-        self.outside = False
+        # While a call runs natively, at a border: what its operators are, for the tally.
+        self.outside = ""
         # Goes on capturing where a block ends in which nothing was captured.
         self.resume: Callable[[Machine, Border], Any] | None = None
         # The call under allow_in_graph that is being run through.
@@ -336,7 +337,8 @@ class Machine:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
-        self.outside = True
+        if self.opaque is None:
+            self.outside = "skipped" if border.error in UNSEEN else "eager"
         try:
             if self.opaque is not None:
                 self.opaque.read = True
@@ -355,7 +357,7 @@ class Machine:
                 self.fleeting(e)
             return self.raised(e)
         finally:
-            self.outside = False
+            self.outside = ""
         f = self.frame
         assert f is not None
         self.pending = (value, border.then, border.data, border.push)
@@ -371,7 +373,9 @@ class Machine:
 
     def fate(self) -> str:
         """What an operator that runs now is to the capture."""
-        return "eager" if self.outside or self.resume is not None else "captured" if self.cap.active else "skipped"
+        if self.outside or self.resume is not None:
+            return self.outside or "skipped"
+        return OPEN if self.cap.active else "eager"
 
     def on_skip(self, border: Border) -> None:
         """A border met while nothing is captured."""

@@ -23,6 +23,8 @@ class MarkTable:
         # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
         self.without = ""
         self._left_out: dict[int, weakref.ref] = {}
+        # The blocks that have been entered, for the audit, by their places.
+        self.blocks: dict[str, Rule] = {}
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.operators)
@@ -47,6 +49,15 @@ class MarkTable:
         marks[key] = (weakref.ref(obj, lambda _: marks.pop(key, None)), rule)
         if not new:
             RULEBOOK.changed()
+
+    def is_without(self, rule: Rule) -> bool:
+        """Whether a block or call that stands in code is the one to be left out."""
+        return bool(self.without) and rule.key == self.without
+
+    def entered(self, rule: Rule) -> bool:
+        """Notes a block; -> whether it is left out."""
+        self.blocks[rule.place] = rule
+        return self.is_without(rule)
 
     def left_out(self, obj: Any) -> bool:
         found = self._left_out.get(id(obj))

@@ -28,7 +28,7 @@ from fineline.errors import InternalError, RecompileLimit
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule
+from fineline.policy.rule import Rule, caller
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.segment import Segment
@@ -140,7 +140,7 @@ class Region:
                 return run()
         # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
         if not self.lock.acquire(blocking=False):
-            self._note_once(Event("eager", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
+            self._note_once(Event("skipped", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
             return self.run_eagerly(site, args, kwargs)
         try:
             if site.dispatcher.entries and self.capturing is None and site is self.entry:
@@ -154,7 +154,7 @@ class Region:
                 self._follow_rules()
                 reason = self.refuse or self.eager_reason or self._ambient_refusal()
                 if reason is not None:
-                    self._note_once(Event("eager", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
+                    self._note_skipped(reason)
                     return self.fn(*args, **kwargs)
                 if self.programs >= self.options.recompile_limit:
                     self._at_limit(self.programs, site, args, kwargs)
@@ -246,9 +246,24 @@ class Region:
         where = "{}:{}".format(*place_of(self.fn))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
+    def _note_skipped(self, reason: str) -> None:
+        """A call of which nothing is captured."""
+        rule = SCOPE.disabled_by if not (self.refuse or self.eager_reason) else None
+        if rule is None:
+            self._note_once(Event("skipped", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
+            return
+        self.fired[rule] += 1
+        file, _, line = caller().rpartition(":")
+        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule)))
+        self.tell_rules()
+
+    def tell_rules(self) -> None:
+        self.tell(Event("rules", "FL003", "rules that were met", *place_of(self.fn), detail={"fired": self.fired}))
+
     def _note_once(self, event: Event) -> None:
-        if event.reason not in self.said:
-            self.said.add(event.reason)
+        known = f"{event.reason} {event.where}"
+        if known not in self.said:
+            self.said.add(known)
             self._note(event)
 
     def _note(self, event: Event) -> None:

@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import Abandoned, Border, Finished, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Unrebuildable
 from fineline.errors import FinelineError, InternalError
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
@@ -154,7 +154,11 @@ class Run:
         n = writer.cap.recorder.calls
         recorder = writer.cap.recorder
         small = n > 0 and ((between and n < SMALL_GRAPH and self.borders > FEW_BORDERS) or recorder.only_state)
-        segment = writer.compile(_as_it_is if small else region.compile_graph, self.site.again(self.kwnames))
+        compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
+        if region.tally is not None:
+            region.tally.close(kind)
+            compile_graph = region.tally.watch(kind, compile_graph)
+        segment = writer.compile(compile_graph, self.site.again(self.kwnames))
         if segment.graph is not None:
             places = writer.cap.recorder.places
             if small:
@@ -165,8 +169,6 @@ class Run:
             else:
                 at = next((p for p in places if p[0]), None) or place_of(region.fn)
                 region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
-        if region.tally is not None:
-            region.tally.close("eager" if small else "captured")
         detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
         region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
         self.site.add(self.nargs, self.kwnames, segment)
@@ -183,7 +185,12 @@ class Run:
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
-        region._note(Event("break", border.error, border.reason, *place, border.rule, {"stack": user_stack(f)}))
+        stack = {"stack": user_stack(f)}
+        region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
+        if border.error in UNSEEN:
+            code = getattr(border.fn, "__code__", None) if border.error != "FL430" else None
+            unseen = (code.co_filename, code.co_firstlineno) if code is not None else place
+            region._note(Event("skipped", border.error, border.reason, unseen[0], unseen[1], border.rule))
         self.borders += 1
         if self.borders > MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
@@ -267,12 +274,13 @@ class Run:
         template.place = user_place(vm.frame, self.region.fn)
         live = (*template.roots, None)
         template.roots, template.containers, template.decomposed = [], [], []
-        site = next((s for s in self.site.resumed if s.template is not None and s.template.same(template)), None)
-        if site is None:
+        dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
+        if dispatcher is None:
             site = Site(self.region, template, False)
-            self.site.resumed.append(site)
+            dispatcher = site.dispatcher
+            self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
-        self.behind = functools.partial(run_on, site.dispatcher, live)
+        self.behind = functools.partial(run_on, dispatcher, live)
         raise Finished(None)
 
     def _move_out(self, e: Unrebuildable) -> None:
@@ -336,12 +344,12 @@ class Run:
 
     def _release(self) -> None:
         if self.region.tally is not None and self.region.tally.where:
-            self.region.tally.close("skipped")
+            self.region.tally.close("eager")
             self.region.tally.where.pop()
         if self.vm.rules is not None:
             self.vm.rules.settle()
         if self.region.fired:
-            self.region.tell(Event("rules", "FL003", "rules that were met", *place_of(self.region.fn), detail={"fired": self.region.fired}))
+            self.region.tell_rules()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         vm.cap.recorder.forget()

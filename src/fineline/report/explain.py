@@ -15,7 +15,8 @@ from fineline.report.familiar import FamiliarNames
 from fineline.report.tree import Node
 
 SECTIONS = (
-    ("graph breaks", "break"), ("runs eagerly", "eager"), ("captured again", "recompile"), ("limits", "limit"), ("raised", "raised"),
+    ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not looked into", "skipped"), ("captured again", "recompile"),
+    ("limits", "limit"), ("raised", "raised"),
 )  # fmt: skip
 
 # Calls that the text shows; a large model makes hundreds.
@@ -35,7 +36,7 @@ class Explanation(FamiliarNames):
         self.graphs = graphs
         self.guards = guards
         self.program = program
-        # Operators of the dispatcher that ran in the call, each once: in graphs, eagerly at breaks and by rules, and in what was given up.
+        # Operators of the dispatcher that ran in the call, each once: see report/tally.py.
         self.ran = {kind: ran.get(kind, 0) for kind in ("captured", "eager", "skipped")}
 
         # Each rule, and each mark that fired, with how often; of a policy those too that never matched.
