@@ -27,6 +27,7 @@ from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
 from fineline.region.module import OptimizedModule
 from fineline.region.options import Breaks
+from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
 
 # PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
@@ -38,7 +39,8 @@ ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_o
 INSIDE: Mapping[str, Callable] = types.MappingProxyType(
     {
         "set_stance": set_stance, "error_on_graph_break": error_on_graph_break, "nested_compile_region": porting.nested_compile_region,
-        "disable": declare.disable,
+        "disable": declare.disable, "patch_dynamo_config": porting.nothing_around, "override_cudagraphs": porting.nothing_around,
+        "disable_nested_graph_breaks": porting.nothing_around, "dont_skip_tracing": porting.nothing_around,
     }
 )  # fmt: skip
 
@@ -70,6 +72,7 @@ class Installation:
         self.replaced: list[tuple[Any, str, Any, Any]] = []
         self.faces: dict[tuple[type, str | None], type] = {}
         self.dynamo: Any = None
+        self.settings: Any = None
         # The stance that was PyTorch's when it was installed.
         self.stance: StanceBlock | None = None
 
@@ -81,6 +84,7 @@ class Installation:
             return
         self.dynamo = dynamo = importlib.import_module("torch._dynamo")
         decorators = importlib.import_module("torch._dynamo.decorators")
+        self.settings = Settings(dynamo.config)
         ours = self.doors()
         homes = [dynamo, decorators, torch.compiler, *[sys.modules.get(f"torch._dynamo.{n}") for n in ("testing", "test_case")]]
         # One door for each thing, however many names it has.
@@ -154,6 +158,11 @@ class Installation:
             "set_stance": self.set_stance,
             "error_on_graph_break": error_on_graph_break,
             "nested_compile_region": porting.nested_compile_region,
+            "nonstrict_trace": _told_both(declare.allow_in_graph, dynamo.nonstrict_trace),
+            "dont_skip_tracing": functools.partial(_dont_skip, dynamo.dont_skip_tracing),
+            "patch_dynamo_config": functools.partial(porting.around, dynamo.patch_dynamo_config),
+            "disable_nested_graph_breaks": functools.partial(porting.around, dynamo.disable_nested_graph_breaks),
+            "override_cudagraphs": functools.partial(porting.around, dynamo.override_cudagraphs),
         }
 
     # -- compiling -------------------------------------------------------------------------------------------------------
@@ -165,6 +174,8 @@ class Installation:
         """``torch.compile``'s signature, and fineline's ``breaks`` and ``policy``. Each call has its own programs already."""
         # What filters guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
+        own = {**self.settings.options(), **own}
+        disable = disable or self.settings.disabled
         if recompile_limit is not None:
             own["recompile_limit"] = recompile_limit
         given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend}
@@ -330,6 +341,10 @@ class _Disabling(declare.Disabled):
 
     def __call__(self, fn: Any) -> Any:
         return self._door(fn)
+
+
+def _dont_skip(theirs: Callable, fn: Any = None) -> Any:
+    return porting.around(theirs) if fn is None else declare.trace(fn)
 
 
 def _explain(f: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -91,3 +91,35 @@ def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entr
     if fn is None:
         return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
     return fn
+
+
+class _Around:
+    """Another compiler's context manager and decorator: eager code enters it, captured code passes it by."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __enter__(self) -> Any:
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> Any:
+        return self._context.__exit__(*exc)
+
+    def __call__(self, fn: Callable) -> Any:
+        return _seen_through(self._context(fn), fn)
+
+
+def around(theirs: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What ``theirs`` gives for these arguments: a context manager, or with a function for an argument that function in one."""
+    made = theirs(*args, **kwargs)
+    return _seen_through(made, args[0]) if args and isinstance(args[0], types.FunctionType) else _Around(made)
+
+
+def _seen_through(wrapper: Any, fn: Any) -> Any:
+    wrapper.__dict__["fineline_door"] = (id(wrapper), fn)
+    return wrapper
+
+
+def nothing_around(*args: Any, **kwargs: Any) -> Any:
+    """... in captured code."""
+    return contextlib.nullcontext()

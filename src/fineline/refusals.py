@@ -81,6 +81,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             'Make such a call before set_stance("fail_on_recompile"), or hold constant what the guard names.',
         ),
         # -- arguments ------------------------------------------------------------------------------------------
+        "FL109": Refusal(
+            "a call would be captured again",
+            "The option error_on_recompile (torch._dynamo.config.error_on_recompile) forbids it.",
+            "The first guard that failed is named; hold that value constant, pass it as a tensor, or take the option away.",
+        ),
         "FL201": Refusal(
             "not something that can be compiled",
             "fineline.compile takes a function, a method, another callable or an nn.Module.",

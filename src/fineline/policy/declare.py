@@ -137,6 +137,11 @@ def forbid_in_graph(fn: Any) -> Any:
     return _mark("forbid", fn)
 
 
+def trace(fn: Any) -> Any:
+    """``fn`` is looked into, whatever a built-in rule says of it."""
+    return _mark("trace", fn)
+
+
 def assume_constant_result(fn: Any) -> Any:
     """``fn`` runs at capture time, and its result is baked in; what it is called with is guarded."""
     return _mark("constant", fn)

@@ -116,6 +116,8 @@ def torch_mark(fn: Any) -> str | None:
 # Functions of torch._dynamo that captured code calls, by name: fineline never imports that package.
 DYNAMO_NAMES: dict[str, str] = {
     "graph_break": "graph_break",
+    "skip_frame": "graph_break",
+    "step_unsupported": "graph_break",
     "is_compiling": "true",
     "is_dynamo_compiling": "true",
     "mark_dynamic": "nothing",

@@ -14,6 +14,7 @@ from fineline.region.dispatch import Evaluator
 
 KNOWN: dict[str, Any] = {
     "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "guard_export_fn": Callable, "guard_fail_fn": Callable,
+    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool,
 }  # fmt: skip
 Breaks = Literal["any", "declared", "none"]
 
@@ -29,7 +30,8 @@ class GuardFailure(NamedTuple):
 class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
-    ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
+    ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
+    as it was captured. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
     """
@@ -41,6 +43,9 @@ class Options:
     evaluator: Evaluator = "native"
     force_borders: bool = False
     verify: bool = False
+    error_on_recompile: bool = False
+    fail_on_recompile_limit_hit: bool = False
+    suppress_errors: bool = False
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
@@ -50,6 +55,9 @@ class Options:
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
 
+    @property
+    def limit_is_error(self) -> bool:
+        return self.fullgraph or self.fail_on_recompile_limit_hit
 
     @property
     def fullgraph(self) -> bool:

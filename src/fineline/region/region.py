@@ -24,7 +24,7 @@ from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
 from fineline.capture.traces import without_own_frames
-from fineline.errors import InternalError, RecompileLimit
+from fineline.errors import BackendFailed, InternalError, Recompiled, RecompileLimit
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -164,6 +164,8 @@ class Region:
                 return self.run_eagerly(site, args, kwargs)
             if site.segments or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
+                if self.options.error_on_recompile:
+                    raise Recompiled(why, id="FL109", where="{}:{}".format(*place_of(self.fn)))
                 self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
@@ -232,12 +234,12 @@ class Region:
 
     def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
-        if "limit" in self.said and not self.options.fullgraph:
+        if "limit" in self.said and not self.options.limit_is_error:
             return
         why = self.why_missed(site, args, kwargs)
         most = self.missed.most_common(1)
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
-        if self.options.fullgraph:
+        if self.options.limit_is_error:
             reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
             raise RecompileLimit(reason, where="{}:{}".format(*place_of(self.fn)))
         self.said.add("limit")
@@ -298,7 +300,14 @@ class Region:
             if its_kinds == kinds and same_graph(known.graph, gm.graph):
                 return compiled
         self.graphs.append(gm)
-        compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+        try:
+            compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+        except BackendFailed as e:
+            if not self.options.suppress_errors:
+                raise
+            self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
+            log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
+            compiled = gm.forward
         if kinds is not None:
             self.compiled.append((gm, kinds, compiled))
         return compiled
