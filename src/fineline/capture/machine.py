@@ -88,6 +88,8 @@ class Machine:
         self.rules: Any = None
         # How often each has decided something.
         self.fired: Any = None
+        # Whether writes into tensors may have to be taken back.
+        self.undoable = options.breaks != "any"
         # While a call runs natively, at a border: what its operators are, for the tally.
         self.outside = ""
         # Goes on capturing where a block ends in which nothing was captured.

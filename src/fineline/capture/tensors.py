@@ -267,7 +267,7 @@ class TensorOps:
                 if cap.assumed and writes_outside(cap, targets):
                     text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                     raise Border(fn, tuple(args), kwargs, "FL514", text)
-                _note_mutation(cap.recorder.mutated, targets, cap.journal if vm.options.breaks != "any" else None)
+                _note_mutation(cap.recorder.mutated, targets, cap.journal if vm.undoable else None)
         result = fn(*args, **kwargs) if kwargs else fn(*args)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated):

@@ -35,6 +35,7 @@ from fineline.program.segment import Segment
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
+from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
 from fineline.region.run import Run
 from fineline.region.site import Site
@@ -79,6 +80,7 @@ class Region:
         self.had_first_call = False
         self.entry = Site(self, None, False)
         self.sites = [self.entry]
+        self.eager_under_hooks = False
         self.refuse = self._refusal()
         _ALL.add(self)
 
@@ -110,7 +112,7 @@ class Region:
             self.compiled.clear()
             self.options.opaque.clear()
             self.others.clear()
-            self.had_first_call = False
+            self.had_first_call = self.eager_under_hooks = False
 
     def segments(self) -> list[Segment]:
         """All programs, in the order of the sites' making."""
@@ -169,16 +171,30 @@ class Region:
                 self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
+            trial = site is self.entry and hooks_active()
+            if trial and self.eager_under_hooks:
+                return self.fn(*args, **kwargs)
             before, self.capturing = self.capturing, me
             # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
             collecting = gc.isenabled()
             gc.disable()
             try:
-                return Run(self, site, args, kwargs).go()
+                if not trial:
+                    return Run(self, site, args, kwargs).go()
+                with saved_plainly():
+                    attempt = Run(self, site, args, kwargs, trial=True)
+                    attempt.go()
             finally:
                 self.capturing = before
                 if collecting:
                     gc.enable()
+            found = self._retry(site, args, kwargs) if attempt.kept else None
+            if found is not None:
+                return found[0]()
+            self.eager_under_hooks = True
+            text = "under hooks on saved tensors, calls with graph breaks run eagerly"
+            self._note_once(Event("skipped", "FL406", text, *place_of(self.fn)))
+            return self.fn(*args, **kwargs)
         finally:
             self.lock.release()
 

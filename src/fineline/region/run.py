@@ -48,6 +48,10 @@ def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
     return gm.forward
 
 
+class Unkept(Exception):
+    """A trial meets a graph break."""
+
+
 class Everything(set):
     """Of what is alive in a run that captures nothing, all may be as old as the call."""
 
@@ -58,9 +62,12 @@ class Everything(set):
 class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
-    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True) -> None:
+    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, trial: bool = False) -> None:
         self.region = region
         self.start = site
+        # Its writes are taken back in the end; whether a program stands for all of the call.
+        self.trial = trial
+        self.kept = False
         self.call = (args, kwargs)
         self.random = _random_states() if capture and site is region.entry else []
         self.site = site
@@ -68,6 +75,7 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
+        vm.undoable = vm.undoable or trial
         vm.run_frame = region.runner
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
@@ -130,6 +138,7 @@ class Run:
                 writer = SegmentWriter(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
+                self.kept = True
             except Unrebuildable as e:
                 self._failed("FL409", e.text)
             except FinelineError as e:
@@ -141,6 +150,10 @@ class Run:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
             self._given_up()
+        if self.trial:
+            self._undo()
+            self._release()
+            return None
         self._release()
         return real_result(vm, value)
 
@@ -184,6 +197,9 @@ class Run:
         breaks = breaks_here(region.options.breaks)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
+            raise Abandoned
+        if self.trial:
+            vm.abandoned = Unkept()
             raise Abandoned
         stack = {"stack": user_stack(f)}
         region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
@@ -308,13 +324,13 @@ class Run:
         vm, region = self.vm, self.region
         untouched = self.start is self.site is region.entry
         if untouched:
-            vm.cap.journal.undo()
-            for put, state in self.random:
-                put(state)
+            self._undo()
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
         rerun = untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages))
         args, kwargs = self.call
         self._release()
+        if is_a(error, Unkept):
+            return None
         if is_a(error, FinelineError) and not is_a(error, InternalError):
             raise error
         text = f"{type(error).__name__}: {error}"
@@ -324,6 +340,11 @@ class Run:
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
         self._count_failure(text)
         return region.fn(*args, **kwargs)
+
+    def _undo(self) -> None:
+        self.vm.cap.journal.undo()
+        for put, state in self.random:
+            put(state)
 
     def _count_failure(self, reason: str) -> None:
         region = self.region
