@@ -87,10 +87,19 @@ def _region_of(fn: Any) -> Region | None:
 
 
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:
-    """Marks a function that a model calls many times over. It is captured inline as yet; the arguments change no result."""
+    """Marks a function that a model calls many times over: equal calls are one sub-graph, which the backend compiles once.
+
+    Where a call can't be a graph of its own, because it changes its operands or breaks the graph, it is captured like any other. The
+    other arguments are accepted; they change no result.
+    """
     if fn is None:
         return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
-    return fn
+
+    @functools.wraps(fn)
+    def nested(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return nested
 
 
 class _Around:

@@ -20,6 +20,7 @@ from fineline.capture.marked import dynamo_function, explicit_break, marked_by_t
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
+from fineline.capture.subgraph import call_nested, is_nested
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
@@ -173,7 +174,7 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
         if kind is not None and kind != "python":
             return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
         if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
-            own = own_function(fn)
+            own = own_function(fn) or (call_nested if is_nested(fn) else None)
             if own is not None:
                 return own(vm, f, fn, args, kwargs, then, data)
         if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):

@@ -23,6 +23,7 @@ from fineline.capture.opcodes import link
 from fineline.capture.places import Place
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Unrebuildable
 from fineline.capture.stand_ins import KINDS
+from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
@@ -96,6 +97,8 @@ class Machine:
         self.resume: Callable[[Machine, Border], Any] | None = None
         # The call under allow_in_graph that is being run through.
         self.opaque: Opaque | None = None
+        # The sub-graphs that are being captured, the innermost last.
+        self.subgraphs: list[Any] = []
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
@@ -337,6 +340,8 @@ class Machine:
 
     def at_border(self, border: Border) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.subgraphs and self.opaque is None:
+            give_up_subgraphs(self)
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
         if self.opaque is None:
@@ -476,6 +481,8 @@ class Machine:
             self.depth -= 1
             if self.opaque is not None and self.opaque.frame is f:
                 self.opaque = None
+            if self.subgraphs:
+                give_up_subgraphs(self, f)
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
                 stopped = is_a(e, StopIteration)

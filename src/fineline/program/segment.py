@@ -248,7 +248,10 @@ class SegmentWriter:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             # Its Python code is generated when first asked for: the capturing call itself never runs it.
-            gm = _LazyGraphModule(torch.nn.Module(), recorder.graph, f"Graph_{self.name}")
+            root = torch.nn.Module()
+            for name, module in recorder.modules.items():
+                root.add_module(name, module)
+            gm = _LazyGraphModule(root, recorder.graph, f"Graph_{self.name}")
             examples = [src.value for _, src in recorder.inputs]
             now = ambient_facts()
             with in_state(cap.start_ambient, now):

@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
+from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -323,7 +324,7 @@ class Region:
                 raise
             self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
             log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
-            compiled = gm.forward
+            compiled = as_it_is(gm)
         if kinds is not None:
             self.compiled.append((gm, kinds, compiled))
         return compiled

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Unrebuildable
@@ -45,7 +46,7 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
-    return gm.forward
+    return as_it_is(gm)
 
 
 class Unkept(Exception):

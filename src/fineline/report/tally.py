@@ -18,6 +18,9 @@ OPEN = "open"
 class Tally(TorchDispatchMode):
     """Sees every ATen operator that runs. ``where`` tells, for the innermost capture, what an operator that runs now is to it."""
 
+    # A sub-graph that a node runs counts as one.
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
