@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,9 @@ from click.testing import CliRunner
 
 import fineline
 from fineline.cli.commands import cli, main
+from fineline.cli.heard import Heard
 from fineline.policy.marks import MARKS
+from fineline.report.events import LISTENERS
 
 DATA = """import torch
 
@@ -255,19 +258,20 @@ for _ in range(3):
 """
 
 
-@pytest.mark.slow
-def test_the_audit_lists_blocks_and_graph_breaks(project):
-    """They "fired, how often, removable"."""
+def test_the_audit_hears_of_blocks_and_graph_breaks(project):
+    """They "fired, how often, removable": the audit takes what a run tells, and runs once more without each (see below)."""
     (project / "blocks.py").write_text(BLOCKS)
-    done = python("-m", "fineline", "audit", "blocks.py")
-    assert done.returncode == 0 and done.stderr == ""
-    rows = [cells for line in done.stdout.splitlines() if len(cells := line.split("│")) == 6]
-    said = {cells[2].strip().rpartition(":")[2]: tuple(cell.strip() for cell in (cells[1], cells[3], cells[4])) for cells in rows}
-    assert said == {
-        "5": ("graph_break()", "1", "could be removed"),
-        "6": ("disable(with block)", "1", "could be removed"),
-        "10": ("disable(with block)", "0", "never matched"),
-    } and "2 graph breaks" in done.stdout
+    fineline.install()
+    heard, before = Heard(), LISTENERS.all
+    LISTENERS.all = (*before, heard.hear)
+    try:
+        runpy.run_path(str(project / "blocks.py"))
+    finally:
+        LISTENERS.all = before
+    rules = [r for r in heard.facts()["rules"] if r["place"].startswith(str(project / "blocks.py"))]
+    assert {r["place"].rpartition(":")[2]: (r["verb"], r["selector"], r["times"]) for r in rules} == {
+        "5": ("graph_break", "", 1), "6": ("disable", "with block", 1), "10": ("disable", "with block", 0),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("disable", [fineline.disable, lambda: torch.compiler.disable()], ids=["fineline", "torch"])
