@@ -18,12 +18,15 @@ import logging
 import random
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from fineline.backends.eager import as_it_is
+from fineline.report.tally import Tally
 from tests.soundness.freeze import Freezer, differences
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,9 +38,10 @@ TWINS: dict[str, dict[str, Any]] = {
     "limit1": {"recompile_limit": 1},
     "fake": {"first_call": "compiled"},
     "dynamic": {"dynamic": True},
+    "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
 }
 EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
-CHOICES = {"fast": ["captured", "reference", "borders"], "all": list(TWINS)}
+CHOICES = {"fast": ["captured", "reference", "borders", "counted"], "all": list(TWINS)}
 STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
 REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
 
@@ -83,6 +87,8 @@ class Program:
     twins: tuple[str, ...] | None = None  # only these
     raw: bool = False  # ``fn`` calls fineline.compile itself: make(compile)
     expected: list[Observation] | None = None
+    # ... while operators are counted
+    counted: list[Observation] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -105,6 +111,7 @@ class Probe:
     def __init__(self) -> None:
         self.graphs: list[torch.fx.GraphModule] = []
         self.compiled = self.ran = 0
+        self.tally: Any = None
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         assert isinstance(graph, torch.fx.GraphModule)
@@ -114,10 +121,12 @@ class Probe:
         self.graphs.append(graph)
         self.compiled += 1
 
+        plain = as_it_is(graph)
+
         def run(*args: Any) -> Any:
             assert len(args) == len(holes)
             self.ran += 1
-            return graph(*args)
+            return plain(*args)
 
         return run
 
@@ -134,9 +143,40 @@ def compiler_for(twin: str, probe: Probe) -> Callable[[Any], Any]:
     import fineline
 
     fineline.reset()
+    if twin == "counted":
+        return lambda fn: tallied(fineline.compile(fn, backend=probe), probe.tally)
     options = dict(TWINS[twin])
     dynamic = options.pop("dynamic", None)
     return lambda fn: fineline.compile(fn, backend=probe, options=options, dynamic=dynamic)
+
+
+def tallied(compiled: Any, tally: Any) -> Any:
+    """Makes a compiled callable's region count operators, as `explain` does."""
+    from fineline.api import regions
+
+    region = max(regions(), key=lambda region: region.made)
+    region.tally = tally
+    return compiled
+
+
+class Counting(Tally):
+    """Counts operators, each by its name as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ran[str(func)] += 1
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def since(self) -> dict[str, int]:
+        """What ran since the last time; all of it was told apart."""
+        ran, told = dict(self.ran), sum(self.counts.values())
+        assert sum(ran.values()) == told, f"{sum(ran.values())} operators ran, and {dict(self.counts)} were told of"
+        self.ran.clear(), self.counts.clear()
+        # A value that a tensor is asked for twice is read once; marks for the profiler are no operators.
+        return {name: n for name, n in ran.items() if name != "aten._local_scalar_dense.default" and not name.startswith("profiler.")}
 
 
 @contextlib.contextmanager
@@ -220,8 +260,8 @@ def differentiate(tensors: list[torch.Tensor]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = None) -> list[Observation]:
-    """Runs the program; what is compiled, and how, is the caller's business."""
+def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = None, count: Counting | None = None) -> list[Observation]:
+    """Runs the program; what is compiled, and how, is the caller's business. ``count``: what counts operators."""
     freezer, seen = Freezer(), []
     probe = probe or Probe()
     with ambient_kept(), warnings.catch_warnings(record=True) as told:
@@ -240,7 +280,8 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             result, error = None, None
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
-                    result = target(*args, **kwargs)
+                    with count or contextlib.nullcontext():
+                        result = target(*args, **kwargs)
                 except Exception as caught:
                     error = caught
             parts: dict[str, Any] = {"random": random_state(), "ambient": ambient()}
@@ -248,6 +289,8 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             parts["output"] = (out.getvalue()[before[3] :], err.getvalue()[before[4] :])
             parts["warnings"] = [(w.category.__name__, str(w.message)) for w in told[before[2] :] if not about_compiling(w)]
             counts = (probe.compiled - before[0], probe.ran - before[1])
+            if count is not None:
+                parts["operators"] = count.since()
             if program.backward and freezer.differentiable:
                 parts["backward"] = differentiate(freezer.differentiable)
                 parts["world after backward"] = freezer.moment({"result": result, **given})
@@ -304,8 +347,15 @@ def check(program: Program, twin: str) -> list[Observation]:
     """The program under a twin equals the program run eagerly, and was captured as its marks say."""
     probe = Probe()
     expected = eager(program)
+    if twin == "counted":
+        expected = program.counted = program.counted or run(program, lambda fn: fn, count=Counting())
+        probe.tally = Counting()
     with graphs_of_any_size(twin):
-        actual = run(program, compiler_for(twin, probe), probe)
+        actual = run(program, compiler_for(twin, probe), probe, probe.tally)
+    for call, same in zip(actual, expected, strict=True):
+        if twin == "counted" and not call.compiled:
+            # What has been captured does not run operators again that raise.
+            call.parts["operators"] = same.parts["operators"]
     if found := compare(expected, actual, program.tolerance):
         raise Different("\n  ".join([f"{program.name} [{twin}] is not what eager is (eager != compiled):", *found[:12]]))
     if twin != "identity" and (found := count(program, twin, actual, probe)):

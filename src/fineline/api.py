@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -140,13 +141,16 @@ def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = No
         name = getattr(target, "__qualname__", type(target).__qualname__)
         tree = Tree(name, place_of(target))
         region.tally, region.machine = Tally(), functools.partial(Watched, tree)
+        began = time.perf_counter()
         with region.tally:
             call(*args, **kwargs)
+        seconds = time.perf_counter() - began
         guards = [guard for s in region.segments() for guard in describe_guards(s)]
         programs = "\n".join(s.source for s in region.segments())
         return Explanation(
             name, list(region.events), list(region.graphs), guards, programs, region.tally.counts,
             rules=dict(region.fired), marks=[mark for mark in MARKS if not region.fired[mark]], tree=tree.result(),
+            seconds=seconds,
         )  # fmt: skip
 
     return explained

@@ -128,7 +128,7 @@ class Undeclared(Unsupported):
 class Constrained(Unsupported):
     """A size that is marked dynamic can have one value only."""
 
-    id = "FL109"
+    id = "FL110"
 
 
 class InternalError(FinelineError):

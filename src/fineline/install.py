@@ -22,21 +22,26 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.selector import of_object
-from fineline.policy.stance import StanceBlock, set_stance
+from fineline.policy.stance import STANCES, StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
 from fineline.region.module import OptimizedModule
 from fineline.region.options import Breaks
+from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
 
 # PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
 # but for the modules that only hand a user's call on.
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
-# ... and but for these, which are about both, or may stand in code that is captured: by what is captured then.
-ANYBODY: Mapping[str, Callable | None] = types.MappingProxyType(
+# ... and but for these, which are about both.
+ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
+# What may stand in code that is captured: by what is captured then.
+INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {
         "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
         "nested_compile_region": porting.nested_compile_region, "dont_skip_tracing": declare.dont_skip_tracing,
+        "disable": declare.disable, "patch_dynamo_config": porting.nothing_around, "override_cudagraphs": porting.nothing_around,
+        "disable_nested_graph_breaks": porting.nothing_around,
     }
 )  # fmt: skip
 
@@ -68,6 +73,9 @@ class Installation:
         self.replaced: list[tuple[Any, str, Any, Any]] = []
         self.faces: dict[tuple[type, str | None], type] = {}
         self.dynamo: Any = None
+        self.settings: Any = None
+        # The stance that was PyTorch's when it was installed.
+        self.stance: StanceBlock | None = None
 
     # -- there and back --------------------------------------------------------------------------------------------------
     def install(self, defaults: dict[str, Any]) -> None:
@@ -77,6 +85,7 @@ class Installation:
             return
         self.dynamo = dynamo = importlib.import_module("torch._dynamo")
         decorators = importlib.import_module("torch._dynamo.decorators")
+        self.settings = Settings(dynamo.config)
         ours = self.doors()
         homes = [dynamo, decorators, torch.compiler, *[sys.modules.get(f"torch._dynamo.{n}") for n in ("testing", "test_case")]]
         # One door for each thing, however many names it has.
@@ -93,6 +102,9 @@ class Installation:
             setattr(home, name, door)
         # Libraries ask isinstance(model, torch._dynamo.OptimizedModule), through names that they imported long ago.
         OptimizedModule.__bases__ = (dynamo.OptimizedModule,)
+        theirs = importlib.import_module("torch._dynamo.eval_frame")._stance
+        if (theirs.stance, theirs.backend) != ("default", None) and STANCES.here() is None:
+            self.stance = self.set_stance(theirs.stance, force_backend=theirs.backend)
         FACES.find = self.face
         LISTENERS.all = (*LISTENERS.all, self.count)
 
@@ -107,6 +119,9 @@ class Installation:
         self.replaced.clear()
         self.defaults = {}
         OptimizedModule.__bases__ = (nn.Module,)
+        if self.stance is not None:
+            self.stance.take_back()
+            self.stance = None
         FACES.find = lambda cls, id: cls
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
@@ -121,7 +136,7 @@ class Installation:
             return ours(*args, **kwargs)
 
         # For captured code: what it calls in this place; None: the door itself, as one call.
-        door.__dict__["fineline_door"] = (id(door), ANYBODY.get(name))
+        door.__dict__["fineline_door"] = (id(door), INSIDE.get(name))
         return door
 
     def doors(self) -> dict[str, Callable]:
@@ -133,7 +148,6 @@ class Installation:
             "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
             "substitute_in_graph": declare.substitute_in_graph,
-            "dont_skip_tracing": declare.dont_skip_tracing,
             "disable": functools.partial(_disable, dynamo.disable),
             "optimize": self.optimize,
             "optimize_assert": self.optimize_assert,
@@ -145,6 +159,11 @@ class Installation:
             "set_stance": self.set_stance,
             "error_on_graph_break": error_on_graph_break,
             "nested_compile_region": porting.nested_compile_region,
+            "dont_skip_tracing": declare.dont_skip_tracing,
+            "nonstrict_trace": _told_both(declare.allow_in_graph, dynamo.nonstrict_trace),
+            "patch_dynamo_config": functools.partial(porting.around, dynamo.patch_dynamo_config),
+            "disable_nested_graph_breaks": functools.partial(porting.around, dynamo.disable_nested_graph_breaks),
+            "override_cudagraphs": functools.partial(porting.around, dynamo.override_cudagraphs),
         }
 
     # -- compiling -------------------------------------------------------------------------------------------------------
@@ -156,6 +175,8 @@ class Installation:
         """``torch.compile``'s signature, and fineline's ``breaks`` and ``policy``. Each call has its own programs already."""
         # What filters guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
+        own = {**self.settings.options(), **own}
+        disable = disable or self.settings.disabled
         if recompile_limit is not None:
             own["recompile_limit"] = recompile_limit
         given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend}
@@ -237,7 +258,7 @@ class Installation:
             counters["stats"]["calls_captured"] += event.detail["ops"]
             counters["frames"]["total"] += 1
             counters["frames"]["ok"] += 1
-        elif event.kind == "eager" and event.id in ("FL405", "FL406"):
+        elif event.kind == "skipped" and event.id in ("FL405", "FL406"):
             counters["frames"]["total"] += 1
 
 

@@ -87,7 +87,48 @@ def _region_of(fn: Any) -> Region | None:
 
 
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:
-    """Marks a function that a model calls many times over. It is captured inline as yet; the arguments change no result."""
+    """Marks a function that a model calls many times over: equal calls are one sub-graph, which the backend compiles once.
+
+    Where a call can't be a graph of its own, because it changes its operands or breaks the graph, it is captured like any other. The
+    other arguments are accepted; they change no result.
+    """
     if fn is None:
         return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
-    return fn
+
+    @functools.wraps(fn)
+    def nested(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return nested
+
+
+class _Around:
+    """Another compiler's context manager and decorator: eager code enters it, captured code passes it by."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __enter__(self) -> Any:
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> Any:
+        return self._context.__exit__(*exc)
+
+    def __call__(self, fn: Callable) -> Any:
+        return _seen_through(self._context(fn), fn)
+
+
+def around(theirs: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What ``theirs`` gives for these arguments: a context manager, or with a function for an argument that function in one."""
+    made = theirs(*args, **kwargs)
+    return _seen_through(made, args[0]) if args and isinstance(args[0], types.FunctionType) else _Around(made)
+
+
+def _seen_through(wrapper: Any, fn: Any) -> Any:
+    wrapper.__dict__["fineline_door"] = (id(wrapper), fn)
+    return wrapper
+
+
+def nothing_around(*args: Any, **kwargs: Any) -> Any:
+    """... in captured code."""
+    return contextlib.nullcontext()

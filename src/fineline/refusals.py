@@ -81,6 +81,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             'Make such a call before set_stance("fail_on_recompile"), or hold constant what the guard names.',
         ),
         # -- arguments ------------------------------------------------------------------------------------------
+        "FL109": Refusal(
+            "a call would be captured again",
+            "The option error_on_recompile (torch._dynamo.config.error_on_recompile) forbids it.",
+            "The first guard that failed is named; hold that value constant, pass it as a tensor, or take the option away.",
+        ),
         "FL201": Refusal(
             "not something that can be compiled",
             "fineline.compile takes a function, a method, another callable or an nn.Module.",
@@ -101,7 +106,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Two backends cannot share one name, or a region would not say what it runs.",
             "Register it under another name: register_backend(fn, name=...).",
         ),
-        "FL109": Refusal(
+        "FL110": Refusal(
             "a size marked dynamic is a constant",
             "The captured code works for one value of the size alone, and a mark says that it varies.",
             "Change the line that fixes the size, or say maybe_mark_dynamic, or mark_static.",

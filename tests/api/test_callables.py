@@ -186,7 +186,7 @@ def test_compiling_what_is_compiled_starts_from_the_original() -> None:
 # -- what runs eagerly ---------------------------------------------------------------------------------------------------
 def only_event(c, id):
     events = c._region.events
-    assert [e.id for e in events] == [id] and events[0].kind == "eager"
+    assert [e.id for e in events] == [id] and events[0].kind == "skipped"
     assert events[0].file == __file__
     return events[0].reason
 

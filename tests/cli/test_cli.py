@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,9 @@ from click.testing import CliRunner
 
 import fineline
 from fineline.cli.commands import cli, main
+from fineline.cli.heard import Heard
 from fineline.policy.marks import MARKS
+from fineline.report.events import LISTENERS
 
 DATA = """import torch
 
@@ -237,3 +240,62 @@ def test_the_audit(project):
     }
     assert rows["forbid(torch.sin)"][2].strip() == "rules.toml:2"
     assert "exit status 0, 2 graphs, 3 graph breaks; 4 rules and marks, 3 not needed" in done.stdout
+
+
+BLOCKS = """import torch, fineline
+
+@torch.compile(backend="eager")
+def step(x):
+    torch._dynamo.graph_break()
+    with torch.compiler.disable():
+        x = x * 2
+    return x.cos()
+
+with fineline.disable():
+    x = torch.ones(2)
+for _ in range(3):
+    x = step(x)
+"""
+
+
+def test_the_audit_hears_of_blocks_and_graph_breaks(project):
+    """They "fired, how often, removable": the audit takes what a run tells, and runs once more without each (see below)."""
+    (project / "blocks.py").write_text(BLOCKS)
+    fineline.install()
+    heard, before = Heard(), LISTENERS.all
+    LISTENERS.all = (*before, heard.hear)
+    try:
+        runpy.run_path(str(project / "blocks.py"))
+    finally:
+        LISTENERS.all = before
+    rules = [r for r in heard.facts()["rules"] if r["place"].startswith(str(project / "blocks.py"))]
+    assert {r["place"].rpartition(":")[2]: (r["verb"], r["selector"], r["times"]) for r in rules} == {
+        "5": ("graph_break", "", 1), "6": ("disable", "with block", 1), "10": ("disable", "with block", 0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("disable", [fineline.disable, lambda: torch.compiler.disable()], ids=["fineline", "torch"])
+def test_blocks_and_graph_breaks_can_be_left_out(project, disable):
+    x = torch.ones(2)
+
+    def f(x):
+        fineline.graph_break()
+        with disable():
+            x = x + 1
+        return x * 2
+
+    fineline.install()
+    before = fineline.explain(f)(x)
+    assert len(before.breaks) == 2 and before.ran["skipped"] == 1
+    for rule in before.rules:
+        MARKS.without = rule.key
+        assert [e.rule for e in fineline.explain(f)(x).breaks if e.rule == str(rule)] == []
+        assert len(fineline.explain(f)(x).breaks) == 1
+    MARKS.without = ""
+    with disable():
+        said = fineline.explain(f)(x)
+    assert said.ran["captured"] == 0
+    [MARKS.without] = [rule.key for rule in said.rules]
+    if disable is fineline.disable:
+        with disable():  # another block
+            assert fineline.explain(f)(x).ran["captured"] == 0

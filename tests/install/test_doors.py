@@ -417,7 +417,8 @@ def test_stances(installed):
     def layer(x):
         return x.sin()
 
-    assert graphs(lambda x: layer(layer(x)), fullgraph=True) == [["sin", "sin_0"]]
+    [found] = graphs(lambda x: layer(layer(x)), fullgraph=True)
+    assert [name for name in found if name.startswith("invoke_subgraph")] == ["invoke_subgraph", "invoke_subgraph_0"]
 
 
 def test_optimize_hooks_and_explain(installed):

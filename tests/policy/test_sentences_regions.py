@@ -254,7 +254,7 @@ def test_one_stream_of_events(door, fn):
         fn(X)
     said = door.explain(fn)(X)
     assert sum(said.ran.values()) == count.total and said.ran["captured"] > 0
-    assert {e.kind for e in said.events} <= {"graph", "break", "eager", "recompile", "limit", "raised"}
+    assert {e.kind for e in said.events} <= {"graph", "break", "eager", "skipped", "recompile", "limit", "raised"}
     assert all(e.detail["ops"] and e.detail["places"] for e in said.events if e.kind == "graph")
 
 

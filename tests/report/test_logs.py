@@ -67,6 +67,20 @@ def test_rules_of_a_policy_and_blocks_too(caplog):
     assert any(f":{here + 2} runs eagerly: " in c and f"{__file__}:{here + 2}" in c.partition("rule")[2] for c in crumbs(caplog))
 
 
+def test_a_region_that_is_called_in_a_block(caplog):
+    caplog.set_level(logging.INFO)
+    compiled = fineline.compile(lambda x: x + 1, backend="eager")
+    for _ in range(3):
+        with fineline.disable(reason="while loading"):
+            compiled(X)
+            compiled(X)
+    here = test_a_region_that_is_called_in_a_block.__code__.co_firstlineno
+    assert [crumb.partition(" runs eagerly: ")[0] for crumb in crumbs(caplog)] == [f"{__file__}:{here + 5}", f"{__file__}:{here + 6}"]
+    assert all(f"disable(with block) at {__file__}:{here + 4}: while loading" in crumb for crumb in crumbs(caplog))
+    compiled(X)
+    assert len(crumbs(caplog)) == 2 and compiled._region.segments()
+
+
 def test_nothing_for_a_graph_break_that_no_rule_asked_for(caplog):
     caplog.set_level(logging.INFO)
     fineline.compile(lambda x: x * x[1].item(), backend="eager")(X)

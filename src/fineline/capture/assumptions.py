@@ -42,7 +42,12 @@ def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> b
         return None
     if torch._C._functorch.is_functorch_wrapped_tensor(t) or not (only_raises(info, if_true) or only_raises(info, if_false)):
         return None
-    truth = bool(t.detach()) if vm.fakes is None else only_raises(info, if_false)
+    if vm.fakes is not None:
+        truth = only_raises(info, if_false)
+    else:
+        # Not an operator of the user's, for those who count these.
+        with torch._C._DisableTorchDispatch():
+            truth = bool(t.detach())
     if not only_raises(info, if_false if truth else if_true) or ambient_facts() != cap.start_ambient or writes_outside(vm, ()):
         return None
     cap.assumed.append((t, truth))

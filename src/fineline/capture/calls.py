@@ -23,6 +23,7 @@ from fineline.capture.overruled import looked_into
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
+from fineline.capture.subgraph import call_nested, is_nested
 from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
@@ -190,7 +191,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     if kind is not None and kind != "python":
         return _torch_function
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
-        own = own_function(fn)
+        own = own_function(fn) or (call_nested if is_nested(fn) else None)
         if own is not None:
             return own
     if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):

@@ -21,8 +21,9 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
-from fineline.capture.signals import Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.capture.stand_ins import KINDS
+from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import Traces, raised_inside
 from fineline.errors import InternalError, Unsupported
@@ -31,6 +32,7 @@ from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
 from fineline.raw import CONTEXT, STOP_VALUE, TRACEBACK
+from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
@@ -97,12 +99,16 @@ class Machine:
         self.fakes: Fakes | None = None
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
-        # A call runs natively, at a border.
-        self.outside = False
+        # Whether writes into tensors may have to be taken back.
+        self.undoable = options.breaks != "any"
+        # While a call runs natively, at a border: what its operators are, for the tally.
+        self.outside = ""
         # Goes on capturing where a block ends in which nothing was captured.
         self.resume: Callable[[Machine, Border], Any] | None = None
         # The call under allow_in_graph that is being run through.
         self.opaque: Opaque | None = None
+        # The sub-graphs that are being captured, the innermost last.
+        self.subgraphs: list[Any] = []
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
@@ -361,9 +367,12 @@ class Machine:
 
     def at_border(self, border: Border) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.subgraphs and self.opaque is None:
+            give_up_subgraphs(self)
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
-        self.outside = True
+        if self.opaque is None:
+            self.outside = "skipped" if border.error in UNSEEN else "eager"
         try:
             if self.opaque is not None and self.fakes is not None:
                 raise Retreat(border.error, border.reason)
@@ -386,7 +395,7 @@ class Machine:
                 self.fleeting(e)
             return self.raised(e)
         finally:
-            self.outside = False
+            self.outside = ""
         f = self.frame
         assert f is not None
         self.pending = (value, border.then, border.data, border.push)
@@ -402,7 +411,9 @@ class Machine:
 
     def fate(self) -> str:
         """What an operator that runs now is to the capture."""
-        return "eager" if self.outside or self.resume is not None else "captured" if self.cap.active else "skipped"
+        if self.outside or self.resume is not None:
+            return self.outside or "skipped"
+        return OPEN if self.cap.active else "eager"
 
     def on_skip(self, border: Border) -> None:
         """A border met while nothing is captured."""
@@ -506,6 +517,8 @@ class Machine:
             self.depth -= 1
             if self.opaque is not None and self.opaque.frame is f:
                 self.opaque.raised(self)
+            if self.subgraphs:
+                give_up_subgraphs(self, f)
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
                 stopped = is_a(e, StopIteration)

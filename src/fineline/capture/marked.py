@@ -18,6 +18,7 @@ from fineline.policy.decide import Rules
 from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
 from fineline.policy.rule import Rule
+from fineline.policy.spots import break_rule
 from fineline.policy.stance import Stances
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
@@ -106,6 +107,11 @@ def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, 
     if not vm.cap.active:
         return vm.finish(f, None, then, data)
     msg = args[0] if args else (kwargs or {}).get("msg")
+    rule = break_rule(f"{f.file}:{f.line}", msg)
+    if MARKS.is_without(rule):
+        return vm.finish(f, None, then, data)
+    if vm.fired is not None:
+        vm.fired[rule] += 1
     border = Border(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
     raise border.to(then, data)
 

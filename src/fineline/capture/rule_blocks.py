@@ -12,6 +12,7 @@ from fineline.capture.signals import Border
 from fineline.capture.watch import identify
 from fineline.policy.decide import rules_now
 from fineline.policy.declare import Disabled, disable
+from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scopes import SCOPE
 
@@ -36,10 +37,13 @@ def _leave_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
 
 
 def _enter_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
+    rule = args[0].rule
+    if not vm.cap.active or MARKS.is_without(rule):
         return vm.finish(f, vm.native(fn, tuple(args), None), then, data)
+    if vm.fired is not None:
+        vm.fired[rule] += 1
     border = Border(fn, tuple(args), None, "FL430", "a with disable() block begins")
-    border.rule = f"disable() at {args[0].place}"
+    border.rule = str(rule)
     raise border.to(then, data)
 
 
@@ -58,7 +62,8 @@ def _nothing() -> None:
 def _make_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args or "fn" in (kwargs or {}):
         raise Border(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
-    made = Disabled(**{"recursive": True, "reason": None, **(kwargs or {})}, place=f"{f.info.code.co_filename}:{f.line}")
+    given = {"recursive": True, "reason": None, **(kwargs or {})}
+    made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
     mark_made(vm.cap, made)
     return vm.finish(f, made, then, data)
 

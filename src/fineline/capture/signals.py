@@ -6,6 +6,9 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+# Borders at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
+UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
+
 
 class Border(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.

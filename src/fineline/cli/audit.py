@@ -74,7 +74,9 @@ class Audit:
             facts = json.loads(out.read_text()) if out.exists() else {"functions": [], "rules": []}
         events = [event for function in facts["functions"] for event in function["events"]]
         count = {kind: sum(e["kind"] == kind for e in events) for kind in ("graph", "break", "eager", "limit", "raised")}
-        trouble = count["eager"] + count["limit"] + count["raised"]
+        # What no rule asked for.
+        skipped = sum(e["kind"] == "skipped" and not e["rule"] for e in events)
+        trouble = count["eager"] + count["limit"] + count["raised"] + skipped
         return Outcome(done.returncode, done.stdout, done.stderr, count["graph"], count["break"], trouble, tuple(facts["rules"]))
 
 

@@ -56,7 +56,7 @@ class Heard:
     def facts(self) -> dict[str, Any]:
         """All of it, for JSON. ``rules``: over all functions, the marks that nothing met included."""
         total = self.fired()
-        for mark in MARKS:
+        for mark in (*MARKS, *MARKS.blocks.values()):
             total.setdefault(mark, 0)
         return {"functions": [e.as_dict() for e in self.explanations()], "rules": [rule_as_dict(rule, n) for rule, n in total.items()]}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import linecache
 import weakref
+from collections.abc import Mapping
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
@@ -23,7 +24,7 @@ class CapturedGraph(_LazyGraphModule):
         return self._needs_recompile()
 
 
-def graph_module(graph: Graph, name: str, parts: dict[str, CapturedGraph]) -> CapturedGraph:
+def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> CapturedGraph:
     """The module of ``graph``, whose nodes find other graphs under their names."""
     root = torch.nn.Module()
     root.__dict__["_modules"].update(parts)

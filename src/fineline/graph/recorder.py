@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fineline.graph.function_node import function_node
 from fineline.graph.torch_table import classify_torch
@@ -76,6 +76,12 @@ class Recorder:
         self.once = False
         # Graphs that nodes of this one run, by name.
         self.parts: dict[str, Any] = {}
+        # Graphs that a node of this one runs, by the attribute's name.
+        self.modules: dict[str, GraphModule] = {}
+        # Tensors that one of these has made and does not give; what takes that graph apart, if one is used after all.
+        self.hidden: dict[int, tuple[Callable[[], Any], Callable[[], None]]] = {}
+        # ... of the outermost: all such graphs at any depth, as backends know them by their names.
+        self.shared: dict[str, GraphModule] = {}
         # Storages that an operator wrote into.
         self.mutated: set[int] = set()
 
@@ -100,7 +106,7 @@ class Recorder:
         """The node that made ``t``, if this graph did."""
         entry = self._nodes.get(id(t))
         if entry is None or entry[0]() is not t:
-            return None
+            return self._found_inside(t) if self.hidden else None
         made = entry[1]
         if type(made) is tuple:
             parent, read, key = made
@@ -109,19 +115,29 @@ class Recorder:
             self._nodes[id(t)] = (entry[0], made)
         return made
 
+    def _found_inside(self, t: Tensor) -> Node | None:
+        found = self.hidden.get(id(t))
+        if found is None or found[0]() is not t:
+            return None
+        found[1]()
+        return self.find(t)
+
     def known(self, t: Tensor) -> bool:
-        entry = self._nodes.get(id(t))
+        entry = self._nodes.get(id(t)) or self.hidden.get(id(t))
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
         """A new graph input for a tensor that existed before."""
+        node = self._hole(t, f"{name}_{len(self.inputs)}")
+        self.inputs.append((node, source))
+        return node
+
+    def _hole(self, t: Tensor, name: str) -> Node:
         graph = self.graph
-        name = f"{name}_{len(self.inputs)}"
         usual, graph._insert = graph._insert, (self._last_placeholder or graph._root).append
         node = graph.create_node("placeholder", name, (), {}, name)
         graph._insert = usual
         self._last_placeholder = node
-        self.inputs.append((node, source))
         self._nodes[id(t)] = (weakref.ref(t), node)
         return node
 
@@ -168,3 +184,4 @@ class Recorder:
 
     def forget(self) -> None:
         self._nodes.clear()
+        self.hidden.clear()

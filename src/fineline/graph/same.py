@@ -21,10 +21,18 @@ def same_graph(a: Graph, b: Graph) -> bool:
     for x, y in zip(a.nodes, b.nodes, strict=True):
         if x.op != y.op or not (x.op == "placeholder" or x.target is y.target or (type(x.target) is str and x.target == y.target)):
             return False
+        if x.op == "get_attr" and not _same_module(a, b, x.target):
+            return False
         if not _same(x.args, y.args, twin) or not _same(x.kwargs, y.kwargs, twin):
             return False
         twin[x] = y
     return True
+
+
+def _same_module(a: Graph, b: Graph, name: Any) -> bool:
+    """Sub-graphs of one name are not the same by that."""
+    ours, theirs = getattr(a.owning_module, name, None), getattr(b.owning_module, name, None)
+    return ours is theirs or (ours is not None and theirs is not None and same_graph(ours.graph, theirs.graph))
 
 
 def _same(a: Any, b: Any, twin: dict[Node, Node]) -> bool:

@@ -17,6 +17,7 @@ from fineline.policy.policy import Policy, check_disallowed, check_substitute
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.selector import GLOB, Selector, of_object, selectors
+from fineline.policy.spots import block_rule
 
 
 class Disabled(contextlib.ContextDecorator):
@@ -28,12 +29,19 @@ class Disabled(contextlib.ContextDecorator):
     def __call__(self, fn: Any) -> Any:
         return _disable(fn, recursive=self.recursive, reason=self.reason, place=self.place)
 
+    @property
+    def rule(self) -> Rule:
+        """What it is as a block."""
+        return block_rule(self.place, self.reason)
+
     def __enter__(self) -> Disabled:
-        SCOPE.enter(None)
+        if not MARKS.entered(self.rule):
+            SCOPE.disable(self.rule)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        SCOPE.leave()
+        if not MARKS.is_without(self.rule):
+            SCOPE.enable()
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:

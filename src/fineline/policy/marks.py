@@ -32,6 +32,8 @@ class MarkTable:
         # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
         self.without = ""
         self._left_out: dict[int, Callable[[], Any]] = {}
+        # The blocks that have been entered, for the audit, by their places.
+        self.blocks: dict[str, Rule] = {}
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.operators)
@@ -56,6 +58,15 @@ class MarkTable:
         marks[key] = (_held(obj, lambda _: marks.pop(key, None)), rule)
         if not new:
             RULEBOOK.changed()
+
+    def is_without(self, rule: Rule) -> bool:
+        """Whether a block or call that stands in code is the one to be left out."""
+        return bool(self.without) and rule.key == self.without
+
+    def entered(self, rule: Rule) -> bool:
+        """Notes a block; -> whether it is left out."""
+        self.blocks[rule.place] = rule
+        return self.is_without(rule)
 
     def left_out(self, obj: Any) -> bool:
         found = self._left_out.get(id(obj))
@@ -124,6 +135,8 @@ def torch_mark(fn: Any) -> str | None:
 # Functions of torch._dynamo that captured code calls, by name: fineline never imports that package.
 DYNAMO_NAMES: dict[str, str] = {
     "graph_break": "graph_break",
+    "skip_frame": "graph_break",
+    "step_unsupported": "graph_break",
     "is_compiling": "true",
     "is_dynamo_compiling": "true",
     "mark_dynamic": "marks_size",

@@ -21,6 +21,12 @@ class Scope:
         return getattr(self._local, "blocks", ())
 
     @property
+    def disabled_by(self) -> Any:
+        """The rule of the innermost block in which nothing is captured; None outside of such blocks."""
+        rules = getattr(self._local, "disabled_by", ())
+        return rules[-1] if rules else None
+
+    @property
     def process(self) -> Any:
         return self._process
 
@@ -35,6 +41,16 @@ class Scope:
 
     def enter(self, policy: Any) -> None:
         self._set((*self.blocks, policy))
+
+    def disable(self, rule: Any) -> None:
+        """This thread enters a block in which nothing is captured."""
+        self._local.disabled_by = (*getattr(self._local, "disabled_by", ()), rule)
+        self.enter(None)
+
+    def enable(self) -> None:
+        """... and leaves it."""
+        self._local.disabled_by = self._local.disabled_by[:-1]
+        self.leave()
 
     def leave(self) -> None:
         self._set(self.blocks[:-1])

@@ -77,6 +77,11 @@ class StanceBlock:
     def __exit__(self, *exc: object) -> None:
         STANCES.set(self._before)
 
+    def take_back(self) -> None:
+        """Ends it, unless another one has been set since."""
+        if STANCES.here() is self._stance:
+            STANCES.set(self._before)
+
     def __call__(self, fn: Callable) -> Callable:
         STANCES.set(self._before)
         stance = self._stance

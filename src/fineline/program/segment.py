@@ -243,7 +243,7 @@ class SegmentWriter:
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
-            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts)
+            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]

@@ -13,7 +13,9 @@ from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
 
 KNOWN: dict[str, Any] = {
-    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str, "guard_export_fn": Callable, "guard_fail_fn": Callable,
+    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
+    "guard_export_fn": Callable, "guard_fail_fn": Callable,
+    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
 Breaks = Literal["any", "declared", "none"]
@@ -31,7 +33,8 @@ class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
     ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
-    ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
+    ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
+    as it was captured. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
     """
@@ -46,6 +49,9 @@ class Options:
     # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only what is marked.
     dynamic: bool | None = None
     first_call: FirstCall = "live"
+    error_on_recompile: bool = False
+    fail_on_recompile_limit_hit: bool = False
+    suppress_errors: bool = False
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
@@ -55,6 +61,9 @@ class Options:
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
 
+    @property
+    def limit_is_error(self) -> bool:
+        return self.fullgraph or self.fail_on_recompile_limit_hit
 
     @property
     def fullgraph(self) -> bool:

@@ -19,13 +19,14 @@ from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
+from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
-from fineline.errors import InternalError, RecompileLimit
+from fineline.errors import BackendFailed, InternalError, Recompiled, RecompileLimit, caller
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -37,6 +38,7 @@ from fineline.raw import TRACEBACK
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
+from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
 from fineline.region.run import Run
 from fineline.region.site import Site
@@ -82,6 +84,7 @@ class Region:
         self.had_first_call = False
         self.entry = Site(self, None, False)
         self.sites = [self.entry]
+        self.eager_under_hooks = False
         self.refuse = self._refusal()
         _ALL.add(self)
 
@@ -113,7 +116,7 @@ class Region:
             self.compiled.clear()
             self.options.opaque.clear()
             self.others.clear()
-            self.had_first_call = False
+            self.had_first_call = self.eager_under_hooks = False
 
     def segments(self) -> list[Segment]:
         """All programs, in the order of the sites' making."""
@@ -143,7 +146,7 @@ class Region:
                 return run()
         # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
         if not self.lock.acquire(blocking=False):
-            self._note_once(Event("eager", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
+            self._note_once(Event("skipped", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
             return self.run_eagerly(site, args, kwargs)
         try:
             if site.dispatcher.entries and self.capturing is None and site is self.entry:
@@ -159,7 +162,7 @@ class Region:
                 self._follow_rules()
                 reason = self.refuse or self.eager_reason or self._ambient_refusal()
                 if reason is not None:
-                    self._note_once(Event("eager", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
+                    self._note_skipped(reason)
                     return self.fn(*args, **kwargs)
                 if self.programs >= self.options.recompile_limit:
                     self._at_limit(self.programs, site, args, kwargs)
@@ -170,19 +173,35 @@ class Region:
             if site.segments or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
                 site.observe((*args, *kwargs.values()))
+                if self.options.error_on_recompile:
+                    raise Recompiled(why, id="FL109", where="{}:{}".format(*place_of(self.fn)))
                 self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
+            trial = site is self.entry and hooks_active()
+            if trial and self.eager_under_hooks:
+                return self.fn(*args, **kwargs)
             before, self.capturing = self.capturing, me
             # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
             collecting = gc.isenabled()
             gc.disable()
             try:
-                return Run(self, site, args, kwargs).go()
+                if not trial:
+                    return Run(self, site, args, kwargs).go()
+                with saved_plainly():
+                    attempt = Run(self, site, args, kwargs, live=True, trial=True)
+                    attempt.go()
             finally:
                 self.capturing = before
                 if collecting:
                     gc.enable()
+            found = self._retry(site, args, kwargs) if attempt.kept else None
+            if found is not None:
+                return found[0]()
+            self.eager_under_hooks = True
+            text = "under hooks on saved tensors, calls with graph breaks run eagerly"
+            self._note_once(Event("skipped", "FL406", text, *place_of(self.fn)))
+            return self.fn(*args, **kwargs)
         finally:
             self.lock.release()
 
@@ -244,12 +263,12 @@ class Region:
 
     def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
-        if "limit" in self.said and not self.options.fullgraph:
+        if "limit" in self.said and not self.options.limit_is_error:
             return
         why = self.why_missed(site, args, kwargs)
         most = self.missed.most_common(1)
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
-        if self.options.fullgraph:
+        if self.options.limit_is_error:
             reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
             raise RecompileLimit(reason, where="{}:{}".format(*place_of(self.fn)))
         self.said.add("limit")
@@ -264,9 +283,24 @@ class Region:
         log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed)
         self._note_once(Event("eager", "FL304", failed, *place_of(self.fn)))
 
+    def _note_skipped(self, reason: str) -> None:
+        """A call of which nothing is captured."""
+        rule = SCOPE.disabled_by if not (self.refuse or self.eager_reason) else None
+        if rule is None:
+            self._note_once(Event("skipped", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
+            return
+        self.fired[rule] += 1
+        file, _, line = caller().rpartition(":")
+        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule)))
+        self.tell_rules()
+
+    def tell_rules(self) -> None:
+        self.tell(Event("rules", "FL003", "rules that were met", *place_of(self.fn), detail={"fired": self.fired}))
+
     def _note_once(self, event: Event) -> None:
-        if event.reason not in self.said:
-            self.said.add(event.reason)
+        known = f"{event.reason} {event.where}"
+        if known not in self.said:
+            self.said.add(known)
             self._note(event)
 
     def _note(self, event: Event) -> None:
@@ -294,7 +328,14 @@ class Region:
             if its_kinds == kinds and same_graph(known.graph, gm.graph):
                 return compiled
         self.graphs.append(gm)
-        compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+        try:
+            compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+        except BackendFailed as e:
+            if not self.options.suppress_errors:
+                raise
+            self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
+            log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
+            compiled = as_it_is(gm)
         if kinds is not None:
             self.compiled.append((gm, kinds, compiled))
         return compiled

@@ -11,10 +11,11 @@ import torch
 from torch.autograd.grad_mode import _exit_inference_mode
 from torch.fx import GraphModule
 
+from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.places import is_own
-from fineline.capture.signals import Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
@@ -28,7 +29,7 @@ from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_guards, describe_miss, place_of, user_place
+from fineline.region.describe import describe_guards, describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
 from fineline.region.refused import refused
 from fineline.region.site import Site
@@ -51,7 +52,11 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
-    return gm.forward
+    return as_it_is(gm)
+
+
+class Unkept(Exception):
+    """A trial meets a graph break."""
 
 
 class Everything(set):
@@ -64,9 +69,14 @@ class Everything(set):
 class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
-    def __init__(self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False) -> None:
+    def __init__(
+        self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False
+    ) -> None:
         self.region = region
         self.start = site
+        # Its writes are taken back in the end; whether a program stands for all of the call.
+        self.trial = trial
+        self.kept = False
         self.call = (args, kwargs)
         self.random = random_states() if capture and site is region.entry else []
         self.site = site
@@ -74,6 +84,7 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
+        vm.undoable = vm.undoable or trial
         vm.run_frame = region.run_frame
         vm.trial = Trial
         vm.fired = region.fired
@@ -147,6 +158,7 @@ class Run:
                 writer = SegmentWriter(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
+                self.kept = True
                 if vm.fakes is not None:
                     return self._now(*self.call)
             except Retreat as e:
@@ -166,6 +178,10 @@ class Run:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
             self._given_up()
+        if self.trial:
+            self._undo()
+            self._release()
+            return None
         self._release()
         return real_result(vm, value)
 
@@ -179,7 +195,11 @@ class Run:
         n = writer.cap.recorder.calls
         recorder = writer.cap.recorder
         small = n > 0 and ((between and n < SMALL_GRAPH and self.borders > FEW_BORDERS) or recorder.only_state)
-        segment = writer.compile(_as_it_is if small else region.compile_graph, self.site.again(self.kwnames))
+        compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
+        if region.tally is not None:
+            region.tally.close(kind)
+            compile_graph = region.tally.watch(kind, compile_graph)
+        segment = writer.compile(compile_graph, self.site.again(self.kwnames))
         if segment.graph is not None:
             places = writer.cap.recorder.places
             if small:
@@ -190,8 +210,6 @@ class Run:
             else:
                 at = next((p for p in places if p[0]), None) or place_of(region.fn)
                 region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
-        if region.tally is not None:
-            region.tally.close("eager" if small else "captured")
         detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
         region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
         self.site.add(self.nargs, self.kwnames, segment)
@@ -210,7 +228,15 @@ class Run:
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
-        region._note(Event("break", border.error, border.reason, *place, border.rule))
+        if self.trial:
+            vm.abandoned = Unkept()
+            raise Abandoned
+        stack = {"stack": user_stack(f)}
+        region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
+        if border.error in UNSEEN:
+            code = getattr(border.fn, "__code__", None) if border.error != "FL430" else None
+            unseen = (code.co_filename, code.co_firstlineno) if code is not None else place
+            region._note(Event("skipped", border.error, border.reason, unseen[0], unseen[1], border.rule))
         self.borders += 1
         if self.borders > MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
@@ -307,19 +333,20 @@ class Run:
         template.place = place
         live = (*template.roots, None)
         template.roots, template.containers, template.decomposed = [], [], []
-        site = next((s for s, _ in self.site.resumed if s.template is not None and s.template.same(template)), None)
-        if site is None and self.borders >= MOST_BORDERS:
+        dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
+        if dispatcher is None and self.borders >= MOST_BORDERS:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
             return None
-        if site is None:
+        if dispatcher is None:
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
                 return None
             site = Site(self.region, template, False, borders=self.borders + 1)
-            self.site.resumed.append((site, site.dispatcher))
+            dispatcher = site.dispatcher
+            self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
-        self.behind = functools.partial(run_on, site.dispatcher, live)
+        self.behind = functools.partial(run_on, dispatcher, live)
         raise Finished(None)
 
     def _vary(self, site: Site | None, name: str, v: Any) -> None:
@@ -414,6 +441,8 @@ class Run:
         rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call
         self._release()
+        if is_a(error, Unkept):
+            return None
         if is_a(error, FinelineError) and not is_a(error, InternalError):
             raise error
         text = f"{type(error).__name__}: {error}"
@@ -443,12 +472,12 @@ class Run:
 
     def _release(self) -> None:
         if self.region.tally is not None and self.region.tally.where:
-            self.region.tally.close("skipped")
+            self.region.tally.close("eager")
             self.region.tally.where.pop()
         if self.vm.rules is not None:
             self.vm.rules.settle()
         if self.region.fired:
-            self.region.tell(Event("rules", "FL003", "rules that were met", *place_of(self.region.fn), detail={"fired": self.region.fired}))
+            self.region.tell_rules()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         vm.cap.recorder.forget()

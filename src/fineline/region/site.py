@@ -34,7 +34,7 @@ class Site:
         self.borders = borders
         # Whether the user asked for the border before it.
         self.declared = declared
-        # In a block in which nothing is captured; behind it the sites that calls went on at.
+        # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
         self.resumed: list[tuple[Site, Any]] = []
         self.segments: list[Segment] = []

@@ -11,29 +11,32 @@ from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
 from fineline.report.events import Event
+from fineline.report.familiar import FamiliarNames
 from fineline.report.tree import Node
 
 SECTIONS = (
-    ("graph breaks", "break"), ("runs eagerly", "eager"), ("captured again", "recompile"), ("limits", "limit"), ("raised", "raised"),
+    ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not looked into", "skipped"), ("captured again", "recompile"),
+    ("limits", "limit"), ("raised", "raised"),
 )  # fmt: skip
 
 # Calls that the text shows; a large model makes hundreds.
 MOST_CALLS = 40
 
 
-class Explanation:
+class Explanation(FamiliarNames):
     """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
 
     def __init__(
         self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int],
         rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
+        seconds: float = 0.0,
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
         self.graphs = graphs
         self.guards = guards
         self.program = program
-        # Operators of the dispatcher that ran in the call, each once: in graphs, eagerly at breaks and by rules, and in what was given up.
+        # Operators of the dispatcher that ran in the call, each once: see report/tally.py.
         self.ran = {kind: ran.get(kind, 0) for kind in ("captured", "eager", "skipped")}
 
         # Each rule, and each mark that fired, with how often; of a policy those too that never matched.
@@ -42,6 +45,8 @@ class Explanation:
         self.unmatched_marks = list(marks)
         # The calls, each with its colour; None where nothing was kept of them.
         self.tree = tree
+        # How long the capture took, and the call in it.
+        self.seconds = seconds
 
     @property
     def unmatched(self) -> list[Any]:

@@ -13,7 +13,7 @@ from fineline.report.events import Event
 # What FINELINE_LOGS may name -> the kinds of events that go there.
 CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "breaks": ("break", "eager", "limit", "raised"),
+        "breaks": ("break", "eager", "skipped", "limit", "raised"),
         "recompiles": ("recompile",),
         "guards": ("program",),
         "graphs": ("program",),
@@ -48,7 +48,8 @@ class Logs:
         self.log.addHandler(handler)
 
     def hear(self, event: Event) -> None:
-        if event.rule and event.kind in ("break", "eager"):
+        # At a graph break that has been said; a call of a region in a with disable() block is no break.
+        if event.rule and (event.kind in ("break", "eager") or (event.kind == "skipped" and event.id == "FL406")):
             self._breadcrumb(event)
         for name, kinds in CATEGORIES.items():
             if event.kind in kinds and self.loggers[name].isEnabledFor(logging.DEBUG):

@@ -1,4 +1,8 @@
-"""Counts the operators that run under ``explain``, by what became of them: captured, eager by a rule or a graph break, skipped."""
+"""Counts the operators that run under ``explain``, by what became of them.
+
+"captured": in graphs; "eager": one by one, at graph breaks, between them, or where a capture was given up; "skipped": in code that was
+not looked into, because of a rule or a built-in skip.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,25 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+# What becomes of the operators of the segment that is being captured is not known before its end.
+OPEN = "open"
 
 class Tally(TorchDispatchMode):
     """Sees every ATen operator that runs. ``where`` tells, for the innermost capture, what an operator that runs now is to it."""
+
+    # A sub-graph that a node runs counts as one.
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
         self.where: list[Callable[[], str]] = []
-        # Of the segment that is being captured: whether they become a graph is not known before its end.
+        # Of the segment that is being captured.
         self._open = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kind = self.where[-1]() if self.where else "eager"
-        if kind == "captured":
+        kind = self.where[-1]() if self.where else "skipped"
+        if kind == OPEN:
             self._open += 1
         else:
             self.counts[kind] += 1
@@ -31,3 +40,20 @@ class Tally(TorchDispatchMode):
         """What has been captured since the last time became ``kind``."""
         self.counts[kind] += self._open
         self._open = 0
+
+    def watch(self, kind: str, compile_graph: Callable) -> Callable:
+        """A graph that runs again counts too: what it runs is of that kind."""
+
+        def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
+            call = compile_graph(gm, examples, kinds)
+
+            def run(*args: Any) -> Any:
+                self.where.append(lambda: kind)
+                try:
+                    return call(*args)
+                finally:
+                    self.where.pop()
+
+            return run
+
+        return compiled

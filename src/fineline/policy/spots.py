@@ -1,0 +1,16 @@
+"""Rules that stand in code as themselves: a ``with disable():`` block, a ``graph_break()``."""
+
+from __future__ import annotations
+
+from fineline.policy.rule import BLOCK, MARK, Rule
+from fineline.policy.selector import OBJECT, Selector
+
+
+def block_rule(place: str, reason: str | None = None) -> Rule:
+    """What ``with disable():`` at that place is."""
+    return Rule("disable", Selector(OBJECT, "spot", place, "with block"), reason or "", place, None, BLOCK)
+
+
+def break_rule(place: str, message: str | None = None) -> Rule:
+    """What a ``graph_break()`` at that place is."""
+    return Rule("graph_break", Selector(OBJECT, "spot", place, repr(message) if message else ""), "", place, None, MARK)

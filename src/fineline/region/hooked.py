@@ -1,0 +1,33 @@
+"""Calls under hooks on saved tensors, as activation checkpointing has them: what runs again in the backward pass must save the same.
+
+The capturing call saves what PyTorch's operators save, and a compiled program something else. So the capture runs as a trial, whose
+writes are taken back, and then the program runs; or the function itself, now and from then on, if no single program stands for the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_AUTOGRAD = torch._C._autograd
+
+
+def hooks_active() -> bool:
+    return torch.is_grad_enabled() and _AUTOGRAD._top_saved_tensors_default_hooks(True) is not None
+
+
+@contextmanager
+def saved_plainly() -> Iterator[None]:
+    """The hooks around it hear of nothing."""
+    _AUTOGRAD._push_saved_tensors_default_hooks(_same, _same)
+    try:
+        yield
+    finally:
+        _AUTOGRAD._pop_saved_tensors_default_hooks()
+
+
+def _same(x: Any) -> Any:
+    return x

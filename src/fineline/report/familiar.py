@@ -1,0 +1,63 @@
+"""An explanation under the names that users of ``torch._dynamo.explain`` know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fineline.report.events import Event
+
+
+@dataclass(frozen=True)
+class BreakReason:
+    """Why there is a graph break, and the user's frames there, the outermost first."""
+
+    reason: str
+    user_stack: list[FrameSummary]
+    graph_break: bool = True
+
+
+class FamiliarNames:
+    """The attributes of PyTorch's ``ExplainOutput``, made of fineline's own."""
+
+    graphs: list[GraphModule]
+    guards: list[str]
+    seconds: float
+    breaks: Any
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def break_reasons(self) -> list[BreakReason]:
+        return [BreakReason(event.reason, _stack(event)) for event in self.breaks]
+
+    @property
+    def ops_per_graph(self) -> list[list[Any]]:
+        """As PyTorch counts: the functions that a graph calls, without methods of tensors."""
+        return [[node.target for node in gm.graph.nodes if node.op == "call_function"] for gm in self.graphs]
+
+    @property
+    def op_count(self) -> int:
+        return sum(map(len, self.ops_per_graph))
+
+    @property
+    def out_guards(self) -> list[str]:
+        return self.guards
+
+    @property
+    def compile_times(self) -> str:
+        return f"Function, Runtimes (s)\ncapture and first run, {self.seconds:.4f}"
+
+
+def _stack(event: Event) -> list[FrameSummary]:
+    frames = event.detail.get("stack") or [(event.file, event.line, event.region)]
+    return [FrameSummary(file, line, name) for file, line, name in frames]

@@ -1,0 +1,238 @@
+"""Stances, blocks and settings of PyTorch's, on fineline."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.testing import CompileCounter, EagerAndRecordGraphs
+
+import fineline
+
+exc = torch._dynamo.exc
+dynamo = torch._dynamo
+X = torch.arange(4.0)
+
+
+@pytest.fixture
+def installed():
+    fineline.install()
+    yield
+    fineline.uninstall()
+    fineline.reset()
+    torch._dynamo.reset()
+
+
+def f(x):
+    return x.sin() + 1
+
+
+def graphs(fn):
+    recorded = EagerAndRecordGraphs()
+    compiled = torch.compile(fn, backend=recorded)
+    for _ in range(3):
+        assert torch.equal(compiled(X), fn(X))
+    return [[n.name for n in gm.graph.nodes if n.op.startswith("call")] for gm in recorded.graphs]
+
+
+def test_a_stance_from_before(installed):
+    fineline.uninstall()
+    counter = CompileCounter()
+    with torch.compiler.set_stance("force_eager"):
+        fineline.install()
+        compiled = torch.compile(f, backend=counter)
+        compiled(X)
+        assert counter.frame_count == 0
+        fineline.uninstall()
+        compiled(X)
+        assert counter.frame_count == 1
+    torch._dynamo.reset()
+    fineline.install()
+    compiled(torch.ones(2))
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("breaks", ["any", "declared"])
+def test_a_block_is_captured_around_once(installed, breaks):
+    fineline.install(breaks=breaks)
+
+    def blocked(x):
+        with torch.compiler.disable(reason="slow"):
+            x = x * 2
+        return x.sin()
+
+    heard = []
+    fineline.report.events.LISTENERS.all += (heard.append,)
+    try:
+        assert graphs(blocked) == [["sin"]]
+        gc.collect()
+        assert graphs(blocked) == [["sin"]]
+    finally:
+        fineline.report.events.LISTENERS.all = tuple([e for e in fineline.report.events.LISTENERS.all if e != heard.append])
+    assert {e.id for e in heard if e.kind == "break"} == {"FL430"} and not [e for e in heard if e.kind == "recompile"]
+
+
+# -- names that say little to fineline ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        lambda fn: dynamo.dont_skip_tracing(fn), lambda fn: dynamo.disable_nested_graph_breaks(fn), lambda fn: dynamo.nonstrict_trace(fn),
+        lambda fn: dynamo.patch_dynamo_config(capture_scalar_outputs=True)(fn), lambda fn: dynamo.override_cudagraphs(fwd=False)(fn),
+        lambda fn: dynamo.dont_skip_tracing()(fn), lambda fn: dynamo.error_on_graph_break(False)(fn),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_decorators_are_captured_through(installed, decorate):
+    def mine(x):
+        return x.sin()
+
+    decorated = decorate(mine)
+    assert torch.equal(decorated(X), X.sin())
+    [found] = graphs(lambda x: decorated(x) * 2)
+    assert len(found) >= 2
+    fineline.uninstall()
+    assert torch.equal(decorated(X), X.sin())
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        lambda: dynamo.patch_dynamo_config(capture_scalar_outputs=True), lambda: dynamo.override_cudagraphs(fwd=False),
+        lambda: dynamo.disable_nested_graph_breaks(), lambda: dynamo.dont_skip_tracing(), lambda: dynamo.error_on_graph_break(False),
+    ],
+    ids=range(5),
+)  # fmt: skip
+def test_blocks_are_captured_through(installed, context):
+    def block(x):
+        with context():
+            return x.sin() + 1
+
+    assert graphs(block) == [["sin", "add"]]
+    with context():
+        assert graphs(f) == [["sin", "add"]]
+
+
+@pytest.mark.parametrize("name", ["skip_frame", "step_unsupported", "graph_break"])
+def test_calls_that_break_the_graph(installed, name):
+    def breaks(x):
+        x = x.sin()
+        getattr(dynamo, name)("because")
+        return x + 1
+
+    assert graphs(breaks) == [["sin"], ["add"]]
+
+
+def test_patching_settings_is_real_in_eager_code(installed):
+    with dynamo.patch_dynamo_config(capture_scalar_outputs=True):
+        assert dynamo.config.capture_scalar_outputs is True
+    assert dynamo.config.capture_scalar_outputs is False
+
+
+# -- settings -----------------------------------------------------------------------------------------------------------------
+def failing(gm, inputs):
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("name", ["recompile_limit", "cache_size_limit"])
+def test_the_recompile_limit(installed, name):
+    counter = CompileCounter()
+    with dynamo.config.patch(**{name: 3}):
+        compiled = torch.compile(f, backend=counter)
+        own = torch.compile(f, backend=(other := CompileCounter()), recompile_limit=5)
+    for n in range(1, 10):
+        assert torch.equal(compiled(X[:0].repeat(n)), f(X[:0].repeat(n))) and torch.equal(compiled(torch.ones(n)), f(torch.ones(n)))
+        own(torch.ones(n))
+    assert (counter.frame_count, other.frame_count) == (3, 5)
+
+
+def test_errors_that_settings_ask_for(installed):
+    with dynamo.config.patch(error_on_recompile=True):
+        strict = torch.compile(f, backend="eager")
+        broken = torch.compile(lambda x: (dynamo.graph_break(), x.sin())[1], backend="eager")
+    for compiled in (strict, broken):
+        compiled(X), compiled(X)
+        with pytest.raises(exc.RecompileError, match="size"):
+            compiled(torch.ones(2, 2))
+    with dynamo.config.patch(fail_on_recompile_limit_hit=True, recompile_limit=1):
+        limited = torch.compile(f, backend="eager")
+    limited(X)
+    for _ in range(2):
+        with pytest.raises(exc.FailOnRecompileLimitHit):
+            limited(torch.ones(2, 2))
+
+
+def test_errors_that_settings_suppress(installed, caplog):
+    with dynamo.config.patch(suppress_errors=True):
+        compiled = torch.compile(f, backend=failing)
+        strict = torch.compile(lambda x: (print(end=""), x.sin())[1], backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(X), f(X))
+    assert [r.getMessage() for r in caplog.records if "suppress_errors" in r.getMessage() and "ValueError: no" in r.getMessage()]
+    with pytest.raises(exc.Unsupported):
+        strict(X)
+
+
+def test_nothing_is_compiled(installed):
+    with dynamo.config.patch(disable=True):
+        compiled = torch.compile(f, backend=(counter := CompileCounter()))
+        assert torch.equal(torch.compile(backend=counter)(f)(X), f(X))
+    assert torch.equal(compiled(X), f(X)) and counter.frame_count == 0
+
+
+def test_other_settings_are_told_of_once(installed, caplog):
+    caplog.set_level(logging.WARNING)
+    with dynamo.config.patch(capture_scalar_outputs=True, specialize_float=True, verbose=True):
+        for _ in range(3):
+            torch.compile(f, backend="eager")
+    said = [r.getMessage() for r in caplog.records if r.name == "fineline"]
+    assert len(said) == 2 and all("has no effect" in text for text in said)
+    assert any("config.capture_scalar_outputs = True" in text and "graph breaks" in text for text in said)
+
+
+# -- errors -------------------------------------------------------------------------------------------------------------------
+def raised(call):
+    with pytest.raises(Exception) as caught:
+        call()
+    return caught.value
+
+
+def recompiled(**how):
+    compiled = torch.compile(f, backend="eager", **how)
+    compiled(X)
+    return compiled(torch.ones(2, 2))
+
+
+def forbidding():
+    inner = dynamo.forbid_in_graph(lambda x: x)
+    torch.compile(lambda x: inner(x), backend="eager")(X)
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    {
+        "Unsupported": lambda: torch.compile(lambda x: x.sum().item(), backend="eager", fullgraph=True)(X),
+        "Unsupported ": lambda: torch.compile(lambda x: dynamo.graph_break(), backend="eager", fullgraph=True)(X),
+        "Unsupported  ": forbidding,
+        "BackendCompilerFailed": lambda: torch.compile(f, backend=failing)(X),
+        "InvalidBackend": lambda: torch.compile(f, backend="no such backend"),
+        "InvalidBackend ": lambda: torch.compile(f, backend=3),
+        "FailOnRecompileLimitHit": lambda: recompiled(fullgraph=True, recompile_limit=1),
+        "RecompileError": lambda: torch.compiler.set_stance("fail_on_recompile")(recompiled)(),
+        "InternalTorchDynamoError": lambda: (_ for _ in ()).throw(fineline.errors.InternalError("a defect")),
+        "TorchDynamoException": lambda: torch.compile(f, mode="no such mode"),
+    }.items(),
+)
+def test_each_error_is_of_pytorchs_class(installed, name, call):
+    error = raised(call)
+    assert isinstance(error, getattr(exc, name.strip())) and isinstance(error, (fineline.errors.FinelineError, RuntimeError))
+    assert isinstance(error, fineline.errors.FinelineError) and isinstance(error, exc.TorchDynamoException)
+    assert error.id in str(error)
+
+
+def test_what_the_code_raises_is_its_own(installed):
+    """Where PyTorch would say TorchRuntimeError; which is a RuntimeError too."""
+    error = raised(lambda: torch.compile(lambda x: x @ torch.ones(3), backend="eager")(X))
+    assert type(error) is RuntimeError
