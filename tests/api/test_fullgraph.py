@@ -202,7 +202,7 @@ def test_a_value_no_graph_can_hold_is_an_error() -> None:
 
 
 def test_the_recompile_limit_is_an_error() -> None:
-    c = full(lambda x, n: x * n, options={"recompile_limit": 2})
+    c = full(lambda x, n: x * n, options={"recompile_limit": 2}, dynamic=False)
     c(torch.ones(2), "a" * 0 or 1)
     c(torch.ones(2), 2)
     with pytest.raises(RecompileLimit) as caught:

@@ -140,8 +140,8 @@ def failing(gm, inputs):
 def test_the_recompile_limit(installed, name):
     counter = CompileCounter()
     with dynamo.config.patch(**{name: 3}):
-        compiled = torch.compile(f, backend=counter)
-        own = torch.compile(f, backend=(other := CompileCounter()), recompile_limit=5)
+        compiled = torch.compile(f, backend=counter, dynamic=False)
+        own = torch.compile(f, backend=(other := CompileCounter()), recompile_limit=5, dynamic=False)
     for n in range(1, 10):
         assert torch.equal(compiled(X[:0].repeat(n)), f(X[:0].repeat(n))) and torch.equal(compiled(torch.ones(n)), f(torch.ones(n)))
         own(torch.ones(n))

@@ -126,7 +126,7 @@ CASES = {
     "policy file": (policy_file, "FL215", "not an integer", "rules.toml:2", NONE, "Correct the line"),
     "disallowed": (run(sines, policy=Policy(disallow=torch.sin, reason="slow"), fullgraph=True), "FL102", "FL429", "x.sin()",
                    rf"disallow\(torch.sin\){RULE}: slow", "Take the rule away"),
-    "a block": (run(has_a_block, fullgraph=True), "FL102", "FL430", "with fineline.disable()", rf"disable\(\){RULE}", "Take the block away"),
+    "a block": (run(has_a_block, fullgraph=True), "FL102", "FL430", "with fineline.disable()", rf"disable\(with block\){RULE}", "Take the block away"),
     "a mark made inside": (run(marks, fullgraph=True), "FL102", "FL433", "allow_in_graph(lambda", r"disable\(functions of fineline's that declare\) at fineline",
                            "outside of the region"),
     "effects behind a check": (run(checks, policy=Policy(allow=helper), fullgraph=True), "FL102", "FL514", "return helper(x)",

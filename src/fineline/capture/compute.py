@@ -13,6 +13,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
     if vm.fakes is None:
         return fn(*args, **kwargs) if kwargs else fn(*args)
     name = getattr(fn, "__name__", str(fn))
+    vm.computing = True
     try:
         return vm.fakes.run(fn, args, kwargs)
     except DATA_DEPENDENT:
@@ -22,3 +23,5 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
     except Exception as e:
         # The exception itself, and what it says, are those of the real tensors.
         raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
+    finally:
+        vm.computing = False

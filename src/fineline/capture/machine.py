@@ -97,6 +97,8 @@ class Machine:
         self.fired: Any = None
         # In fake mode: what tensor operators run on.
         self.fakes: Fakes | None = None
+        # Such an operator runs: none of the user's.
+        self.computing = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
         # Whether writes into tensors may have to be taken back.
@@ -410,7 +412,9 @@ class Machine:
         return f
 
     def fate(self) -> str:
-        """What an operator that runs now is to the capture."""
+        """What an operator that runs now is to the capture; "": none of the user's."""
+        if self.computing:
+            return ""
         if self.outside or self.resume is not None:
             return self.outside or "skipped"
         return OPEN if self.cap.active else "eager"

@@ -295,7 +295,7 @@ class TensorOps:
 
     def wrote(self, vm: Any, targets: Any) -> None:
         """These tensors are written into, by an operator or a call that is one node."""
-        journal = vm.cap.journal if vm.options.breaks != "any" and vm.fakes is None else None
+        journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
         for t in targets:
             for x in t if is_a(t, (list, tuple)) else (t,):
                 if is_a(x, Tensor):

@@ -234,9 +234,8 @@ class Run:
         stack = {"stack": user_stack(f)}
         region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
         if border.error in UNSEEN:
-            code = getattr(border.fn, "__code__", None) if border.error != "FL430" else None
-            unseen = (code.co_filename, code.co_firstlineno) if code is not None else place
-            region._note(Event("skipped", border.error, border.reason, unseen[0], unseen[1], border.rule))
+            unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
+            region._note(Event("skipped", border.error, border.reason, *unseen, border.rule))
         self.borders += 1
         if self.borders > MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)

@@ -30,7 +30,9 @@ class Tally(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kind = self.where[-1]() if self.where else "skipped"
-        if kind == OPEN:
+        if not kind:
+            pass
+        elif kind == OPEN:
             self._open += 1
         else:
             self.counts[kind] += 1
