@@ -166,9 +166,9 @@ class Counting(Tally):
         super().__init__()
         self.ran: Counter[str] = Counter()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def saw(self, func: Any, kind: str) -> None:
         self.ran[str(func)] += 1
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        super().saw(func, kind)
 
     def since(self) -> dict[str, int]:
         """What ran since the last time; all of it was told apart."""

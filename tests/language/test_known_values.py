@@ -49,8 +49,8 @@ def size_read_again_after_a_write(x):
     return a, b, k, x.new_ones(n)
 
 
-# Another number of large elements is another program; the same number is the same one.
-@table.snippet(breaks=True, calls=4, args=lambda k: (torch.tensor([1.0, 5.0, float(k % 2) * 7, 2.0]),), recompiles={1})
+# Another number of large elements is another program, which serves both.
+@table.snippet(breaks=True, calls=4, args=lambda k: (torch.tensor([1.0, 5.0, float(k % 2) * 7, 2.0]),), recompiles={1, 2, 3})
 def one_read_serves_many_sizes(x):
     n = (x > 4).sum()
     a = x.new_zeros(n, 3)

@@ -166,7 +166,7 @@ def test_an_error_says_where_why_by_which_rule_and_what_next(name, tmp_path):
 
 BREAKS = {
     "FL429": (sines, Policy(disallow=torch.sin), "x.sin()", rf"disallow\(torch.sin\){RULE}"),
-    "FL430": (has_a_block, None, "with fineline.disable()", rf"disable\(\){RULE}"),
+    "FL430": (has_a_block, None, "with fineline.disable()", rf"disable\(with block\){RULE}"),
     "FL433": (marks, None, "allow_in_graph(lambda", ""),
     "FL514": (checks, Policy(allow=helper), "return helper(x)", rf"allow\(.*helper\){RULE}"),
     "FL400": (outer, Policy(disable=helper), "helper(x * 2)", rf"disable\(.*helper\){RULE}"),

@@ -38,7 +38,7 @@ def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> b
     cap = vm.cap
     if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return None
-    if vm.options.force_borders:
+    if vm.options.force_borders or cap.start_ambient.saved_tensor_hooks:
         return None
     if torch._C._functorch.is_functorch_wrapped_tensor(t) or not (only_raises(info, if_true) or only_raises(info, if_false)):
         return None

@@ -25,3 +25,14 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
         raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
     finally:
         vm.computing = False
+
+
+def compute_known(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """In fake mode: what an operator on known tensors gives, in numbers. Else None: the operator's own result holds them."""
+    if vm.fakes is None:
+        return None
+    vm.computing = True
+    try:
+        return fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
+    finally:
+        vm.computing = False

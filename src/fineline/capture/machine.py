@@ -186,10 +186,13 @@ class Machine:
         """What the captured code writes into when it writes into ``t``."""
         if self.fakes is None or not is_a(t, torch.Tensor):
             return t
+        self.computing = True
         try:
             return self.fakes.twin(t)
         except NoTwin as e:
             raise Retreat("FL515", str(e)) from None
+        finally:
+            self.computing = False
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""

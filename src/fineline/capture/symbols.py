@@ -16,6 +16,7 @@ from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, relation_of
 from fineline.guards.source import Source
+from fineline.kinds import is_a
 
 
 class Place(NamedTuple):
@@ -142,7 +143,13 @@ class Symbols:
 
     def example(self, value: Any, src: Source) -> Any:
         """A graph input as the backend is shown it."""
-        return self.fakes.example(value) if isinstance(value, Tensor) else self._numbers[src.reg]
+        if not is_a(value, Tensor):
+            return self._numbers[src.reg]
+        self.shapes.machine.computing = True
+        try:
+            return self.fakes.example(value)
+        finally:
+            self.shapes.machine.computing = False
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def guard(self) -> None:

@@ -14,7 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.capture.assumptions import settle_first, writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
-from fineline.capture.compute import compute
+from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
@@ -149,9 +149,18 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
 def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
     """Behind the border that has read a size: the program that goes on is one for this value."""
     args, t, fn, kwargs, then, data = state
+    if type(value) in SYMBOLIC:
+        # It goes in the tensor's place, as the number that it may be in this program.
+        return vm.call(f, fn, [_with_size(a, t, value) for a in args], kwargs, then, data)
     vm.cap.settle(value)
     vm.known.add(t, vm.cap.recorder.mutated)
     return vm.call(f, fn, list(args), kwargs, then, data)
+
+
+def _with_size(a: Any, t: Tensor, value: Any) -> Any:
+    if a is t:
+        return value
+    return type(a)([_with_size(x, t, value) for x in a]) if type(a) in (tuple, list) else a
 
 
 def passed(value: Any) -> Any:
@@ -287,8 +296,7 @@ class TensorOps:
         result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
-            value = None if vm.fakes is None else fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
-            vm.known.add(result, cap.recorder.mutated, value)
+            vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result

@@ -288,7 +288,10 @@ class SegmentWriter:
         cap, r = self.cap, self.rebuild
         recorder = cap.recorder
         if (
-            not recorder.harmless()
+            # Fakes draw no numbers, so that nobody knows whether the graph does; and a hook that raises means it.
+            cap.symbols is not None
+            or cap.start_ambient.saved_tensor_hooks
+            or not recorder.harmless()
             or not unmoved(cap.random)
             or not recorder.mutated.isdisjoint([_storage(s.value) for _, s in recorder.inputs])
         ):

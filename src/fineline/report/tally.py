@@ -30,13 +30,16 @@ class Tally(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kind = self.where[-1]() if self.where else "skipped"
-        if not kind:
-            pass
-        elif kind == OPEN:
+        if kind:
+            self.saw(func, kind)
+        return func(*args, **(kwargs or {}))
+
+    def saw(self, func: Any, kind: str) -> None:
+        """An operator is about to run."""
+        if kind == OPEN:
             self._open += 1
         else:
             self.counts[kind] += 1
-        return func(*args, **(kwargs or {}))
 
     def close(self, kind: str) -> None:
         """What has been captured since the last time became ``kind``."""
