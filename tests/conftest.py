@@ -48,7 +48,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("evaluator", ["captured", "reference"] if other == "fineline" else [other])
 
 
+def meant(item: pytest.Item) -> bool:
+    """Whether the item's program is for the item's twin."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    only = getattr(params.get("program"), "twins", None)
+    return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not meant(item)])
+    items[:] = filter(meant, items)
     if engine(config) == "fineline":
         for item in items:
             twin, _, name = getattr(getattr(item, "callspec", None), "id", "").partition("-")

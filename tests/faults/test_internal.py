@@ -153,7 +153,7 @@ def test_the_limit_is_said_once_with_the_guard_that_fails(caplog) -> None:
     def f(x, n):
         return x * n
 
-    c = fineline.compile(f, backend="eager", options={"recompile_limit": 3})
+    c = fineline.compile(f, backend="eager", dynamic=False, options={"recompile_limit": 3})
     with caplog.at_level(logging.WARNING, "fineline"):
         for n in range(1000, 1010):
             assert torch.equal(c(X, n), X * n)

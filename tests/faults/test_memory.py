@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fineline
 
@@ -99,6 +100,8 @@ def test_deleting_frees_without_a_collection(kind, calls) -> None:
 
 
 def test_a_recompiled_region_is_freed_too() -> None:
+    # The first environment of a process imports modules of PyTorch, whose frames wait for a collection.
+    ShapeEnv()
     m = nn.Linear(4, 4)
     c = fineline.compile(m, backend="eager")
     for n in range(1, 12):

@@ -11,6 +11,7 @@ from fineline.capture.attributes import MISSING
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import settle_all
 from fineline.kinds import is_a
 
 
@@ -19,6 +20,8 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     cap = vm.cap
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if vm.fakes is not None:
+        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in (kwargs or {}).items()}
     values = [*args, *(kwargs or {}).values()]
     if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
         return vm.finish(f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 import sympy
@@ -35,12 +36,14 @@ class Shapes(ShapeEnv):
 
     def __init__(self, machine: Any) -> None:
         super().__init__()
-        self.machine = machine
+        # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
+        self._machine = weakref.ref(machine)
         # Symbol -> the lines that said something of it, the last one at the end.
         self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
 
     def _note(self, expr: Any) -> None:
-        f = self.machine.frame
+        machine = self._machine()
+        f = machine.frame if machine is not None else None
         while f is not None and f.back is not None and "fineline" in f.info.code.co_filename and "/capture/" in f.info.code.co_filename:
             f = f.back
         if f is not None:
@@ -60,7 +63,7 @@ class Symbols:
     """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`)."""
 
     def __init__(self, machine: Any, varying: Any) -> None:
-        self.cap = machine.cap
+        self.machine, self.cap = machine, machine.cap
         self.varying = varying
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
@@ -145,13 +148,18 @@ class Symbols:
         """A graph input as the backend is shown it."""
         if not is_a(value, Tensor):
             return self._numbers[src.reg]
-        self.shapes.machine.computing = True
+        self.machine.computing = True
         try:
             return self.fakes.example(value)
         finally:
-            self.shapes.machine.computing = False
+            self.machine.computing = False
 
     # -- the end -------------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Nothing more is captured: the ways back from the fake tensors are cut, as they would be cycles."""
+        self.fakes.close()
+        del self.machine, self.cap
+
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
         shapes, said = self.shapes, set()

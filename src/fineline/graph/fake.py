@@ -83,6 +83,10 @@ class Fakes:
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
+    def close(self) -> None:
+        """No tensor becomes fake any more."""
+        del self.context, self.bind
+
     def twin(self, t: Tensor) -> Tensor:
         """The fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):

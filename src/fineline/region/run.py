@@ -481,6 +481,9 @@ class Run:
         vm = self.vm
         vm.cap.recorder.forget()
         vm.cap.guards.close()
+        if vm.cap.symbols is not None:
+            vm.cap.symbols.close()
+            vm.cap.symbols = None
         vm.known.clear()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = None
         self.stop = None
