@@ -244,6 +244,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     if not ok:
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
             return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
+        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+            if vm.tensors.reads(vm, args[0]):
+                return vm.tensors.number(vm, f, key, args[0], then, data)
+            raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):

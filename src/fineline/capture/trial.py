@@ -64,6 +64,8 @@ class _Untouched(set):
 class _Tensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
 
+    symbolic = False
+
     def __init__(self, later: bool) -> None:
         self.later = later
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -60,7 +61,7 @@ class Program:
 
     def _compile(self) -> Callable:
         filename = f"<fineline program {self.name}>"
-        namespace = {**self.constants}
+        namespace = {"math": math, **self.constants}
         graph = namespace.get("graph")
         if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
@@ -286,15 +287,17 @@ class SegmentWriter:
     def _retold(self, call: str, again: Callable) -> list[str]:
         """The call of a graph in which nothing happens that could be seen: if it fails, Python runs the user's code, to raise from there."""
         cap, r = self.cap, self.rebuild
-        recorder = cap.recorder
+        recorder, machine = cap.recorder, cap.guards.machine
         if (
-            # Fakes draw no numbers, so that nobody knows whether the graph does; and a hook that raises means it.
-            cap.symbols is not None
-            or cap.start_ambient.saved_tensor_hooks
+            # A hook that raises means it.
+            cap.start_ambient.saved_tensor_hooks
             or not recorder.harmless()
             or not unmoved(cap.random)
-            or not recorder.mutated.isdisjoint([_storage(s.value) for _, s in recorder.inputs])
+            or (cap.symbols is not None and cap.symbols.fakes.mode.drew)
+            or not recorder.mutated.isdisjoint([_storage(machine.memory(s.value)) for _, s in recorder.inputs])
         ):
+            if cap.symbols is not None and cap.symbols.inexact:
+                raise Unrebuildable(f"an error ({cap.symbols.inexact!r}) that the graph can't raise as the code does")
             return [call]
         roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
         mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"

@@ -205,11 +205,13 @@ class Region:
         finally:
             self.lock.release()
 
-    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict) -> Symbols | None:
-        """What a new capture runs on, unless it is the real tensors."""
-        if self.options.first_call == "live" and not site.varying.any and not marked((*args, *kwargs.values())):
+    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
+        """What a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
+        own = self.options
+        scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
+        if own.first_call == "live" and not (fake or scalars or shaped or site.varying.any or marked((*args, *kwargs.values()))):
             return None
-        return Symbols(vm, site.varying)
+        return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph)
 
     def run_eagerly(self, site: Site, args: tuple, kwargs: dict) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured."""
