@@ -187,6 +187,8 @@ class TensorOps:
                 return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
+                if vm.switches:
+                    raise Retreat("FL516", f"{getattr(fn, '__name__', fn)} may do more than compute")
                 settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
@@ -306,6 +308,8 @@ class TensorOps:
             if cap.assumed and writes_outside(vm, targets):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
+            if vm.switches and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs) and writes_outside(vm, targets):
+                raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
@@ -441,6 +445,11 @@ class TensorOps:
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
+def _history_grows(args: Any, kwargs: dict | None) -> bool:
+    """Whether what an operator writes becomes part of an autograd history."""
+    return torch.is_grad_enabled() and any([is_a(a, Tensor) and a.requires_grad for a in (*args, *(kwargs or {}).values())])
+
+
 def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     name, at = argument
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
@@ -467,7 +476,7 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
     if t.layout is torch.strided:
         storage = t.untyped_storage()
         if journal is not None and storage._cdata not in mutated:
-            journal.note_storage(storage)
+            journal.note_storage(t)
         mutated.add(storage._cdata)
 
 

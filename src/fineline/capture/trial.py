@@ -44,7 +44,7 @@ class _ReadOnly(Journal):
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise Refused
 
-    def note_storage(self, storage: Any) -> None:
+    def note_storage(self, t: Tensor) -> None:
         """The recorder refuses the writes that matter."""
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
+from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
@@ -249,7 +251,9 @@ class SegmentWriter:
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
             with in_state(cap.start_ambient, now):
-                call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
+                compiled = compile_graph(gm, examples, self._kinds())
+            # Compiled code would look for the memory of fake tensors.
+            call = r.constant(as_it_is(gm) if self._on_fakes() else compiled, "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
@@ -331,6 +335,11 @@ class SegmentWriter:
 
     def _tensors(self) -> list[Source]:
         return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
+
+    def _on_fakes(self) -> bool:
+        """Whether the program's own inputs are the fake tensors of a user's, or it makes such."""
+        mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
 
     def _sharing(self) -> tuple[int, ...] | None:
         """Which inputs share memory, if the graph writes into that of one."""

@@ -242,10 +242,11 @@ class Run:
         breaks = breaks_here(region.options.breaks)
         if vm.rules is not None and not border.rule:
             border.reason += vm.rules.told_to_look(border.fn, border.args_)
-        if breaks == "none" and ((vm.switches and border.error in READS and border.fn is not bool) or (vm.fakes and border.error == "FL516")):
+        reads = border.error in READS and border.fn is not bool
+        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error == "FL516")):
             raise Retreat(border.error, border.reason)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
-            if border.error in READS and self.why:
+            if reads and self.why and vm.fakes is None:
                 border.reason += f", and in fake mode {self.why}"
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
