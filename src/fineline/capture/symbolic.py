@@ -79,23 +79,27 @@ def calculate(op: Callable, *values: Any) -> Any:
     """An operator on numbers of which some are symbolic."""
     if op not in ARITHMETIC:
         return op(*[settled(v) for v in values])
+    own = _symbols(values)
+    if own is None:
+        return op(*values)
     if op in (operator.floordiv, operator.mod, operator.truediv):
         divisible = decided(values[1])
         if divisible is None:
-            _symbols(values[1]).expect(values[1] != 0, "division by zero", exact=False)
+            own.expect(values[1] != 0, "division by zero", exact=False)
         elif not divisible:
             return op(*[settled(v) for v in values])
     if any([unknown(v) for v in values]):
         if torch.SymBool in map(type, values) or (op is operator.pow and not (type(values[1]) is int and values[1] >= 0)):
             return op(*[settled(v) for v in values])
         if {float, torch.SymFloat}.intersection(map(type, values)):
-            return _symbols(*values).apart(op, values)
+            return own.apart(op, values)
     return _known(op(*values))
 
 
-def _symbols(*values: Any) -> Any:
-    """What keeps the numbers of this capture."""
-    return next(v for v in values if type(v) in SYMBOLIC).node.shape_env.machine.cap.symbols
+def _symbols(values: Any) -> Any:
+    """What keeps the numbers of this capture; None if these are of a fake mode of the user's."""
+    shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
+    return shapes.machine.cap.symbols if hasattr(shapes, "machine") else None
 
 
 def compared(op: Callable, a: Any, b: Any) -> Any:

@@ -179,9 +179,8 @@ class Symbols:
         return new
 
     def read(self, number: Any, node: Any) -> Any:
-        """``node`` of the graph gives ``number``, a new symbol; -> the number."""
-        self._new()
-        self._nodes[number.node._expr] = node
+        """``node`` of the graph gives the new symbol in ``number``; -> the number."""
+        self._nodes[self._new()[-1]] = node
         return number
 
     def apart(self, op: Any, values: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from torch.fx.experimental import symbolic_shapes
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.subgraph import give_up_subgraphs
-from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, unknown
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, settled, unknown
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -56,16 +57,18 @@ def item(vm: Any, t: Tensor) -> Any:
         # Symbols belong to the outermost graph.
         give_up_subgraphs(vm)
     cap = vm.cap
-    if t.dtype is torch.bool:
-        return item(vm, vm.tensors.operator(vm, Tensor.to, [t, torch.int64], None, True)) == 1
     fx = cap.to_fx(t)
-    known = cap.symbols.shapes.pending_fresh_unbacked_symbols
+    new = cap.symbols.shapes.pending_fresh_unbacked_symbols
     number = compute(vm, Tensor.item, (t,), None, born=False)
-    if type(number) not in SYMBOLIC or not known:
+    if type(number) not in SYMBOLIC or not new:
         # A constant, or read before.
         return number
     vm.tensors.record(vm, "call_method", "item", (fx,), {}, None)
-    return cap.symbols.read(number, next(reversed(cap.recorder.graph.nodes)))
+    node = next(reversed(cap.recorder.graph.nodes))
+    if type(number) is torch.SymBool:
+        # The symbol is one or zero.
+        node = cap.recorder.quietly("call_function", torch.sym_ite, (node, 1, 0), "sym_ite")
+    return cap.symbols.read(number, node)
 
 
 def listed(vm: Any, t: Tensor) -> Any:
@@ -76,9 +79,12 @@ def listed(vm: Any, t: Tensor) -> Any:
 
 
 def listable(vm: Any, t: Tensor) -> bool:
+    """Whether ``t`` has a known number of numbers, and not too many."""
     symbols = vm.cap.symbols
-    known = symbols is not None and symbols.scalars and vm.tensors.symbolic and vm.opaque is None
-    return known and all([type(n) is int for n in vm.memory(t).shape]) and t.numel() <= LONGEST
+    if symbols is None or not symbols.scalars or not vm.tensors.symbolic or vm.opaque is not None:
+        return False
+    sizes = vm.memory(t).shape
+    return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
 def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:

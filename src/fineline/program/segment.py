@@ -301,7 +301,7 @@ class SegmentWriter:
             or not recorder.mutated.isdisjoint([_storage(machine.memory(s.value)) for _, s in recorder.inputs])
         ):
             if cap.symbols is not None and cap.symbols.inexact:
-                raise Unrebuildable(f"an error ({cap.symbols.inexact!r}) that the graph can't raise as the code does")
+                raise Unrebuildable(f"a check ({cap.symbols.inexact}) in a graph with effects, which can't be raised as the code does")
             return [call]
         roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
         mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"

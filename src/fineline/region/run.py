@@ -111,7 +111,7 @@ class Run:
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why))
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
-            vm.switches = symbols is None and site is region.entry and region.options.fullgraph
+            vm.switches = symbols is None and not why and site is region.entry and region.options.fullgraph
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
@@ -246,7 +246,7 @@ class Run:
         if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error == "FL516")):
             raise Retreat(border.error, border.reason)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
-            if reads and self.why and vm.fakes is None:
+            if reads and vm.fakes is None and self.why not in ("", border.reason):
                 border.reason += f", and in fake mode {self.why}"
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
