@@ -85,6 +85,7 @@ class Program:
     backward: bool = True  # differentiate what the call returns, where possible
     tolerance: float = 0.0
     twins: tuple[str, ...] | None = None  # only these
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the region, or ``fullgraph`` and ``dynamic``
     raw: bool = False  # ``fn`` calls fineline.compile itself: make(compile)
     expected: list[Observation] | None = None
     # ... while operators are counted
@@ -134,7 +135,8 @@ class Probe:
         return [sum(node.op.startswith("call_") for node in graph.graph.nodes) for graph in self.graphs]
 
 
-def compiler_for(twin: str, probe: Probe) -> Callable[[Any], Any]:
+def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> Callable[[Any], Any]:
+    """What compiles a program in a twin, with options of its ``own``."""
     if twin == "identity":
         return lambda fn: fn
     if twin == "dynamo":
@@ -143,11 +145,11 @@ def compiler_for(twin: str, probe: Probe) -> Callable[[Any], Any]:
     import fineline
 
     fineline.reset()
+    options = TWINS[twin] | (own or {})
+    how = {name: options.pop(name) for name in ("dynamic", "fullgraph") if name in options}
     if twin == "counted":
-        return lambda fn: tallied(fineline.compile(fn, backend=probe), probe.tally)
-    options = dict(TWINS[twin])
-    dynamic = options.pop("dynamic", None)
-    return lambda fn: fineline.compile(fn, backend=probe, options=options, dynamic=dynamic)
+        return lambda fn: tallied(fineline.compile(fn, backend=probe, options=options, **how), probe.tally)
+    return lambda fn: fineline.compile(fn, backend=probe, options=options, **how)
 
 
 def tallied(compiled: Any, tally: Any) -> Any:
@@ -157,6 +159,9 @@ def tallied(compiled: Any, tally: Any) -> Any:
     region = max(regions(), key=lambda region: region.made)
     region.tally = tally
     return compiled
+
+
+APART = frozenset({"aten._local_scalar_dense.default", "aten._assert_scalar.default"})
 
 
 class Counting(Tally):
@@ -175,8 +180,9 @@ class Counting(Tally):
         ran, told = dict(self.ran), sum(self.counts.values())
         assert sum(ran.values()) == told, f"{sum(ran.values())} operators ran, and {dict(self.counts)} were told of"
         self.ran.clear(), self.counts.clear()
-        # A value that a tensor is asked for twice is read once; marks for the profiler are no operators.
-        return {name: n for name, n in ran.items() if name != "aten._local_scalar_dense.default" and not name.startswith("profiler.")}
+        # A value that a tensor is asked for twice is read once; marks for the profiler are no operators, and what is checked in Python
+        # is checked by one in a graph.
+        return {name: n for name, n in ran.items() if name not in APART and not name.startswith("profiler.")}
 
 
 @contextlib.contextmanager
@@ -351,7 +357,7 @@ def check(program: Program, twin: str) -> list[Observation]:
         expected = program.counted = program.counted or run(program, lambda fn: fn, count=Counting())
         probe.tally = Counting()
     with graphs_of_any_size(twin):
-        actual = run(program, compiler_for(twin, probe), probe, probe.tally)
+        actual = run(program, compiler_for(twin, probe, program.options), probe, probe.tally)
     for call, same in zip(actual, expected, strict=True):
         if twin == "counted" and not call.compiled:
             # What has been captured does not run operators again that raise.

@@ -429,6 +429,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "What the captured code assumes of the sizes depends on more than its inputs.",
             "Nothing has to be done: the call is captured with its sizes as constants.",
         ),
+        "FL518": Refusal(
+            "a decision on a number that only the graph knows",
+            "The number was read from a tensor and is a symbol of the graph; which way the code goes, or what it makes, depends on its value.",
+            "Say what is known of it with torch._check(n > 0), or decide inside of the graph, with torch.where or torch.cond.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

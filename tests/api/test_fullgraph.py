@@ -101,7 +101,7 @@ class Counting(nn.Module):
         self.calls += 1
         self.log.append(self.calls)
         self.extra = x
-        return x * x.sum().item()
+        return x * 2 if x.sum() > 0 else x
 
 
 def test_writes_are_put_back() -> None:
@@ -123,7 +123,7 @@ def test_globals_and_closures_are_put_back() -> None:
         state["a"] = 2
         state["c"] = 3
         del state["b"]
-        return float(x.sum())
+        return bool(x.sum())
 
     with pytest.raises(Unsupported):
         full(f)(torch.ones(2))
@@ -132,7 +132,7 @@ def test_globals_and_closures_are_put_back() -> None:
 
 def test_random_state_is_put_back() -> None:
     def f(x):
-        return (x + torch.rand(2)).tolist()
+        return bool((x + torch.rand(2)).sum())
 
     torch.manual_seed(3)
     expected = torch.rand(4)
@@ -145,7 +145,7 @@ def test_random_state_is_put_back() -> None:
 def test_with_blocks_are_left() -> None:
     def f(x):
         with torch.no_grad():
-            return x.item()
+            return bool(x)
 
     with pytest.raises(Unsupported):
         full(f)(torch.ones(()))
@@ -155,7 +155,7 @@ def test_with_blocks_are_left() -> None:
 def test_the_users_handlers_do_not_swallow_it() -> None:
     def f(x):
         try:
-            return x.item()
+            return bool(x)
         except Exception:
             return "handled"
 
@@ -164,7 +164,7 @@ def test_the_users_handlers_do_not_swallow_it() -> None:
 
     def g(x):
         try:
-            return x.item()
+            return bool(x)
         except:  # noqa: E722
             return "handled"
 
@@ -175,7 +175,7 @@ def test_the_users_handlers_do_not_swallow_it() -> None:
 def test_it_is_an_error_each_time_and_the_region_goes_on() -> None:
     def f(x, stop):
         if stop:
-            return x.item()
+            return bool(x)
         return x * 2
 
     c = full(f)

@@ -184,12 +184,22 @@ def test_nothing_is_compiled(installed):
 
 def test_other_settings_are_told_of_once(installed, caplog):
     caplog.set_level(logging.WARNING)
-    with dynamo.config.patch(capture_scalar_outputs=True, specialize_float=True, verbose=True):
+    with dynamo.config.patch(compiled_autograd=True, specialize_float=True, verbose=True):
         for _ in range(3):
             torch.compile(f, backend="eager")
     said = [r.getMessage() for r in caplog.records if r.name == "fineline"]
     assert len(said) == 2 and all("has no effect" in text for text in said)
-    assert any("config.capture_scalar_outputs = True" in text and "graph breaks" in text for text in said)
+    assert any("config.compiled_autograd = True" in text and "the backend's" in text for text in said)
+
+
+def test_numbers_from_tensors_stay_in_the_graph(installed):
+    def shaped(x):
+        return x[x > 0].sum() * x.sum().item()
+
+    for scalars, shapes, graphs in ((True, True, 1), (True, False, 2), (False, False, 3)):
+        with dynamo.config.patch(capture_scalar_outputs=scalars, capture_dynamic_output_shape_ops=shapes):
+            compiled = torch.compile(shaped, backend=(counter := CompileCounter()))
+        assert torch.equal(compiled(X), shaped(X)) and counter.frame_count == graphs, (scalars, shapes)
 
 
 # -- errors -------------------------------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def forbidding():
 @pytest.mark.parametrize(
     "name, call",
     {
-        "Unsupported": lambda: torch.compile(lambda x: x.sum().item(), backend="eager", fullgraph=True)(X),
+        "Unsupported": lambda: torch.compile(lambda x: bool(x.sum()), backend="eager", fullgraph=True)(X),
         "Unsupported ": lambda: torch.compile(lambda x: dynamo.graph_break(), backend="eager", fullgraph=True)(X),
         "Unsupported  ": forbidding,
         "BackendCompilerFailed": lambda: torch.compile(f, backend=failing)(X),

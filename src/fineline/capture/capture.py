@@ -361,7 +361,7 @@ class Capture:
             return a
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
-        if t in SYMBOLIC:
+        if t in SYMBOLIC and self.symbols is not None:
             return self.symbols.node(a)
         if t is list:
             self.expand(a)

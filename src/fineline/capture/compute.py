@@ -8,14 +8,17 @@ from fineline.capture.signals import Border, Retreat
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
 
 
-def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
-    """Runs an operator: on the values themselves, or in fake mode on what stands for them."""
+def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+    """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
     if vm.fakes is None:
         return fn(*args, **kwargs) if kwargs else fn(*args)
     name = getattr(fn, "__name__", str(fn))
     vm.computing = True
     try:
-        return vm.fakes.run(fn, args, kwargs)
+        result = vm.fakes.run(fn, args, kwargs)
+        if born and vm.cap.symbols.shapes.pending_fresh_unbacked_symbols:
+            vm.cap.symbols.born(result)
+        return result
     except DATA_DEPENDENT:
         raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
     except NO_KERNEL as e:

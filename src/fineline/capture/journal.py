@@ -6,6 +6,9 @@ from collections import OrderedDict, deque
 from types import CellType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -32,8 +35,9 @@ class Journal:
     def __init__(self) -> None:
         self.written: dict[int, Written] = {}
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
-        # Memory of tensors that an operator writes into, and a copy; kept where an error may have to take the writes back.
-        self.storages: dict[int, tuple[Any, Any]] = {}
+        # Tensors that an operator writes into, with a copy of their memory and their version; kept where an error may have to take the
+        # writes back.
+        self.storages: dict[int, tuple[Tensor, Any, int | None]] = {}
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -80,15 +84,19 @@ class Journal:
             self.met.append(("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}"))
         return slot is not None
 
-    def note_storage(self, storage: Any) -> None:
+    def note_storage(self, t: Tensor) -> None:
         """About to write into a tensor's memory."""
+        storage = t.untyped_storage()
         if storage._cdata not in self.storages:
-            self.storages[storage._cdata] = storage, storage.clone()
+            self.storages[storage._cdata] = t, storage.clone(), None if t.is_inference() else t._version
 
     def undo(self) -> None:
         """Puts back what was there before the segment, newest kinds last."""
-        for storage, before in self.storages.values():
-            storage.copy_(before)
+        for t, before, version in self.storages.values():
+            t.untyped_storage().copy_(before)
+            if version is not None:
+                # A backward pass from before the call may need it.
+                torch._C._autograd._unsafe_set_version_counter((t,), (version,))
         for w in self.written.values():
             if w.kind == "dict":
                 _put_back(w.obj, w.before)

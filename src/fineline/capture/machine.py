@@ -21,7 +21,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
-from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
@@ -97,6 +97,8 @@ class Machine:
         self.fired: Any = None
         # In fake mode: what tensor operators run on.
         self.fakes: Fakes | None = None
+        # On the real values: whether the capture can still be undone, and made on fakes.
+        self.switches = False
         # Such an operator runs: none of the user's.
         self.computing = False
         # Contexts of inference modes that the captured code is in.
@@ -352,6 +354,10 @@ class Machine:
                 return done.value
             except Retreat:
                 raise
+            except Undecided as e:
+                f = self.undecided(e)
+                ops = f.ops
+                continue
             except Border as border:
                 # Its traceback leads to frames that hold it: a cycle.
                 border.__traceback__ = border.__context__ = None
@@ -460,6 +466,12 @@ class Machine:
             CONTEXT.__set__(e, handled)
         again, self.reraising, self.raising = self.reraising, False, False
         return self.unwind(e, again)
+
+    def undecided(self, e: Undecided) -> Frame:
+        """Without a number that only the graph knows the code can't go on: it has to be read at a border."""
+        if breaks_here(self.options.breaks) == "none":
+            return self.abandon(self.refuse("FL518", str(e), self.frame))
+        raise Retreat("FL518", str(e))
 
     def long_loop(self, f: Frame) -> None:
         """The loop in ``f`` does nothing for a graph: from the next call on, the call that leads to it runs eagerly."""

@@ -20,7 +20,7 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, holds, only_numbers, settle_all
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, holds, only_numbers, settle_all
 from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -94,7 +94,7 @@ def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
 def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
     """Whether C may walk ``a`` without running Python code."""
     t = type(a)
-    if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS:
+    if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
         return True
     if t in ITERATORS:
         return id(a) not in cap.sources and _iterator_plain(a)
@@ -244,6 +244,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     if not ok:
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
             return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
+        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+            if vm.tensors.reads(vm, args[0]):
+                return vm.tensors.number(vm, f, key, args[0], then, data)
+            raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
         polyfill = POLYFILLS.get(key)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):

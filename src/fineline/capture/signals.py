@@ -45,8 +45,12 @@ class Abandoned(BaseException):
     """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
 
 
+class Undecided(BaseException):
+    """What comes next depends on a number that only the graph knows."""
+
+
 class Retreat(BaseException):
-    """Fake mode can't go on: what was done is undone, and the call is captured on the real values."""
+    """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values."""
 
     def __init__(self, error: str, text: str) -> None:
         super().__init__(text)

@@ -21,6 +21,7 @@ from fineline.capture import (
     protocols,
     rule_blocks,
     texts,
+    unbacked,
 )
 from fineline.capture.autograd_function import apply_function
 from fineline.capture.copying import mark_made
@@ -87,6 +88,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         **marked.SPECIALS,
         **iteration.SPECIALS,
         **texts.SPECIALS,
+        **unbacked.SPECIALS,
         protocols.native_binary: _native_binary,
         torch.autograd.Function.__dict__["apply"].__func__: apply_function,
         torch.autograd.profiler.record_function.__enter__: _record_enter,

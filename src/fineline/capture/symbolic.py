@@ -10,6 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from fineline.capture.signals import Undecided
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
@@ -23,9 +26,27 @@ def _known(v: Any) -> Any:
     return settled(v) if type(v) in SYMBOLIC and v.node.expr.is_number else v
 
 
+def unknown(v: Any) -> bool:
+    """Whether only the graph will know the value of ``v``: it was read from a tensor."""
+    return type(v) in SYMBOLIC and bool(free_unbacked_symbols(v.node.expr))
+
+
+def decided(v: Any) -> bool | None:
+    """The truth of a symbolic number, guarded; None if only the graph knows it."""
+    if not unknown(v):
+        return bool(v)
+    condition = v if type(v) is torch.SymBool else v != 0
+    found: bool | None = condition if type(condition) is bool else condition.node.shape_env._maybe_evaluate_static(condition.node.expr)
+    return None if found is None else bool(found)
+
+
 def settled(v: Any) -> Any:
     """The value of a symbolic number; from now on it is guarded to be this."""
     t = type(v)
+    if t in SYMBOLIC and unknown(v):
+        if t is torch.SymBool and (found := decided(v)) is not None:
+            return found
+        raise Undecided(f"the value of {v}, which was read from a tensor")
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
 
 
@@ -58,14 +79,44 @@ def calculate(op: Callable, *values: Any) -> Any:
     """An operator on numbers of which some are symbolic."""
     if op not in ARITHMETIC:
         return op(*[settled(v) for v in values])
-    if op in (operator.floordiv, operator.mod, operator.truediv) and not bool(values[1] != 0):
-        return op(*[settled(v) for v in values])
+    own = _symbols(values)
+    if own is None:
+        return op(*values)
+    if op in (operator.floordiv, operator.mod, operator.truediv):
+        divisible = decided(values[1])
+        if divisible is None:
+            own.expect(values[1] != 0, "division by zero", exact=False)
+        elif not divisible:
+            return op(*[settled(v) for v in values])
+    if any([unknown(v) for v in values]):
+        if torch.SymBool in map(type, values) or (op is operator.pow and not (type(values[1]) is int and values[1] >= 0)):
+            return op(*[settled(v) for v in values])
+        if {float, torch.SymFloat}.intersection(map(type, values)):
+            return own.apart(op, values)
     return _known(op(*values))
 
 
-def compared(op: Callable, a: Any, b: Any) -> bool:
-    """A comparison is answered at once, and its answer guarded."""
-    return bool(op(a, b))
+def _symbols(values: Any) -> Any:
+    """What keeps the numbers of this capture; None if these are of a fake mode of the user's."""
+    shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
+    return shapes.machine.cap.symbols if hasattr(shapes, "machine") else None
+
+
+def compared(op: Callable, a: Any, b: Any) -> Any:
+    """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
+    result = op(a, b)
+    found = decided(result) if type(result) is torch.SymBool else result
+    return result if found is None else found
+
+
+def _truth(v: Any) -> Any:
+    found = decided(v)
+    return (v if type(v) is torch.SymBool else v != 0) if found is None else found
+
+
+def _not(v: Any) -> Any:
+    found = _truth(v)
+    return torch.sym_not(found) if type(found) is torch.SymBool else not found
 
 
 def _divmod(a: Any, b: Any) -> Any:
@@ -93,7 +144,9 @@ def _chosen(choose: Callable, values: tuple) -> Any:
 
 
 def _whole(v: Any) -> Any:
-    return v if type(v) is torch.SymInt else int(settled(v)) if type(v) is torch.SymBool else _known(torch.sym_int(v))
+    if type(v) is torch.SymBool:
+        return int(settled(v)) if decided(v) is not None else torch.sym_ite(v, 1, 0)
+    return v if type(v) is torch.SymInt else _known(torch.sym_int(v))
 
 
 def _product(values: Any, *, start: Any = 1) -> Any:
@@ -112,7 +165,7 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.int: _whole,
         builtins.float: lambda v: _known(torch.sym_float(v)),
-        builtins.bool: bool,
+        builtins.bool: _truth,
         builtins.abs: lambda v: _known(abs(v)),
         builtins.min: _least,
         builtins.max: _greatest,
@@ -125,8 +178,8 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
         math.floor: lambda v: _known(math.floor(v)),
         math.trunc: _whole,
         operator.index: lambda v: v,
-        operator.not_: lambda v: not bool(v),
-        operator.truth: bool,
+        operator.not_: _not,
+        operator.truth: _truth,
         **{op: (lambda *values, op=op: calculate(op, *values)) for op in ARITHMETIC},
         **{
             op: (lambda a, b, op=op: compared(op, a, b))

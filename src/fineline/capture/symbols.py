@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils._sympy.numbers import int_oo
 
 from fineline.capture.signals import Retreat
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
@@ -60,9 +61,13 @@ class Shapes(ShapeEnv):
 
 
 class Symbols:
-    """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`)."""
+    """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`).
 
-    def __init__(self, machine: Any, varying: Any) -> None:
+    ``scalars`` and ``shaped``: numbers that are read from tensors, and sizes that depend on such numbers, are symbols as well.
+    """
+
+    def __init__(self, machine: Any, varying: Any, scalars: bool = False, shaped: bool = False) -> None:
+        self.scalars, self.shaped = scalars, shaped
         self.machine, self.cap = machine, machine.cap
         self.varying = varying
         self.shapes = Shapes(machine)
@@ -71,6 +76,10 @@ class Symbols:
         self._numbers: dict[int, torch.SymInt] = {}
         self._bound: list[tuple[Place, Any]] = []
         self._nodes: dict[Any, Any] = {}
+        # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
+        self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
+        # Why an error of the graph's may not be that of the user's code.
+        self.inexact = ""
 
     @property
     def used(self) -> bool:
@@ -134,8 +143,14 @@ class Symbols:
     def _leaf(self, symbol: sympy.Symbol) -> Any:
         found = self._nodes.get(symbol)
         if found is None:
-            place, recorder = self.leaves[symbol], self.cap.recorder
-            if place.kind == "number":
+            recorder = self.cap.recorder
+            place = self.leaves.get(symbol)
+            if place is None:
+                if symbol not in self._born:
+                    raise Retreat("FL517", f"{symbol} is a number inside of an operator")
+                tensor, kind, at = self._born[symbol]
+                found = recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+            elif place.kind == "number":
                 number = self._numbers[place.source.reg]
                 found = recorder.placeholder(number, "number", place.source)
             else:
@@ -144,11 +159,53 @@ class Symbols:
             self._nodes[symbol] = found
         return found
 
+    def leaf(self, symbol: sympy.Symbol) -> Any:
+        """The node of a symbol that only the graph knows; None if the program knows it."""
+        return None if symbol in self.leaves else self._leaf(symbol)
+
+    # -- what only the graph knows -------------------------------------------------------------------------------------
+    def born(self, value: Any) -> None:
+        """An operator gave ``value``, in which there are new symbols."""
+        new = set(self._new())
+        for t in value if is_a(value, (tuple, list)) else (value,):
+            if is_a(t, Tensor) and t.layout is torch.strided:
+                parts = [("size", (d,), n) for d, n in enumerate(t.shape)] + [("stride", (d,), n) for d, n in enumerate(t.stride())]
+                for kind, at, n in [*parts, ("storage_offset", (), t.storage_offset())]:
+                    if type(n) is torch.SymInt and n.node._expr in new:
+                        self._born.setdefault(n.node._expr, (t, kind, at))
+
+    def _new(self) -> list[sympy.Symbol]:
+        pending = self.shapes.pending_fresh_unbacked_symbols
+        new = list(pending)
+        # Else the next one who traces the graph would look for them in what it is given.
+        pending.clear()
+        return new
+
+    def read(self, number: Any, node: Any) -> Any:
+        """``node`` of the graph gives the new symbol in ``number``; -> the number."""
+        self._nodes[self._new()[-1]] = node
+        return number
+
+    def apart(self, op: Any, values: Any) -> Any:
+        """An operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
+        node = self.cap.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
+        return self.read(self.shapes.create_unbacked_symfloat(), node)
+
+    def expect(self, condition: Any, text: str, exact: bool) -> None:
+        """From here on ``condition`` holds, or the graph fails. ``exact``: just as the user's code would."""
+        node = self.node(condition)
+        condition.node.expect_true("", 0)
+        if not exact:
+            self.inexact = text
+        self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
+
     def example(self, value: Any, src: Source) -> Any:
         """A graph input as the backend is shown it."""
         if not is_a(value, Tensor):
             return self._numbers[src.reg]
         self.machine.computing = True
+        # What has been read of it is to be read anew by who traces the graph.
+        self.fakes.mode.epoch += 1
         try:
             return self.fakes.example(value)
         finally:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.capture import unbacked
 from fineline.capture.assumptions import settle_first, writes_outside
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
@@ -23,6 +24,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
+from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
@@ -185,6 +187,8 @@ class TensorOps:
                 return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
+                if vm.switches:
+                    raise Retreat("FL516", f"{getattr(fn, '__name__', fn)} may do more than compute")
                 settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
@@ -223,6 +227,10 @@ class TensorOps:
             if id(fn) in READERS and vm.known.all_known(args, cap.recorder.mutated):
                 result = fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
                 return vm.finish(f, cap.fresh(result) if type(result) is list else result, then, data)
+            if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(vm, args[0]):
+                return self.number(vm, f, fn, args[0], then, data)
+            if name == "tolist" and unbacked.listable(vm, args[0]):
+                return vm.finish(f, unbacked.listed(vm, args[0]), then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
         raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
@@ -249,6 +257,8 @@ class TensorOps:
                 return a
             if vm.known.has(a, mutated):
                 return vm.known.numbers(a).item()
+            if unbacked.readable(vm, a):
+                return unbacked.item(vm, a)
             text = f"a size given to {fn.__name__} is a tensor's value"
             raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (args, a, *call))
 
@@ -263,6 +273,12 @@ class TensorOps:
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
+        if vm.cap.symbols is not None:
+            if vm.subgraphs and (holds(args) or holds([*(kwargs or {}).values()])):
+                # Symbols belong to the outermost graph.
+                give_up_subgraphs(vm)
+            if fn is operator.getitem or fn is Tensor.__getitem__:
+                fn, args = unbacked.subscript(vm, fn, args)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
         try:
@@ -280,7 +296,7 @@ class TensorOps:
         ):
             # The graph's example inputs must look as they did when the graph began.
             raise Border(fn, tuple(args), kwargs, "FL513", f"{fn.__name__} changes the metadata of a tensor that existed before")
-        if data_shaped(fn, args, kwargs):
+        if not self.shapes(vm) and data_shaped(fn, args, kwargs):
             raise Border(
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
             )
@@ -292,6 +308,8 @@ class TensorOps:
             if cap.assumed and writes_outside(vm, targets):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
+            if vm.switches and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs) and writes_outside(vm, targets):
+                raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
@@ -300,6 +318,25 @@ class TensorOps:
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result
+
+    # Whether what only the graph will know may be a symbol.
+    symbolic = True
+
+    def shapes(self, vm: Any) -> bool:
+        """Whether sizes may depend on a tensor's values."""
+        return vm.cap.symbols is not None and vm.cap.symbols.shaped and self.symbolic
+
+    def reads(self, vm: Any, t: Any) -> bool:
+        """Whether the number in ``t`` may be a symbol."""
+        return unbacked.readable(vm, t)
+
+    def number(self, vm: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
+        """The number in ``t``, as ``fn`` gives it: a symbol."""
+        try:
+            return vm.finish(f, unbacked.read(vm, fn, t), then, data)
+        except (Border, NotForGraph) as e:
+            text = e.reason if is_a(e, Border) else str(e)
+            raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
 
     def wrote(self, vm: Any, targets: Any) -> None:
         """These tensors are written into, by an operator or a call that is one node."""
@@ -408,6 +445,11 @@ class TensorOps:
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
+def _history_grows(args: Any, kwargs: dict | None) -> bool:
+    """Whether what an operator writes becomes part of an autograd history."""
+    return torch.is_grad_enabled() and any([is_a(a, Tensor) and a.requires_grad for a in (*args, *(kwargs or {}).values())])
+
+
 def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
     name, at = argument
     return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
@@ -434,7 +476,7 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
     if t.layout is torch.strided:
         storage = t.untyped_storage()
         if journal is not None and storage._cdata not in mutated:
-            journal.note_storage(storage)
+            journal.note_storage(t)
         mutated.add(storage._cdata)
 
 

@@ -44,7 +44,7 @@ class _ReadOnly(Journal):
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise Refused
 
-    def note_storage(self, storage: Any) -> None:
+    def note_storage(self, t: Tensor) -> None:
         """The recorder refuses the writes that matter."""
 
 
@@ -63,6 +63,8 @@ class _Untouched(set):
 
 class _Tensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
+
+    symbolic = False
 
     def __init__(self, later: bool) -> None:
         self.later = later

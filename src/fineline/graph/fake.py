@@ -55,6 +55,17 @@ class NoTwin(Exception):
     """A tensor that no fake stands for."""
 
 
+class Drawing(FakeTensorMode):
+    """A fake mode that notes whether an operator would have drawn random numbers."""
+
+    drew = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.drew = True
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 class Twin(NamedTuple):
     """A fake, what it stands for, and how it looked when the graph began."""
 
@@ -78,7 +89,7 @@ class Fakes:
         bind: Callable[[Tensor, Tensor], None],
     ) -> None:
         self.shapes = shapes
-        self.mode = FakeTensorMode(shape_env=shapes)
+        self.mode = Drawing(shape_env=shapes)
         self.context, self.bind = context, bind
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}

@@ -34,7 +34,7 @@ from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", "math", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
@@ -139,9 +139,11 @@ class Rebuilder:
         """A symbolic number, computed from the sizes and numbers that the program is given."""
         names = {}
         for symbol in v.node.expr.free_symbols:
-            leaf = self.cap.symbols.leaves.get(symbol)
-            if leaf is None:
-                raise Unrebuildable("a number that only the graph knows")
+            node = self.cap.symbols.leaf(symbol)
+            if node is not None:
+                names[symbol] = self._output(node)
+                continue
+            leaf = self.cap.symbols.leaves[symbol]
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
         return f"({python_text(v.node.expr, names)})"
@@ -154,13 +156,20 @@ class Rebuilder:
         if not recorder.known(v):
             raise Unrebuildable(f"a tensor of unknown origin, shape {tuple(v.shape)}")
         node = recorder.find(v)
+        new = node not in self._output_names
+        name = self._output(node)
+        if new:
+            own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
+            if own:
+                self._fill_dict(f"{name}.__dict__", own)
+        return name
+
+    def _output(self, node: Any) -> str:
+        """The variable for what a node of the graph gives."""
         name = self._output_names.get(node)
         if name is None:
             name = self._output_names[node] = self.fresh(str(node))
             self.outputs.append((node, name))
-            own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
-            if own:
-                self._fill_dict(f"{name}.__dict__", own)
         return name
 
     def statement(self, name: str, text: str, v: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
+from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Unrebuildable
@@ -60,7 +63,7 @@ class Program:
 
     def _compile(self) -> Callable:
         filename = f"<fineline program {self.name}>"
-        namespace = {**self.constants}
+        namespace = {"math": math, **self.constants}
         graph = namespace.get("graph")
         if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
@@ -248,7 +251,9 @@ class SegmentWriter:
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
             with in_state(cap.start_ambient, now):
-                call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
+                compiled = compile_graph(gm, examples, self._kinds())
+            # Compiled code would look for the memory of fake tensors.
+            call = r.constant(as_it_is(gm) if self._on_fakes() else compiled, "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
@@ -286,15 +291,17 @@ class SegmentWriter:
     def _retold(self, call: str, again: Callable) -> list[str]:
         """The call of a graph in which nothing happens that could be seen: if it fails, Python runs the user's code, to raise from there."""
         cap, r = self.cap, self.rebuild
-        recorder = cap.recorder
+        recorder, machine = cap.recorder, cap.guards.machine
         if (
-            # Fakes draw no numbers, so that nobody knows whether the graph does; and a hook that raises means it.
-            cap.symbols is not None
-            or cap.start_ambient.saved_tensor_hooks
+            # A hook that raises means it.
+            cap.start_ambient.saved_tensor_hooks
             or not recorder.harmless()
             or not unmoved(cap.random)
-            or not recorder.mutated.isdisjoint([_storage(s.value) for _, s in recorder.inputs])
+            or (cap.symbols is not None and cap.symbols.fakes.mode.drew)
+            or not recorder.mutated.isdisjoint([_storage(machine.memory(s.value)) for _, s in recorder.inputs])
         ):
+            if cap.symbols is not None and cap.symbols.inexact:
+                raise Unrebuildable(f"a check ({cap.symbols.inexact}) in a graph with effects, which can't be raised as the code does")
             return [call]
         roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
         mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
@@ -328,6 +335,11 @@ class SegmentWriter:
 
     def _tensors(self) -> list[Source]:
         return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
+
+    def _on_fakes(self) -> bool:
+        """Whether the program's own inputs are the fake tensors of a user's, or it makes such."""
+        mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
 
     def _sharing(self) -> tuple[int, ...] | None:
         """Which inputs share memory, if the graph writes into that of one."""

@@ -15,6 +15,7 @@ from fineline.region.dispatch import Evaluator
 KNOWN: dict[str, Any] = {
     "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
+    "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
     "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
@@ -33,6 +34,8 @@ class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
     ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
+    ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, a size that depends on its
+    values, is a symbol inside of the graph and no graph break; ``fullgraph=True`` means both.
     ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
     as it was captured. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
 
@@ -49,6 +52,8 @@ class Options:
     # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only what is marked.
     dynamic: bool | None = None
     first_call: FirstCall = "live"
+    capture_scalar_outputs: bool = False
+    capture_dynamic_output_shape_ops: bool = False
     error_on_recompile: bool = False
     fail_on_recompile_limit_hit: bool = False
     suppress_errors: bool = False

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -205,11 +206,15 @@ class Region:
         finally:
             self.lock.release()
 
-    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict) -> Symbols | None:
-        """What a new capture runs on, unless it is the real tensors."""
-        if self.options.first_call == "live" and not site.varying.any and not marked((*args, *kwargs.values())):
+    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
+        """What a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
+        own = self.options
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
-        return Symbols(vm, site.varying)
+        scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
+        if own.first_call == "live" and not (fake or scalars or shaped or site.varying.any or marked((*args, *kwargs.values()))):
+            return None
+        return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph)
 
     def run_eagerly(self, site: Site, args: tuple, kwargs: dict) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured."""
@@ -237,7 +242,9 @@ class Region:
         c = torch._C
         if None in SCOPE.blocks:
             return "the call is made in a with disable() block"
-        if c._len_torch_dispatch_stack() > (self.tally is not None):
+        modes = [c._get_dispatch_stack_at(i) for i in range(c._len_torch_dispatch_stack())]
+        # The tensors of a fake mode of the user's are the real ones of a capture.
+        if any(m is not self.tally and not is_a(m, FakeTensorMode) for m in modes):
             return "a TorchDispatchMode is active"
         if any(not is_a(m, DeviceContext) for m in _get_current_function_mode_stack()):
             return "a TorchFunctionMode is active"

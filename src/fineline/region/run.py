@@ -55,6 +55,10 @@ def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
     return as_it_is(gm)
 
 
+# Borders at what fake mode may make a symbol of.
+READS = frozenset({"FL502", "FL508"})
+
+
 class Unkept(Exception):
     """A trial meets a graph break."""
 
@@ -70,9 +74,19 @@ class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
     def __init__(
-        self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False
+        self,
+        region: Any,
+        site: Site,
+        args: tuple,
+        kwargs: dict,
+        capture: bool = True,
+        live: bool = False,
+        trial: bool = False,
+        why: str = "",
     ) -> None:
+        """``live``: on the real values in any case. ``why``: the other mode has been tried, and did not go on because of this."""
         self.region = region
+        self.why = why
         self.start = site
         # Its writes are taken back in the end; whether a program stands for all of the call.
         self.trial = trial
@@ -94,8 +108,10 @@ class Run:
             vm.cap.active = False
             self.ended = True
         elif not live:
-            vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs)
+            vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why))
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
+            # Without graph breaks, all that has happened can be undone.
+            vm.switches = symbols is None and not why and site is region.entry and region.options.fullgraph
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
@@ -160,7 +176,8 @@ class Run:
                 self._keep(writer)
                 self.kept = True
                 if vm.fakes is not None:
-                    return self._now(*self.call)
+                    # Not here, where what the program raises would be taken for an error of the writing.
+                    self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
                 self._retreat(e.error, e.text)
             except Unrebuildable as e:
@@ -225,7 +242,12 @@ class Run:
         breaks = breaks_here(region.options.breaks)
         if vm.rules is not None and not border.rule:
             border.reason += vm.rules.told_to_look(border.fn, border.args_)
+        reads = border.error in READS and border.fn is not bool
+        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error == "FL516")):
+            raise Retreat(border.error, border.reason)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
+            if reads and vm.fakes is None and self.why not in ("", border.reason):
+                border.reason += f", and in fake mode {self.why}"
             vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
             raise Abandoned
         if self.trial:
@@ -362,8 +384,7 @@ class Run:
     def _undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
         vm = self.vm
-        if vm.fakes is not None:
-            vm.forget_generators()
+        vm.forget_generators()
         vm.cap.journal.undo()
         for context in reversed(vm.inference_modes):
             _exit_inference_mode(context)
@@ -387,11 +408,13 @@ class Run:
         return run(*got)
 
     def _retreat(self, error: str, text: str) -> None:
-        """Nothing has happened yet: the call is captured on its real values, outside of any handler of this run's exceptions."""
+        """Nothing has happened yet: the call is captured in the other mode, outside of any handler of this run's exceptions."""
         self._undo()
-        self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
+        live = self.vm.fakes is not None
+        if live:
+            self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
         args, kwargs = self.call
-        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=True).go()
+        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=live, why=text).go()
 
     def _make_outside(self, called_at: Any) -> bool:
         """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""

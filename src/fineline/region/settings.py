@@ -10,7 +10,10 @@ from typing import Any
 log = logging.getLogger("fineline")
 
 # Those that are options of a region.
-OPTIONS = ("recompile_limit", "error_on_recompile", "fail_on_recompile_limit_hit", "suppress_errors")
+OPTIONS = (
+    "recompile_limit", "error_on_recompile", "fail_on_recompile_limit_hit", "suppress_errors", "capture_scalar_outputs",
+    "capture_dynamic_output_shape_ops",
+)  # fmt: skip
 # What they ask for is so in any case, or they are about what the other compiler prints.
 IDLE = frozenset(
     {
@@ -21,8 +24,6 @@ IDLE = frozenset(
 )  # fmt: skip
 WHY: Mapping[str, str] = MappingProxyType(
     {
-        "capture_scalar_outputs": "where code reads a tensor's value the graph breaks, and what follows is captured again",
-        "capture_dynamic_output_shape_ops": "where a size depends on a tensor's values the graph breaks, and what follows is captured again",
         "compiled_autograd": "the backward pass is the backend's",
     }
 )

@@ -1,0 +1,144 @@
+"""Numbers that captured code reads from tensors: symbols of the graph, where the region asks for it."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental import symbolic_shapes
+
+from fineline.capture.compute import compute
+from fineline.capture.frame import Frame
+from fineline.capture.subgraph import give_up_subgraphs
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, settled, unknown
+from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
+
+# What reads the one number of a tensor, by what makes a Python number of that.
+READERS: Mapping[Any, Any] = MappingProxyType(
+    {
+        Tensor.item: None,
+        **{owner.__dict__[name]: fn for owner in (Tensor, torch._C.TensorBase) for name, fn in (
+            ("__int__", builtins.int), ("__float__", builtins.float), ("__bool__", builtins.bool), ("__index__", operator.index),
+            ("is_nonzero", builtins.bool),
+        ) if name in owner.__dict__},
+        torch.is_nonzero: builtins.bool,
+        **{fn: fn for fn in (builtins.int, builtins.float, builtins.bool, operator.index)},
+    }
+)  # fmt: skip
+# Each number of a list is an operator.
+LONGEST = 256
+WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"  # fmt: skip  # noqa: E501
+
+
+def readable(vm: Any, t: Any) -> bool:
+    """Whether the number in ``t`` may be a symbol."""
+    symbols = vm.cap.symbols
+    return symbols is not None and symbols.scalars and vm.tensors.symbolic and vm.opaque is None and is_a(t, Tensor) and t.numel() == 1
+
+
+def read(vm: Any, fn: Any, t: Tensor) -> Any:
+    """The number in ``t`` as ``fn``, one of the `READERS`, gives it."""
+    number, convert = item(vm, t), READERS[fn]
+    if convert is operator.index and type(number) is not torch.SymInt:
+        raise NotForGraph("an index that is no integer")
+    return number if convert is None else FUNCTIONS[convert](number)
+
+
+def item(vm: Any, t: Tensor) -> Any:
+    """The number in ``t``."""
+    if vm.subgraphs:
+        # Symbols belong to the outermost graph.
+        give_up_subgraphs(vm)
+    cap = vm.cap
+    fx = cap.to_fx(t)
+    new = cap.symbols.shapes.pending_fresh_unbacked_symbols
+    number = compute(vm, Tensor.item, (t,), None, born=False)
+    if type(number) not in SYMBOLIC or not new:
+        # A constant, or read before.
+        return number
+    vm.tensors.record(vm, "call_method", "item", (fx,), {}, None)
+    node = next(reversed(cap.recorder.graph.nodes))
+    if type(number) is torch.SymBool:
+        # The symbol is one or zero.
+        node = cap.recorder.quietly("call_function", torch.sym_ite, (node, 1, 0), "sym_ite")
+    return cap.symbols.read(number, node)
+
+
+def listed(vm: Any, t: Tensor) -> Any:
+    """``t.tolist()``."""
+    if t.dim() == 0:
+        return item(vm, t)
+    return vm.cap.fresh([listed(vm, row) for row in vm.tensors.operator(vm, Tensor.unbind, [t, 0], None, True)])
+
+
+def listable(vm: Any, t: Tensor) -> bool:
+    """Whether ``t`` has a known number of numbers, and not too many."""
+    symbols = vm.cap.symbols
+    if symbols is None or not symbols.scalars or not vm.tensors.symbolic or vm.opaque is not None:
+        return False
+    sizes = vm.memory(t).shape
+    return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
+
+
+def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:
+    """``t[key]``, as an operator that takes the symbols in the key."""
+    t, key = args
+    if type(key) is torch.SymInt and unknown(key):
+        # C looks for ints there.
+        return Tensor.select, [t, 0, key]
+    return fn, [t, tuple([_with_numbers(vm, k) for k in key]) if type(key) is tuple else _with_numbers(vm, key)]
+
+
+def _with_numbers(vm: Any, key: Any) -> Any:
+    """An index with numbers for the tensors that bound its slice."""
+    if type(key) is not slice or not any([readable(vm, x) for x in (key.start, key.stop, key.step)]):
+        return key
+    return slice(*[read(vm, operator.index, x) if readable(vm, x) else x for x in (key.start, key.stop, key.step)])
+
+
+# -- torch._check ------------------------------------------------------------------------------------------------------
+def _check(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``torch._check`` and its like come down to this: a condition that only the graph knows is checked there."""
+    error, condition, message = args
+    if not unknown(condition):
+        return vm.push_function(f, fn, args, kwargs, then, data)
+    if vm.subgraphs:
+        give_up_subgraphs(vm)
+    text = WITHOUT_MESSAGE if message is None else _constant(message)
+    vm.cap.symbols.expect(condition, text or WITHOUT_MESSAGE, exact=text is not None and error is RuntimeError)
+    return vm.finish(f, None, then, data)
+
+
+def _constant(message: Any) -> str | None:
+    """What a function without any names in it gives: a text."""
+    code = getattr(message, "__code__", None)
+    if code is None or code.co_names or code.co_freevars or code.co_argcount or len(code.co_consts) > 2:
+        return None
+    text = code.co_consts[-1]
+    return text if type(text) is str else None
+
+
+def _check_is_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    # Without the warning that it is going to be removed.
+    return vm.push_function(f, fn.__wrapped__, args, kwargs, then, data)
+
+
+def _advise(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        torch._check_with: _check,
+        torch._check_is_size: _check_is_size,
+        symbolic_shapes._advise_is_size: _advise,
+        symbolic_shapes._advise_is_bounded: _advise,
+    }
+)
