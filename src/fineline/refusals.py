@@ -429,6 +429,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "What the captured code assumes of the sizes depends on more than its inputs.",
             "Nothing has to be done: the call is captured with its sizes as constants.",
         ),
+        "FL520": Refusal(
+            "a function that no graph can hold",
+            "An operator that runs functions of yours takes them as graphs. One of them does more than compute tensors from tensors.",
+            "Let the function compute only; effects and values read go before or behind the call.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

@@ -88,6 +88,8 @@ class Machine:
         self.eager_frame: Frame | None = None
         # Makes the machine for code that a graph may not be able to hold.
         self.trial: Callable[..., Any] | None = None
+        # Makes the machine for a function that a node of the graph is to run.
+        self.inside: Callable[..., Any] | None = None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)

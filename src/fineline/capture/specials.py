@@ -11,9 +11,11 @@ import torch
 
 from fineline.capture import (
     attribute_functions,
+    checkpoint,
     classes,
     containers,
     copying,
+    higher_order,
     inference,
     introspection,
     iteration,
@@ -78,9 +80,11 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         **attribute_functions.SPECIALS,
+        **checkpoint.SPECIALS,
         **classes.SPECIALS,
         **containers.SPECIALS,
         **copying.SPECIALS,
+        **higher_order.SPECIALS,
         **inference.SPECIALS,
         **introspection.SPECIALS,
         **rule_blocks.SPECIALS,

@@ -12,6 +12,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from fineline.capture.signals import Retreat
 from fineline.errors import Constrained
+from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, relation_of
@@ -125,6 +126,10 @@ class Symbols:
     def node(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
+        if is_a(self.cap.recorder, BodyRecorder):
+            if not expr.free_symbols <= self.leaves.keys():
+                raise Retreat("FL517", f"{expr} is known only as the graph runs")
+            return self.cap.recorder.number(number)
         env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
         return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
 
