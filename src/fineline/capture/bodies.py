@@ -99,13 +99,15 @@ class Bodies:
         return self.fakes.twin(t)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
-    def capture(self, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Tensor] = (), aliases: bool = False) -> Body:
+    def capture(
+        self, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Tensor] = (), aliases: bool = False, indices: bool = False
+    ) -> Body:
         """``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator hands in.
 
-        ``aliases``: it may give what it was given, or views of that.
+        ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
         """
         vm, args = self.vm, tuple(args)
-        machine = vm.inside(vm, self.fakes)
+        machine = vm.inside(vm, self.fakes, indices)
         for t in holes:
             machine.recorder.hole(t)
         watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
@@ -114,6 +116,8 @@ class Bodies:
         computing, vm.computing = vm.computing, True
         try:
             value = machine.settled(protocols.call_spread, [fn, args, given])
+        except NoBody:
+            raise
         except Exception as e:
             raise NoBody(f"it raises {type(e).__name__}: {e}{machine.reached()}") from None
         finally:
@@ -139,10 +143,7 @@ class Bodies:
             elif not is_value(leaf):
                 raise NoBody(f"it gives a {type(leaf).__name__}")
         if not aliases:
-            inside = [self._storage(t) for t in outputs]
-            around = {self._storage(t) for t in recorder.given()}
-            if len(set(inside)) < len(inside) or not around.isdisjoint(inside):
-                raise NoBody("it gives tensors that share memory, with one another or with what it uses")
+            self.apart([*outputs, *recorder.given()], "it uses and gives tensors that share memory")
         return Body(recorder, outputs, nodes, leaves, spec)
 
     def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
@@ -154,8 +155,11 @@ class Bodies:
             node = recorder.placeholder(t, "arg", src)
         return node
 
-    def _storage(self, t: Tensor) -> int:
-        return self.fakes.twin(t).untyped_storage()._cdata
+    def apart(self, tensors: Iterable[Tensor], text: str) -> None:
+        """No two of these may share memory."""
+        storages = [self.twin(t).untyped_storage()._cdata for t in tensors]
+        if len(set(storages)) < len(storages):
+            raise NoBody(text)
 
     # -- in the end ----------------------------------------------------------------------------------------------------
     def lifted(self) -> tuple[list[Any], list[Any]]:

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.bodies import NoBody
+from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Abandoned, Border, Refused, Retreat
-from fineline.capture.tensors import TensorOps
+from fineline.capture.tensors import INTEGERS, TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.state import restore
 from fineline.guards.facts import ambient_facts
+from fineline.kinds import is_a
 
 
 class _Operators(TensorOps):
     """Operators on fakes: what hangs on the tensors, such as their gradients, belongs to the code around the body."""
+
+    def __init__(self, indices: bool) -> None:
+        self.indices = indices
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if self.indices and fn in (operator.getitem, Tensor.__getitem__):
+            places = args[1] if type(args[1]) is tuple else (args[1],)
+            if all([is_a(k, Tensor) and k.dtype in INTEGERS for k in places]):
+                # The operator sees to it that no such number is read from its tensor.
+                fx = vm.cap.to_fx(args[0]), vm.cap.to_fx(args[1])
+                result = compute(vm, torch.ops.aten.index, (args[0], list(places)), None)
+                return self.keep(vm, fn, "call_function", operator.getitem, fx, {}, result)
+        return super().operator(vm, fn, args, kwargs, used)
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source":
@@ -49,10 +66,10 @@ class BodyMachine(Trial):
 
     recorder: BodyRecorder
 
-    def __init__(self, outer: Any, fakes: Fakes) -> None:
+    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, {}, set(outer.cap.made))
         self.fakes = self.known.fakes = fakes
-        self.tensors = _Operators()
+        self.tensors = _Operators(indices)
         self.trial, self.inside = outer.trial, outer.inside
         self.recorder = BodyRecorder(outer.cap.recorder)
         self.recorder.mutated = _Written(self)

@@ -17,12 +17,14 @@ from torch._higher_order_ops.flex_attention import flex_attention
 from torch._higher_order_ops.map import map_impl
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.utils import _hop_compile_and_call
-from torch._higher_order_ops.while_loop import while_loop_op
+from torch._higher_order_ops.while_loop import while_loop, while_loop_op
+from torch.utils._pytree import tree_leaves
 
 from fineline.capture.bodies import Bodies, Body, NoBody
 from fineline.capture.compute import compute
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
+from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
@@ -30,9 +32,13 @@ from fineline.kinds import is_a
 _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
 
 
-def alone(op: Callable, *args: Any) -> Any:
+def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
     """What PyTorch's own functions do with such an operator in eager code."""
-    return _hop_compile_and_call(lambda *given: op(*given), args)
+    if op is cond_op:
+        return torch.cond(*args)
+    if op is while_loop_op:
+        return while_loop(*args[:3])
+    return _hop_compile_and_call(lambda *args, **kwargs: op(*args, **kwargs), args, kwargs)
 
 
 class Call:
@@ -72,8 +78,12 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     vm, bodies = call.vm, Bodies(call.vm)
     bodies.twin(pred)
     vm.cap.expand(operands, True)
+    if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
+        raise NoBody("the operands are something else than tensors")
     then = call.capture(bodies, "true_fn", true_fn, operands)
     other = call.capture(bodies, "false_fn", false_fn, operands)
+    if not all([leaf is EMPTY or type(leaf) is int for leaf in then.leaves]):
+        raise NoBody("a branch gives something else than tensors and integers")
     if not then.same_structure(other):
         raise NoBody("the branches give different structures")
     if not all([bodies.alike(a, b) for a, b in zip(then.outputs, other.outputs, strict=True)]):
@@ -118,6 +128,7 @@ def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in xs]
     body = call.capture(bodies, "f", fn, [*holes, *args], holes=holes)
+    bodies.apart([*xs, *body.recorder.operands], "f uses tensors that share memory")
     return _over(call, bodies, body, "body", (list(xs),), last=list)
 
 
@@ -147,9 +158,9 @@ def _flex_attention(
     scores, masks = Bodies(call.vm), Bodies(call.vm)
     places = [scores.scalar(torch.int32, query) for _ in range(4)]
     score = scores.scalar(query.dtype, query, scores.twin(query).requires_grad)
-    scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places])
+    scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places], aliases=True, indices=True)
     places = [masks.scalar(torch.int32, query) for _ in range(4)]
-    masked = call.capture(masks, "mask_mod", block_mask[-1], places, holes=places, aliases=True)
+    masked = call.capture(masks, "mask_mod", block_mask[-1], places, holes=places, aliases=True, indices=True)
     for name, body in (("score_mod", scored), ("mask_mod", masked)):
         if len(body.leaves) != 1 or len(body.outputs) != 1 or body.outputs[0].dim():
             raise NoBody(f"{name} does not give one number in a tensor without dimensions")
@@ -174,7 +185,7 @@ def _only_tensors(call: Call, *operands: Any) -> None:
 def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) -> None:
     """What goes from one step to the next must look the same in each."""
     n = len(before)
-    if len(body.outputs) < n or any([not is_a(leaf, object) for leaf in body.leaves[:n]]) or (count is not None and len(body.leaves) != count):
+    if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
         raise NoBody("it gives another number of tensors than it is given")
     if not all([bodies.alike(a, b, strides=False) for a, b in zip(before, body.outputs, strict=False)]):
         raise NoBody("it gives tensors of other sizes, types or devices than it is given")
