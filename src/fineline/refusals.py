@@ -434,6 +434,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "An operator that runs functions of yours takes them as graphs. One of them does more than compute tensors from tensors.",
             "Let the function compute only; effects and values read go before or behind the call.",
         ),
+        "FL521": Refusal(
+            "a function that traces by itself",
+            "It runs your code on tensors of its own, or makes a program of it in its own way, which no graph can hold.",
+            "Call it outside of the region; the other transforms of torch.func are captured.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

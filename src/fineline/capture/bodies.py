@@ -20,6 +20,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
+from fineline.capture.compute import computing
 from fineline.capture.journal import EMPTY, Journal
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes
@@ -80,11 +81,11 @@ class Bodies:
 
     def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
         """Stands for any number, on the device of ``like``."""
-        with self.fakes.mode:
-            return torch.empty((), dtype=dtype, device=self.twin(like).device, requires_grad=grad)
+        with computing(self.vm), self.fakes.mode:
+            return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
     def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
-        with self.fakes.mode, torch.no_grad():
+        with computing(self.vm), self.fakes.mode, torch.no_grad():
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
@@ -96,7 +97,8 @@ class Bodies:
     def twin(self, t: Any) -> Tensor:
         if type(t) not in PLAIN_TENSORS or t.layout is not torch.strided:
             raise NoBody(f"an operand is a {type(t).__name__}")
-        return self.fakes.twin(t)
+        with computing(self.vm):
+            return self.fakes.twin(t)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
@@ -113,15 +115,14 @@ class Bodies:
         watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
         machine.made |= {id(given), id(args)}
-        computing, vm.computing = vm.computing, True
         try:
-            value = machine.settled(protocols.call_spread, [fn, args, given])
+            with computing(vm):
+                value = machine.settled(protocols.call_spread, [fn, args, given])
         except NoBody:
             raise
         except Exception as e:
             raise NoBody(f"it raises {type(e).__name__}: {e}{machine.reached()}") from None
         finally:
-            vm.computing = computing
             changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
             if changed:
                 watch.undo()

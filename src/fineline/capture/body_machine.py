@@ -14,13 +14,13 @@ from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Abandoned, Border, Refused, Retreat
-from fineline.capture.tensors import INTEGERS, TensorOps
+from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
+from fineline.capture.indices import numbers_in_tensors
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.state import restore
 from fineline.guards.facts import ambient_facts
-from fineline.kinds import is_a
 
 
 class _Operators(TensorOps):
@@ -30,13 +30,12 @@ class _Operators(TensorOps):
         self.indices = indices
 
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        if self.indices and fn in (operator.getitem, Tensor.__getitem__):
-            places = args[1] if type(args[1]) is tuple else (args[1],)
-            if all([is_a(k, Tensor) and k.dtype in INTEGERS for k in places]):
-                # The operator sees to it that no such number is read from its tensor.
-                fx = vm.cap.to_fx(args[0]), vm.cap.to_fx(args[1])
-                result = compute(vm, torch.ops.aten.index, (args[0], list(places)), None)
-                return self.keep(vm, fn, "call_function", operator.getitem, fx, {}, result)
+        places = numbers_in_tensors(fn, args) if self.indices else None
+        if places is not None:
+            # The operator sees to it that no such number is read from its tensor.
+            fx = vm.cap.to_fx(args[0]), vm.cap.to_fx(args[1])
+            result = compute(vm, torch.ops.aten.index, (args[0], places), None)
+            return self.keep(vm, fn, "call_function", operator.getitem, fx, {}, result)
         return super().operator(vm, fn, args, kwargs, used)
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:

@@ -76,7 +76,8 @@ class Call:
 
 def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     vm, bodies = call.vm, Bodies(call.vm)
-    bodies.twin(pred)
+    if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
+        raise NoBody("the condition is no single bool")
     vm.cap.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NoBody("the operands are something else than tensors")

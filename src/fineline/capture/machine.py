@@ -111,6 +111,8 @@ class Machine:
         self.resume: Callable[[Machine, Border], Any] | None = None
         # The call under allow_in_graph that is being run through.
         self.opaque: Opaque | None = None
+        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        self.indices: list[Any] = []
         # The sub-graphs that are being captured, the innermost last.
         self.subgraphs: list[Any] = []
         self.traces = Traces()
@@ -376,6 +378,10 @@ class Machine:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.subgraphs and self.opaque is None:
             give_up_subgraphs(self)
+        if self.indices:
+            self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
+            while self.indices:
+                torch._C._push_on_torch_function_stack(self.indices.pop(0))
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
         if self.opaque is None:

@@ -94,7 +94,8 @@ class Run:
         if not capture:
             vm.cap.active = False
             self.ended = True
-        elif not live:
+        elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth():
+            # What leaves a transform of torch.func that was entered before can't be undone.
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs)
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
         if site.blocked:
