@@ -434,6 +434,16 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The number was read from a tensor and is a symbol of the graph; which way the code goes, or what it makes, depends on its value.",
             "Say what is known of it with torch._check(n > 0), or decide inside of the graph, with torch.where or torch.cond.",
         ),
+        "FL520": Refusal(
+            "a function that no graph can hold",
+            "An operator that runs functions of yours takes them as graphs. One of them does more than compute tensors from tensors.",
+            "Let the function compute only; effects and values read go before or behind the call.",
+        ),
+        "FL521": Refusal(
+            "a function that traces by itself",
+            "It runs your code on tensors of its own, or makes a program of it in its own way, which no graph can hold.",
+            "Call it outside of the region; the other transforms of torch.func are captured.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

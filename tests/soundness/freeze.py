@@ -177,7 +177,9 @@ class Freezer:
             space = object.__getattribute__(obj, "__dict__")
         except AttributeError:
             space = {}
-        return (self.pairs(list(dict.items(space))), self.pairs(list(slots_of(obj))))
+        # Eager control-flow operators run under TorchDynamo, which leaves marks on tensors.
+        named = [(key, value) for key, value in dict.items(space) if not str(key).startswith("_dynamo_")]
+        return (self.pairs(named), self.pairs(list(slots_of(obj))))
 
     def contents(self, obj: Any, cls: type, number: int) -> Tree:
         if issubclass(cls, type):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
 def eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -21,23 +22,38 @@ def eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Call
 
 def as_it_is(gm: GraphModule) -> Callable[..., Any]:
     """What runs the graph operator by operator, those of its sub-graphs too: as operators, these would be traced at each backward pass."""
-    forward: Callable[..., Any] = _opened(gm).forward
+    forward: Callable[..., Any] = opened(gm).forward
     return forward
 
 
-def _opened(gm: GraphModule) -> GraphModule:
-    nodes = [node for node in gm.graph.nodes if node.target is torch.ops.higher_order.invoke_subgraph]
-    if not nodes:
+def opened(gm: GraphModule) -> GraphModule:
+    """The graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
+    inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
+    ops = [node for node in gm.graph.nodes if node.target in (INVOKE, CHECKPOINT)]
+    if not ops and all(module is getattr(gm, name) for name, module in inside.items()):
         return gm
-    names = {str(node.args[0].target) for node in nodes}
     root = nn.Module()
-    for name, module in gm.named_children():
-        root.add_module(name, _opened(module) if name in names else module)  # type: ignore[arg-type]
+    for name, module in inside.items():
+        root.add_module(name, module)
     graph = copy.deepcopy(gm.graph)
     for node in list(graph.nodes):
-        if node.target is torch.ops.higher_order.invoke_subgraph:
+        if node.target is INVOKE:
             with graph.inserting_before(node):
                 call = graph.call_module(str(node.args[0].target), node.args[2:])
             node.replace_all_uses_with(call)
             graph.erase_node(node)
-    return GraphModule(root, graph, type(gm).__name__)
+        elif node.target is CHECKPOINT:
+            node.target = checkpointed
+    plain = GraphModule(root, graph, type(gm).__name__)
+    plain.meta.update(gm.meta)
+    return plain
+
+
+def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """Runs a sub-graph now, and once more in the backward pass, in the place of keeping what it computes."""
+    return checkpoint(gm, *args, context_fn=gm.meta.get(CONTEXT, noop_context_fn), **kwargs)
+
+
+INVOKE, CHECKPOINT = torch.ops.higher_order.invoke_subgraph, torch.ops.higher_order.tag_activation_checkpoint
+# Where AOTAutograd looks for the ``context_fn`` of a checkpoint.
+CONTEXT = "_checkpoint_context_fn"

@@ -15,10 +15,10 @@ from torch.nn.modules import module as module_space
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
-from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, Capture, is_value
+from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, PARTIAL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import dynamo_function, explicit_break, marked_by_torch, own_function
+from fineline.capture.marked import TRACERS, dynamo_function, explicit_break, marked_by_torch, own_function, traces_itself
 from fineline.capture.overruled import looked_into
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
@@ -39,8 +39,8 @@ C_NEW = frozenset(
     id(t.__new__)
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
+PLAIN = frozenset({dict, list, set, frozenset, tuple, deque, defaultdict})
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
-PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
 
 
 def see_function(cap: Capture, fn: types.FunctionType) -> None:
@@ -190,6 +190,8 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
+    if id(fn.__code__) in TRACERS:
+        return traces_itself
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)
         if own is not None:
@@ -456,15 +458,21 @@ def _no_global_hooks(cap: Capture) -> bool:
     return True
 
 
-CALLERS = {
+def call_generic(vm: Any, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    # What has no dict does not keep that it was made as a dict[str, int].
+    return vm.call(f, fn.__origin__, args, kwargs, then, data) if fn.__origin__ in PLAIN else call_object(vm, f, fn, args, kwargs, then, data)
+
+
+CALLERS: dict[type, Callable] = {
     types.FunctionType: call_function,
-    types.MethodType: call_method,  # type: ignore[dict-item]
+    types.MethodType: call_method,
     types.BuiltinFunctionType: call_builtin,
     types.MethodDescriptorType: call_descriptor,
     types.WrapperDescriptorType: call_descriptor,
     types.ClassMethodDescriptorType: call_descriptor,
     types.MethodWrapperType: call_method_wrapper,
-    functools.partial: call_partial,  # type: ignore[dict-item]
+    functools.partial: call_partial,
     type: call_type,
+    types.GenericAlias: call_generic,
     LRU_TYPE: call_cached,
 }

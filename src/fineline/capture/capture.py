@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import gc
 import operator
 import re
@@ -65,6 +66,7 @@ BOUND: dict[type, tuple] = {
     )
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
 F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fineline.capture.signals import Border, Retreat
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
+
+
+@contextmanager
+def computing(vm: Any) -> Iterator[None]:
+    """What runs now is none of the user's operators."""
+    before, vm.computing = vm.computing, True
+    try:
+        yield
+    finally:
+        vm.computing = before
 
 
 def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:

@@ -88,6 +88,8 @@ class Machine:
         self.eager_frame: Frame | None = None
         # Makes the machine for code that a graph may not be able to hold.
         self.trial: Callable[..., Any] | None = None
+        # Makes the machine for a function that a node of the graph is to run.
+        self.inside: Callable[..., Any] | None = None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
@@ -111,6 +113,8 @@ class Machine:
         self.resume: Callable[[Machine, Border], Any] | None = None
         # The call under allow_in_graph that is being run through.
         self.opaque: Opaque | None = None
+        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        self.indices: list[Any] = []
         # The sub-graphs that are being captured, the innermost last.
         self.subgraphs: list[Any] = []
         self.traces = Traces()
@@ -380,6 +384,10 @@ class Machine:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.subgraphs and self.opaque is None:
             give_up_subgraphs(self)
+        if self.indices:
+            self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
+            while self.indices:
+                torch._C._push_on_torch_function_stack(self.indices.pop(0))
         if self.frame is not None and not self.cap.active:
             self.on_skip(border)
         if self.opaque is None:

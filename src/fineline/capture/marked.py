@@ -131,6 +131,10 @@ def _opaque(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
     raise Border(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
 
 
+def traces_itself(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    raise Border(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
+
+
 def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``nn.Module.__init__`` once torch.compile has run in the process: the original; the rest is that compiler's bookkeeping."""
     init = fn.__closure__[fn.__code__.co_freevars.index("init")].cell_contents
@@ -184,8 +188,12 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         maybe_mark_dynamic: _marks_size,
         mark_unbacked: _marks_size,
         mark_static: _settles_size,
+        torch.func.linearize: traces_itself,
     }
 )
+
+# What these two give.
+TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

@@ -28,6 +28,10 @@ def native_binary(op: Any, a: Any, b: Any) -> Any:
     return op(a, b)
 
 
+def call_spread(fn: Any, args: tuple, kwargs: dict) -> Any:
+    return fn(*args, **kwargs)
+
+
 def getattribute_then_getattr(obj: Any, name: str, getattribute: Any, fallback: Any) -> Any:
     try:
         return getattribute(obj, name)

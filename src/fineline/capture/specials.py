@@ -11,9 +11,12 @@ import torch
 
 from fineline.capture import (
     attribute_functions,
+    checkpoint,
     classes,
     containers,
     copying,
+    higher_order,
+    indices,
     inference,
     introspection,
     iteration,
@@ -79,9 +82,12 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         **attribute_functions.SPECIALS,
+        **checkpoint.SPECIALS,
         **classes.SPECIALS,
         **containers.SPECIALS,
         **copying.SPECIALS,
+        **higher_order.SPECIALS,
+        **indices.SPECIALS,
         **inference.SPECIALS,
         **introspection.SPECIALS,
         **rule_blocks.SPECIALS,

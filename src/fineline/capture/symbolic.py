@@ -99,7 +99,8 @@ def calculate(op: Callable, *values: Any) -> Any:
 def _symbols(values: Any) -> Any:
     """What keeps the numbers of this capture; None if these are of a fake mode of the user's."""
     shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
-    return shapes.machine.cap.symbols if hasattr(shapes, "machine") else None
+    machine = getattr(shapes, "machine", None)
+    return machine.cap.symbols if machine is not None else None
 
 
 def compared(op: Callable, a: Any, b: Any) -> Any:

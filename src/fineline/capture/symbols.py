@@ -14,6 +14,7 @@ from torch.utils._sympy.numbers import int_oo
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
+from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, relation_of
@@ -42,8 +43,13 @@ class Shapes(ShapeEnv):
         # Symbol -> the lines that said something of it, the last one at the end.
         self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
 
+    @property
+    def machine(self) -> Any:
+        """The machine that captures, while it does."""
+        return self._machine()
+
     def _note(self, expr: Any) -> None:
-        machine = self._machine()
+        machine = self.machine
         f = machine.frame if machine is not None else None
         while f is not None and f.back is not None and "fineline" in f.info.code.co_filename and "/capture/" in f.info.code.co_filename:
             f = f.back
@@ -137,6 +143,10 @@ class Symbols:
     def node(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
+        if is_a(self.cap.recorder, BodyRecorder):
+            if not expr.free_symbols <= self.leaves.keys():
+                raise Retreat("FL517", f"{expr} is known only as the graph runs")
+            return self.cap.recorder.number(number)
         env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
         return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
 

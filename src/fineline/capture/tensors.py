@@ -17,6 +17,7 @@ from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame
+from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
@@ -279,6 +280,8 @@ class TensorOps:
                 give_up_subgraphs(vm)
             if fn is operator.getitem or fn is Tensor.__getitem__:
                 fn, args = unbacked.subscript(vm, fn, args)
+        if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
+            fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
         try:

@@ -59,9 +59,9 @@ TORCH_PYTHON: Mapping[str, str] = MappingProxyType(
         "get_deterministic_debug_mode get_float32_matmul_precision is_deterministic_algorithms_warn_only_enabled "
         "is_warn_always_enabled",
         "effect": "_import_device_backends _load_global_deps _preload_cuda_deps _preload_cuda_lib _register_device_module _sync "
-        "compile cond from_dlpack get_file_path get_rng_state initial_seed load manual_seed prepare_multiprocessing_environment save "
+        "compile from_dlpack get_file_path get_rng_state initial_seed load manual_seed prepare_multiprocessing_environment save "
         "seed set_default_device set_default_dtype set_default_tensor_type set_deterministic_debug_mode set_float32_matmul_precision "
-        "set_printoptions set_rng_state set_warn_always use_deterministic_algorithms while_loop",
+        "set_printoptions set_rng_state set_warn_always use_deterministic_algorithms",
     }
 )
 """Python functions in `torch`; by default `python`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
+import torch.nn.attention.flex_attention
 from torch import nn
 
 from fineline.capture.frame import Frame
@@ -112,9 +115,13 @@ def _short(payload: Any) -> str:
     return text if len(text) < 120 else text[:117] + "..."
 
 
+# PyTorch's functions that a user's call of a control-flow operator goes through.
+_PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
+
+
 def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
     """File and line of the innermost frame that is the user's; ``fn``'s if there is none."""
-    while f is not None and is_own(f.info.code):
+    while f is not None and (is_own(f.info.code) or (f.back is not None and f.file.startswith(_PASSED_BY))):
         f = f.back
     return (f.file, f.line) if f is not None else place_of(fn)
 

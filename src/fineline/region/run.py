@@ -12,6 +12,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
+from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.places import is_own
@@ -19,12 +20,12 @@ from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retrea
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
+from fineline.graph.state import restore
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
-from fineline.program.ambient import restore
 from fineline.program.result import real_result
 from fineline.program.segment import SegmentWriter, run_on
 from fineline.program.template import Template
@@ -100,14 +101,15 @@ class Run:
         vm.on_border = self.on_border
         vm.undoable = vm.undoable or trial
         vm.run_frame = region.run_frame
-        vm.trial = Trial
+        vm.trial, vm.inside = Trial, BodyMachine
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
         if not capture:
             vm.cap.active = False
             self.ended = True
-        elif not live:
+        elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth():
+            # What leaves a transform of torch.func that was entered before can't be undone.
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why))
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.

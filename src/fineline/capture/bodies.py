@@ -1,0 +1,255 @@
+"""The bodies of control-flow operators: Python callables captured as graphs, without running them for real.
+
+A body runs on fakes, on a machine that stops before any effect. Tensors and symbolic numbers that it uses from around it are lifted:
+the operator takes them as further operands. Only when all bodies of an operator have become graphs does the graph around them change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from fineline.capture import protocols
+from fineline.capture.capture import PLAIN_TENSORS, is_value
+from fineline.capture.compute import computing
+from fineline.capture.journal import EMPTY, Journal
+from fineline.graph.body import BodyRecorder
+from fineline.graph.fake import Fakes
+from fineline.graph.module import CapturedGraph
+from fineline.kinds import is_a
+
+_CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
+_FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.ModuleType, Tensor)
+
+
+class NoBody(Exception):
+    """A body that no graph can hold; the text says why."""
+
+
+class Body:
+    """One that has become a graph."""
+
+    def __init__(self, recorder: BodyRecorder, outputs: list[Tensor], nodes: list[Any], leaves: list[Any], spec: TreeSpec) -> None:
+        self.recorder = recorder
+        # The tensors in what it gives, and their nodes.
+        self.outputs, self.nodes = outputs, nodes
+        # All that it gives, flat, with None for the tensors, and how it is put together.
+        self.leaves, self.spec = leaves, spec
+
+    def rebuilt(self, tensors: Iterable[Any]) -> Any:
+        """What the body gives, made of these tensors."""
+        rest = iter(tensors)
+        return tree_unflatten([next(rest) if leaf is EMPTY else leaf for leaf in self.leaves], self.spec)
+
+    def same_structure(self, other: Body) -> bool:
+        return (
+            self.spec == other.spec
+            and len(self.leaves) == len(other.leaves)
+            and all([a is b or (type(a) is type(b) and a == b) for a, b in zip(self.leaves, other.leaves, strict=True)])
+        )
+
+
+class Bodies:
+    """Those of one call of an operator."""
+
+    def __init__(self, vm: Any) -> None:
+        if torch._C._functorch.get_dynamic_layer_stack_depth():
+            raise NoBody("the call stands inside of a transform of torch.func")
+        self.vm = vm
+        self.fakes: Fakes = vm.fakes if vm.fakes is not None else Fakes(ShapeEnv(), lambda t: (None, None), lambda t, fake: None)
+        self.bodies: list[Body] = []
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+    def like(self, t: Tensor) -> Tensor:
+        """Stands for an operand of which only the shape is known."""
+        twin = self.twin(t)
+        return self._empty(twin.shape, twin.stride(), twin)
+
+    def row(self, t: Tensor) -> Tensor:
+        """Stands for any ``t[i]``."""
+        twin = self.twin(t)
+        return self._empty(twin.shape[1:], twin.stride()[1:], twin)
+
+    def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
+        """Stands for any number, on the device of ``like``."""
+        with computing(self.vm), self.fakes.mode:
+            return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
+
+    def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
+        with computing(self.vm), self.fakes.mode, torch.no_grad():
+            return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
+
+    def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
+        """Whether two tensors look the same from outside."""
+        a, b = self.twin(a), self.twin(b)
+        facts = [[t.dtype, t.device, *[str(n) for n in (*t.shape, *(t.stride() if strides else ()))]] for t in (a, b)]
+        return facts[0] == facts[1]
+
+    def twin(self, t: Any) -> Tensor:
+        if type(t) not in PLAIN_TENSORS or t.layout is not torch.strided:
+            raise NoBody(f"an operand is a {type(t).__name__}")
+        with computing(self.vm):
+            return self.fakes.twin(t)
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+    def capture(
+        self, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Tensor] = (), aliases: bool = False, indices: bool = False
+    ) -> Body:
+        """``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator hands in.
+
+        ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
+        """
+        vm, args = self.vm, tuple(args)
+        machine = vm.inside(vm, self.fakes, indices)
+        for t in holes:
+            machine.recorder.hole(t)
+        watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
+        given = {**(kwargs or {})}
+        machine.made |= {id(given), id(args)}
+        try:
+            with computing(vm):
+                value = machine.settled(protocols.call_spread, [fn, args, given])
+        except NoBody:
+            raise
+        except Exception as e:
+            raise NoBody(f"it raises {type(e).__name__}: {e}{machine.reached()}") from None
+        finally:
+            changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
+            if changed:
+                watch.undo()
+        if changed:
+            raise NoBody("it changes what the code around it has made")
+        body = self._body(machine.recorder, value, aliases)
+        self.bodies.append(body)
+        return body
+
+    def _body(self, recorder: BodyRecorder, value: Any, aliases: bool) -> Body:
+        leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
+        outputs, nodes = [], []
+        for i, leaf in enumerate(leaves):
+            if is_a(leaf, Tensor):
+                self.twin(leaf)
+                outputs.append(leaf)
+                nodes.append(self._node(recorder, leaf))
+                leaves[i] = EMPTY
+            elif not is_value(leaf):
+                raise NoBody(f"it gives a {type(leaf).__name__}")
+        if not aliases:
+            self.apart([*outputs, *recorder.given()], "it uses and gives tensors that share memory")
+        return Body(recorder, outputs, nodes, leaves, spec)
+
+    def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
+        node = recorder.find(t)
+        if node is None:
+            src = self.vm.cap.sources.get(id(t))
+            if src is None:
+                raise NoBody("it gives a tensor of unknown origin")
+            node = recorder.placeholder(t, "arg", src)
+        return node
+
+    def apart(self, tensors: Iterable[Tensor], text: str) -> None:
+        """No two of these may share memory."""
+        storages = [self.twin(t).untyped_storage()._cdata for t in tensors]
+        if len(set(storages)) < len(storages):
+            raise NoBody(text)
+
+    # -- in the end ----------------------------------------------------------------------------------------------------
+    def lifted(self) -> tuple[list[Any], list[Any]]:
+        """What all bodies take as further operands: the values, and their nodes in the graph around them."""
+        tensors, numbers = self._tensors(), self._numbers()
+        nodes = [body.recorder.node_outside(t, read) for body, t, read in tensors]
+        return [t for _, t, _ in tensors] + numbers, nodes + [self.vm.cap.to_fx(n) for n in numbers]
+
+    def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
+        """The graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
+        outputs = body.nodes[0] if single else tuple(body.nodes)
+        return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)
+
+    def _tensors(self) -> list[tuple[Body, Tensor, Any]]:
+        found: dict[int, tuple[Body, Tensor, Any]] = {}
+        for body in self.bodies:
+            for _, t, read in body.recorder.lifted:
+                if id(t) not in found or found[id(t)][2] is None:
+                    found[id(t)] = body, t, read
+        return list(found.values())
+
+    def _numbers(self) -> list[Any]:
+        return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
+
+
+# -- what the code around a body has made --------------------------------------------------------------------------------------
+def _watched(cap: Any, roots: list) -> Journal:
+    """Copies of the containers made in the captured code that a body can reach: no journal hears of writes to these."""
+    watch = Journal()
+    roots = [*roots, *[w.obj for w in cap.journal.written.values()], *[obj for obj, _, _, _ in cap.journal.slots.values()]]
+    seen, todo = {id(cap)}, deque(roots)
+    while todo:
+        obj = todo.popleft()
+        if id(obj) in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):
+            continue
+        seen.add(id(obj))
+        made = id(obj) in cap.made
+        if made and is_a(obj, _CONTAINERS):
+            watch.note(obj, None)  # type: ignore[arg-type]
+        elif made and not is_a(obj, _FIXED) and not _frozen(obj):
+            held = getattr(obj, "__dict__", None)
+            if type(held) is not dict or any([hasattr(k, "__slots__") and k.__slots__ for k in type(obj).__mro__ if k is not object]):
+                raise NoBody(f"it can reach a {type(obj).__name__} that the captured code has made")
+            watch.note(held, None)  # type: ignore[arg-type]
+        if made or id(obj) not in cap.sources or id(obj) in cap.journal.written:
+            todo.extend(_held(obj))
+    return watch
+
+
+def _held(obj: Any) -> Iterator[Any]:
+    if is_a(obj, types.FunctionType):
+        yield from obj.__closure__ or ()
+        yield from obj.__defaults__ or ()
+        yield from (obj.__kwdefaults__ or {}).values()
+    elif is_a(obj, types.MethodType):
+        yield from (obj.__self__, obj.__func__)
+    elif is_a(obj, types.CellType):
+        if (content := _contents(obj)) is not EMPTY:
+            yield content
+    elif is_a(obj, dict):
+        yield from dict.values(obj)
+    elif is_a(obj, (tuple, list, set, frozenset, deque)):
+        yield from obj
+    elif is_a(obj, functools.partial):
+        yield from (obj.func, *obj.args, *obj.keywords.values())
+    elif _frozen(obj):
+        yield from [object.__getattribute__(obj, field.name) for field in dataclasses.fields(obj)]
+    elif type(getattr(obj, "__dict__", None)) is dict:
+        yield from obj.__dict__.values()
+
+
+def _frozen(obj: Any) -> bool:
+    return getattr(getattr(type(obj), "__dataclass_params__", None), "frozen", False)
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
+def _unchanged(before: Any, obj: Any) -> bool:
+    if is_a(obj, types.CellType):
+        return _contents(obj) is before
+    if is_a(obj, bytearray):
+        return bytes(obj) == before
+    if len(before) != len(obj):
+        return False
+    if is_a(obj, dict):
+        return all([a is b for a, b in zip(before, obj, strict=True)]) and all([obj[k] is v for k, v in before.items()])
+    return all([a is b for a, b in zip(before, obj, strict=True)])

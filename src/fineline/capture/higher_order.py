@@ -1,0 +1,228 @@
+"""Control-flow operators: each is one node of the graph, and what it runs are sub-graphs.
+
+A function that no graph can hold is no error: the operator then runs as it does in eager code, between two graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan_op
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.flex_attention import flex_attention
+from torch._higher_order_ops.map import map_impl
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.utils import _hop_compile_and_call
+from torch._higher_order_ops.while_loop import while_loop, while_loop_op
+from torch.utils._pytree import tree_leaves
+
+from fineline.capture.bodies import Bodies, Body, NoBody
+from fineline.capture.compute import compute
+from fineline.capture.copying import mark_made
+from fineline.capture.frame import Frame
+from fineline.capture.journal import EMPTY
+from fineline.capture.signals import Border
+from fineline.capture.symbolic import SYMBOLIC
+from fineline.kinds import is_a
+
+_OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
+
+
+def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """What PyTorch's own functions do with such an operator in eager code."""
+    if op is cond_op:
+        return torch.cond(*args)
+    if op is while_loop_op:
+        return while_loop(*args[:3])
+    return _hop_compile_and_call(lambda *args, **kwargs: op(*args, **kwargs), args, kwargs)
+
+
+class Call:
+    """One call of an operator: what its node takes, and what comes of it."""
+
+    def __init__(self, vm: Any, op: Any, inner: bool) -> None:
+        self.vm, self.op = vm, op
+        # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
+        self.inner = inner
+
+    def capture(self, bodies: Bodies, name: str, *args: Any, **kwargs: Any) -> Body:
+        try:
+            return bodies.capture(*args, **kwargs)
+        except NoBody as e:
+            raise NoBody(f"{name} can't be a graph: {e}") from None
+
+    def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
+        """Runs the operator and records it: -> its results.
+
+        ``graphs``: which arguments are graphs, by their place, with their names; ``nodes``: those whose nodes are known.
+        """
+        vm = self.vm
+        result = compute(vm, self.op, args, None)
+        part = vm.cap.recorder.part
+        fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else vm.cap.to_fx(a) for i, a in enumerate(args)])
+        return vm.tensors.keep(vm, self.op, "call_function", self.op, fx, {}, result)
+
+    def given(self, body: Body, results: Any) -> Any:
+        if not self.inner:
+            return tuple(results)
+        value = body.rebuilt(results)
+        mark_made(self.vm.cap, value)
+        return value
+
+
+def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    vm, bodies = call.vm, Bodies(call.vm)
+    if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
+        raise NoBody("the condition is no single bool")
+    vm.cap.expand(operands, True)
+    if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
+        raise NoBody("the operands are something else than tensors")
+    then = call.capture(bodies, "true_fn", true_fn, operands)
+    other = call.capture(bodies, "false_fn", false_fn, operands)
+    if not all([leaf is EMPTY or type(leaf) is int for leaf in then.leaves]):
+        raise NoBody("a branch gives something else than tensors and integers")
+    if not then.same_structure(other):
+        raise NoBody("the branches give different structures")
+    if not all([bodies.alike(a, b) for a, b in zip(then.outputs, other.outputs, strict=True)]):
+        raise NoBody("the branches give tensors of different sizes, strides, types or devices")
+    lifted, nodes = bodies.lifted()
+    graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
+    results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
+    value = then.rebuilt(results)
+    mark_made(vm.cap, value)
+    return value
+
+
+def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, carried)
+    found = []
+    for name, fn in (("cond_fn", cond_fn), ("body_fn", body_fn)):
+        holes = [bodies.like(t) for t in carried]
+        found.append(call.capture(bodies, name, fn, [*holes, *additional], holes=holes))
+    test, body = found
+    if len(test.leaves) != 1 or not test.outputs or test.outputs[0].dtype != torch.bool or test.outputs[0].dim():
+        raise NoBody("cond_fn does not give one bool in a tensor without dimensions")
+    _carries(bodies, body, carried, len(carried))
+    lifted, nodes = bodies.lifted()
+    graphs = bodies.module(test, "cond_fn", single=True), bodies.module(body, "body_fn")
+    fx = tuple([call.vm.cap.to_fx(t) for t in carried])
+    results = call.run((*graphs, tuple(carried), tuple(lifted)), {0: "cond_fn", 1: "body_fn"}, {2: fx, 3: tuple(nodes)})
+    return call.given(body, results)
+
+
+def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, init, xs)
+    holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
+    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    _carries(bodies, body, init)
+    return _over(call, bodies, body, "combine_fn", (list(init), list(xs)))
+
+
+def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, xs)
+    holes = [bodies.row(x) for x in xs]
+    body = call.capture(bodies, "f", fn, [*holes, *args], holes=holes)
+    bodies.apart([*xs, *body.recorder.operands], "f uses tensors that share memory")
+    return _over(call, bodies, body, "body", (list(xs),), last=list)
+
+
+def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, xs)
+    holes = [bodies.row(x) for x in (*xs, *xs)]
+    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    _carries(bodies, body, [bodies.row(x) for x in xs], len(xs))
+    return _over(call, bodies, body, "combine_fn", (list(xs),))
+
+
+def _over(call: Call, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
+    """An operator that runs ``body`` over rows."""
+    if len(body.outputs) < len(body.leaves) or not body.outputs:
+        raise NoBody(f"{name} gives something else than tensors")
+    lifted, nodes = bodies.lifted()
+    args = (bodies.module(body, name), *given, last(lifted))
+    return call.given(body, call.run(args, {0: name}, {len(args) - 1: last(nodes)}))
+
+
+def _flex_attention(
+    call: Call, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, kernel_options: Any, *buffers: Any
+) -> Any:
+    if any(buffers):
+        raise NoBody("it is given buffers of its own")
+    scores, masks = Bodies(call.vm), Bodies(call.vm)
+    places = [scores.scalar(torch.int32, query) for _ in range(4)]
+    score = scores.scalar(query.dtype, query, scores.twin(query).requires_grad)
+    scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places], aliases=True, indices=True)
+    places = [masks.scalar(torch.int32, query) for _ in range(4)]
+    masked = call.capture(masks, "mask_mod", block_mask[-1], places, holes=places, aliases=True, indices=True)
+    for name, body in (("score_mod", scored), ("mask_mod", masked)):
+        if len(body.leaves) != 1 or len(body.outputs) != 1 or body.outputs[0].dim():
+            raise NoBody(f"{name} does not give one number in a tensor without dimensions")
+    (score_values, score_nodes), (mask_values, mask_nodes) = scores.lifted(), masks.lifted()
+    mask = masks.module(masked, "mask_mod", single=True)
+    cap = call.vm.cap
+    fx_mask = (*[cap.to_fx(a) for a in block_mask[:-1]], cap.recorder.part("mask_mod", mask))
+    args = (
+        *(query, key, value, scores.module(scored, "score_mod", single=True), (*block_mask[:-1], mask), scale, kernel_options),
+        *(tuple(score_values), tuple(mask_values)),
+    )
+    return call.run(args, {3: "score_mod"}, {4: fx_mask, 7: tuple(score_nodes), 8: tuple(mask_nodes)})
+
+
+def _only_tensors(call: Call, *operands: Any) -> None:
+    for given in operands:
+        call.vm.cap.expand(given, True)
+        if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) for t in given]):
+            raise NoBody("its operands are something else than tensors")
+
+
+def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) -> None:
+    """What goes from one step to the next must look the same in each."""
+    n = len(before)
+    if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
+        raise NoBody("it gives another number of tensors than it is given")
+    if not all([bodies.alike(a, b, strides=False) for a, b in zip(before, body.outputs, strict=False)]):
+        raise NoBody("it gives tensors of other sizes, types or devices than it is given")
+
+
+def _operator(capture: Callable) -> Callable:
+    def handler(vm: Any, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if not vm.cap.active:
+            return vm.finish(f, vm.native(op, tuple(args), kwargs), then, data)
+        inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
+        if op is cond_op and len(args) == 4 and not is_a(args[0], Tensor) and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float))):
+            vm.cap.expand(args[3])
+            return vm.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
+        try:
+            value = capture(Call(vm, op, inner), *args, **(kwargs or {}))
+        except NoBody as e:
+            text = f"{op.name()}: {e}"
+            run, given = (alone, (op, *args)) if inner else (op, tuple(args))
+            raise Border(run, given, kwargs, "FL520", text).to(then, data) from None
+        except Border as b:
+            raise b.to(then, data) from None
+        return vm.finish(f, value, then, data)
+
+    return handler
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        op: _operator(capture)
+        for op, capture in (
+            (cond_op, _cond),
+            (while_loop_op, _while_loop),
+            (scan_op, _scan),
+            (map_impl, _map),
+            (associative_scan_op, _associative_scan),
+            (flex_attention, _flex_attention),
+        )
+    }
+)

@@ -1,0 +1,55 @@
+"""Records the body of a control-flow operator: its operands become inputs first, then what it uses from around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.fx import Node
+
+from fineline.graph.module import CapturedGraph, graph_module
+from fineline.graph.recorder import Recorder
+from fineline.graph.subgraph import SubRecorder
+
+
+class BodyRecorder(SubRecorder):
+    """A sub-graph that is held whole or thrown away; nothing of it reaches ``parent`` before that is known."""
+
+    def __init__(self, parent: Recorder) -> None:
+        super().__init__(parent)
+        self.inputs = []
+        self.holes: list[tuple[Node, Tensor]] = []
+        # Symbolic numbers that are lifted, by what they stand for.
+        self.numbers: dict[Any, tuple[Node, Any]] = {}
+
+    def hole(self, t: Tensor) -> None:
+        """A tensor that the operator is going to hand in."""
+        self.holes.append((self._hole(t, f"operand_{len(self.holes)}"), t))
+
+    def number(self, n: Any) -> Node:
+        """A symbolic number from around the body."""
+        key = n.node.expr
+        if key not in self.numbers:
+            self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
+        return self.numbers[key][0]
+
+    def given(self) -> list[Tensor]:
+        """All tensors that are not its own."""
+        return [*self.operands, *[t for _, t in self.holes]]
+
+    def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+        """What stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        return self._outer(t, read)
+
+    def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
+        """The graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
+        inputs = [node for node, _ in self.holes]
+        inputs += [self.find(t) or self._lift(t, None) for t in tensors]
+        inputs += [self.number(n) for n in numbers]
+        last = self.graph._root
+        for node in inputs:
+            last.append(node)
+            last = node
+        self.graph.create_node("output", "output", (outputs,), {}, "output")
+        return graph_module(self.graph, name, self.parts | self.modules)

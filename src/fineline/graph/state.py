@@ -1,0 +1,36 @@
+"""PyTorch's thread state, taken back to what it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fineline.guards.facts import AmbientFacts
+
+SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "grad_mode": torch._C._set_grad_enabled,
+        "autocast_cpu_dtype": functools.partial(torch.set_autocast_dtype, "cpu"),
+        "autocast_cpu": functools.partial(torch.set_autocast_enabled, "cpu"),
+        "autocast_cuda_dtype": functools.partial(torch.set_autocast_dtype, "cuda"),
+        "autocast_cuda": functools.partial(torch.set_autocast_enabled, "cuda"),
+        "autocast_cache": torch.set_autocast_cache_enabled,
+    }
+)
+
+
+def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:
+    """What of the state is not the same, by name, each with what sets it."""
+    return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
+
+
+def restore(before: AmbientFacts, now: AmbientFacts) -> None:
+    """Takes the thread back to an earlier state."""
+    if len(now.functorch_levels) > len(before.functorch_levels):
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
+    for name, set_ in differing(now, before):
+        set_(getattr(before, name))

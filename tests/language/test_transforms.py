@@ -1,0 +1,381 @@
+"""The transforms of torch.func in captured code: operators inside of them are in the graph, and so are entering and leaving."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import (
+    functional_call,
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    stack_module_state,
+    vjp,
+    vmap,
+)
+
+import fineline
+from tests import oracle
+from tests.oracle import Table, t
+
+table = Table()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def told_before():
+    """What PyTorch says when it first loads its rules for derivatives has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
+
+
+# -- vmap ------------------------------------------------------------------------------------------------------------------------
+@table.snippet(grad=True)
+def a_row_at_a_time(x):
+    return vmap(lambda row: (row * 2).sum())(x)
+
+
+@table.program(grad=True, tolerance=1e-6)
+def dims_in_and_out():
+    w = t(5, 4, 2, grad=True)
+    return lambda x: vmap(lambda row, w: (row @ w, w), in_dims=(1, None), out_dims=(1, None))(x.t(), w), w
+
+
+@table.snippet(grad=True)
+def structures_in_and_out(x):
+    def each(d, pair):
+        return {"s": d["a"] + pair[0]}, (pair[1], d["a"].sum())
+
+    return vmap(each, in_dims=({"a": 0}, (0, None)))({"a": x}, (x * 2, x[0]))
+
+
+@table.snippet(grad=True)
+def vmap_in_vmap(x):
+    return vmap(vmap(lambda a, b: a * b, in_dims=(0, None)), in_dims=(0, 0))(x, x[:, 0])
+
+
+@table.snippet(grad=True)
+def in_chunks(x):
+    return vmap(lambda row: row.sin(), chunk_size=2)(x)
+
+
+@table.snippet()
+def other_numbers_in_each_row(x):
+    return vmap(lambda row: row + torch.rand(4), randomness="different")(x)
+
+
+@table.snippet()
+def the_same_numbers_in_each_row(x):
+    return vmap(lambda row: F.dropout(row, 0.5), randomness="same")(x)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def no_numbers_by_default(x):
+    try:
+        return vmap(lambda row: row + torch.rand(4))(x)
+    except RuntimeError as e:
+        return str(e)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def what_vmap_refuses(x):
+    out = []
+    for call in (lambda: vmap(lambda a: a, in_dims=3)(x), lambda: vmap(lambda a, b: a)(x, x[:2]), lambda: vmap(lambda a: 3)(x)):
+        try:
+            call()
+        except (ValueError, RuntimeError) as e:
+            out.append(str(e))
+    return out, x + 1
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_number_is_read_inside(x):
+    try:
+        return vmap(lambda row: row * row.sum().item())(x)
+    except RuntimeError as e:
+        return str(e)
+
+
+@table.program(recompiles={1, 2})
+def effects_inside():
+    seen = []
+
+    def each(row):
+        seen.append(row.shape)
+        return row * len(seen)
+
+    return lambda x: vmap(each)(x), seen
+
+
+@table.snippet(grad=True)
+def writes_inside(x):
+    def each(row):
+        y = row.clone()
+        y[0] = 1
+        return y.add_(row)
+
+    return vmap(each)(x * 2)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def raises_inside(x):
+    def each(row):
+        if row.dim() == 1:
+            raise ValueError("flat")
+        return row
+
+    try:
+        return vmap(each)(x)
+    except ValueError as e:
+        return str(e), x + 1
+
+
+@table.snippet(grad=True, breaks=True, min_graphs=0)
+def breaks_inside(x):
+    def each(row):
+        y = row * 2
+        fineline.graph_break()
+        return y + 1
+
+    return vmap(each)(x) * 2
+
+
+# -- grad ------------------------------------------------------------------------------------------------------------------------
+@table.snippet()
+def a_gradient(x):
+    return grad(lambda v: (v.sin() ** 2).sum())(x)
+
+
+@table.program(grad=True, tolerance=1e-5)
+def gradients_of_gradients_and_closures():
+    w = t(5, 4, 4, grad=True)
+
+    def fn(x):
+        def loss(a):
+            return (a @ w).sin().sum()
+
+        return grad(lambda a: grad(loss)(a).square().sum())(x), grad(loss)(x)
+
+    return fn, w
+
+
+@table.snippet(tolerance=1e-6)
+def several_arguments_and_more(x, y):
+    def f(a, b, k):
+        return (a * b).sum() * k, {"b": b.cos(), "k": k}
+
+    grads, aux = grad(f, argnums=(0, 1), has_aux=True)(x, y, 3)
+    (g, (value, more)) = grad_and_value(f, argnums=1, has_aux=True)(x, y, 2)
+    return grads, aux, g, value, more
+
+
+@table.snippet(grad=True)
+def a_value_with_its_gradient(x):
+    return grad_and_value(lambda v: v.exp().sum())(x)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def what_grad_refuses(x):
+    out = []
+    for call in (lambda: grad(lambda v: v)(x), lambda: grad(lambda v: (v.sum(), 1))(x), lambda: grad(torch.sum, argnums=2)(x)):
+        try:
+            call()
+        except Exception as e:
+            out.append((type(e).__name__, str(e)))
+    return out, x + 1
+
+
+@table.snippet()
+def a_gradient_without_gradients(x):
+    with torch.no_grad():
+        y = grad(lambda v: v.sin().sum())(x)
+    return y, grad(lambda v: v.detach().sin().sum() + v.sum())(x)
+
+
+# -- vjp, jvp, jacobians -----------------------------------------------------------------------------------------------------------
+@table.snippet(grad=True, tolerance=1e-6)
+def backwards(x):
+    out, back = vjp(lambda a: (a.sin(), a.sum()), x)
+    return out, back((torch.ones_like(x), out[1]))
+
+
+@table.snippet(grad=True, tolerance=1e-6)
+def backwards_with_more(x):
+    out, back, aux = vjp(lambda a: (a.sin(), a * 2), x, has_aux=True)
+    return out, back(x)[0], back(out)[0], aux
+
+
+@table.snippet()
+def forwards(x):
+    out, tangent = jvp(lambda a: a.sin() * a, (x,), (torch.ones_like(x),))
+    return out, tangent, jvp(lambda a, b: (a * b, b), (x, x + 1), (x, x * 2), has_aux=True)
+
+
+@table.program(tolerance=1e-5)
+def jacobians():
+    w = t(5, 4, 3)
+
+    def fn(x):
+        row = x[0]
+        return jacrev(lambda a: (a @ w).sin())(row), jacfwd(lambda a: (a @ w).sin())(row), jacrev(lambda a: a @ w, chunk_size=2)(row)
+
+    return fn
+
+
+@table.snippet(tolerance=1e-5)
+def jacobians_with_more(x):
+    return jacrev(lambda a: (a.sin(), a.cos()), has_aux=True)(x[0]), jacfwd(lambda a, b: a * b, argnums=1)(x[0], x[1])
+
+
+@table.snippet(tolerance=1e-5)
+def hessians(x):
+    return hessian(lambda a: (a.sin() * a).sum())(x[0]), hessian(lambda a, b: (a * b).prod(), argnums=(0, 1))(x[0], x[1])
+
+
+@table.snippet(grad=True, tolerance=1e-5)
+def a_jacobian_is_differentiated(x):
+    return jacrev(lambda a: a.sin().sum(0))(x).square().sum()
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def linear_parts(x):
+    out, forward = linearize(lambda a: a.sin() * 2, x)
+    return out, forward(torch.ones_like(x)), forward(x)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def without_writes(x):
+    def f(a):
+        y = a.clone()
+        y.add_(1)
+        return y.view(-1).mul_(2)
+
+    return functionalize(f)(x), functionalize(f, remove="mutations_and_views")(x) + 1
+
+
+# -- modules ---------------------------------------------------------------------------------------------------------------------
+def net():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    for k, p in enumerate(model.parameters()):
+        p.data = t(k, *p.shape) / 2
+    return model
+
+
+@table.program(tolerance=1e-6)
+def a_functional_call():
+    linear = nn.Linear(4, 4)
+
+    def fn(x):
+        y = functional_call(linear, {"weight": linear.weight * 2, "bias": x[0]}, (x,))
+        return y, linear(x), functional_call(linear, (dict(linear.named_parameters()),), x)
+
+    return fn, linear
+
+
+@table.program(tolerance=1e-5)
+def gradients_for_each_sample():
+    model = net()
+
+    def fn(x, y):
+        def loss(params, a, b):
+            return (functional_call(model, params, (a.unsqueeze(0),)) - b).square().sum()
+
+        params = {k: v.detach() for k, v in model.named_parameters()}
+        return vmap(grad(loss), in_dims=(None, 0, 0))(params, x, y[:, :1])
+
+    return fn, model
+
+
+@table.program(tolerance=1e-5)
+def an_ensemble():
+    models = [net() for _ in range(3)]
+    models[1][0].weight.data.mul_(2)
+    params, buffers = stack_module_state(models)
+
+    def fn(x):
+        def one(params, buffers, x):
+            return functional_call(models[0], (params, buffers), (x,))
+
+        return vmap(one, in_dims=(0, 0, None))(params, buffers, x)
+
+    return fn, (params, buffers)
+
+
+@table.program(tolerance=1e-5)
+def an_ensemble_is_stacked_inside():
+    models = [nn.Linear(4, 2), nn.Linear(4, 2)]
+
+    def fn(x):
+        params, buffers = stack_module_state(models)
+        return vmap(lambda p, x: functional_call(models[0], p, (x,)), in_dims=(0, None), randomness="same")(params, x).sum()
+
+    return fn, models
+
+
+@table.program(tolerance=1e-5, recompiles={1, 2})
+def a_step_of_training():
+    model = net()
+    params = {k: v.detach().clone() for k, v in model.named_parameters()}
+
+    def fn(x):
+        def loss(p):
+            return functional_call(model, p, (x,)).square().mean()
+
+        grads, value = grad_and_value(loss)(params)
+        for name, g in grads.items():
+            params[name] = params[name] - 0.1 * g
+        return value
+
+    return fn, params
+
+
+@table.snippet(tolerance=1e-5)
+def transforms_of_transforms(x):
+    def f(a):
+        return (a.sin() * a).sum()
+
+    each = vmap(grad(f))(x)
+    across = jvp(vmap(grad(f)), (x,), (x,))[1]
+    return each, across, vmap(jacrev(lambda a: a.exp()))(x), grad(lambda a: vmap(f)(a).sum())(x)
+
+
+class Cube(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * g
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def functions_of_the_users(x):
+    return grad(lambda v: Cube.apply(v).sum())(x), vmap(Cube.apply)(x)
+
+
+@table.program()
+def made_outside():
+    f = vmap(grad(lambda row: row.sin().sum()))
+    return lambda x: f(x) + 1
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_program(program, twin):
+    oracle.check(program, twin)
