@@ -34,6 +34,8 @@ class Journal:
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
         # Memory of tensors that an operator writes into, and a copy; kept where an error may have to take the writes back.
         self.storages: dict[int, tuple[Any, Any]] = {}
+        # ... and those tensors that had no history: what is written may have one.
+        self.plain: list[Any] = []
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -89,6 +91,9 @@ class Journal:
         """Puts back what was there before the segment, newest kinds last."""
         for storage, before in self.storages.values():
             storage.copy_(before)
+        for t in self.plain:
+            if t.requires_grad:
+                t.detach_()
         for w in self.written.values():
             if w.kind == "dict":
                 _put_back(w.obj, w.before)

@@ -155,11 +155,11 @@ class Run:
             return self._abandon(vm.abandoned)
         if vm.cap.active:
             try:
-                writer = SegmentWriter(vm.cap, self._name())
+                writer = region.writer(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
                 self.kept = True
-                if vm.fakes is not None:
+                if vm.fakes is not None and not self.trial:
                     return self._now(*self.call)
             except Retreat as e:
                 self._retreat(e.error, e.text)
@@ -179,7 +179,7 @@ class Run:
         if not vm.cap.active:
             self._given_up()
         if self.trial:
-            self._undo()
+            self.undo()
             self._release()
             return None
         self._release()
@@ -359,7 +359,7 @@ class Run:
             if dims:
                 site.varying.add(name, dims)
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
         vm = self.vm
         if vm.fakes is not None:
@@ -372,7 +372,7 @@ class Run:
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
-        self._undo()
+        self.undo()
         self._release()
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
@@ -388,7 +388,11 @@ class Run:
 
     def _retreat(self, error: str, text: str) -> None:
         """Nothing has happened yet: the call is captured on its real values, outside of any handler of this run's exceptions."""
-        self._undo()
+        self.undo()
+        if self.trial:
+            # Somebody wants to know what fake mode makes of the call.
+            self._release()
+            raise refused(error, text, place_of(self.region.fn))
         self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
         args, kwargs = self.call
         self.behind = lambda: Run(self.region, self.site, args, kwargs, live=True).go()
@@ -435,7 +439,7 @@ class Run:
         fake = vm.fakes is not None
         untouched = fake or self.start is self.site is region.entry
         if untouched:
-            self._undo()
+            self.undo()
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
         rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call
