@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -48,14 +49,7 @@ def export(
 
     Raises `NotExported`, which is an AssertionError, where the graph would break, or can't do all that the call does.
     """
-    if constraints is not None:
-        raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
-    if tracing_mode not in ("real", "fake", "symbolic"):
-        raise BadArgument(f'tracing_mode is "real", "fake" or "symbolic", not {tracing_mode!r}')
-    if not aten_graph and (decomposition_table is not None or tracing_mode != "real"):
-        named = "decomposition_table" if decomposition_table is not None else f"tracing_mode={tracing_mode!r}"
-        raise NotExported(f"{named} without aten_graph=True", id="FL602")
-    return exported(f, args, kwargs, aten_graph, decomposition_table, tracing_mode)
+    return export_call(f, args, kwargs, tracing_mode, None, aten_graph, decomposition_table, constraints)
 
 
 def exported_program(
@@ -68,25 +62,51 @@ def exported_program(
     """
     kwargs = dict(kwargs or {})
     with marked_shapes(dynamic_shapes, args, kwargs):
-        gm, _ = exported(f, args, kwargs)
-    return torch.export.export(gm, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        gm, _ = export_call(f, args, kwargs)
+    return torch.export.export(_module(gm), args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
 
-def exported(
+def _module(gm: GraphModule) -> nn.Module:
+    """What holds and does what ``gm`` does; of a graph module, torch.export would run the nodes, and pass over the parameters' names."""
+    cls = type(type(gm).__name__, (nn.Module,), {"forward": type(gm).forward})
+    module: nn.Module = cls()
+    module.__dict__.update({name: value for name, value in gm.__dict__.items() if not name.startswith("_graph")})
+    return module
+
+
+def export_call(
     f: Callable,
     args: tuple,
     kwargs: dict[str, Any],
-    aten: bool = False,
-    table: Mapping[Any, Callable] | None = None,
-    mode: TracingMode = "real",
+    tracing_mode: TracingMode = "real",
     dynamic: bool | None = None,
+    aten_graph: bool = False,
+    decomposition_table: Mapping[Any, Callable] | None = None,
+    constraints: Any = None,
 ) -> Exported:
-    """... of arguments that are known to be good."""
+    """`export` with the call's arguments apart from its own. ``dynamic``: sizes and ints vary, if the call can be captured so."""
+    if constraints is not None:
+        raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
+    if tracing_mode not in ("real", "fake", "symbolic"):
+        raise BadArgument(f'tracing_mode is "real", "fake" or "symbolic", not {tracing_mode!r}')
+    if not aten_graph and (decomposition_table is not None or tracing_mode != "real"):
+        named = "decomposition_table" if decomposition_table is not None else f"tracing_mode={tracing_mode!r}"
+        raise NotExported(f"{named} without aten_graph=True", id="FL602")
     if not callable(f) or isinstance(f, type):
         raise BadArgument(f"{f!r:.80} is nothing that can be exported", id="FL201")
     fn = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
-    dynamic = True if mode == "symbolic" else dynamic
-    region = Region(fn, lookup_backend("eager", None, None), Options(breaks="none", dynamic=dynamic, first_call="live" if mode == "real" else "compiled"))
+    varying = True if tracing_mode == "symbolic" else dynamic
+    options = Options(breaks="none", dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
+    try:
+        return _captured(fn, args, kwargs, options, aten_graph, decomposition_table)
+    except NotExported:
+        if not dynamic:
+            raise
+    return _captured(fn, args, kwargs, replace(options, dynamic=None), aten_graph, decomposition_table)
+
+
+def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: bool, table: Any) -> Exported:
+    region = Region(fn, lookup_backend("eager", None, None), options)
     holder = getattr(fn, "__self__", fn)
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []

@@ -19,7 +19,7 @@ def marked_shapes(spec: Any, args: tuple, kwargs: Mapping[str, Any]) -> Iterator
         yield
         return
     values = [*args, *kwargs.values()]
-    if is_a(spec, Mapping):
+    if is_a(spec, dict):
         # By name: in the order of the parameters, positional ones first.
         positional = [s for name, s in spec.items() if name not in kwargs]
         specs = [*positional[: len(args)], *[None] * (len(args) - len(positional)), *[spec.get(name) for name in kwargs]]
@@ -35,11 +35,11 @@ def _mark(value: Any, spec: Any) -> None:
     if spec is None:
         return
     if is_a(value, Tensor):
-        for d, dim in spec.items() if is_a(spec, Mapping) else enumerate(spec):
+        for d, dim in spec.items() if is_a(spec, dict) else enumerate(spec):
             mark = _mark_of(dim)
             if mark is not None:
                 DIMS.set(value, d, mark)
-    elif is_a(value, Mapping):
+    elif is_a(value, dict):
         for key, part in spec.items():
             _mark(value.get(key), part)
     elif is_a(value, (list, tuple)):

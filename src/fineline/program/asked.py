@@ -22,10 +22,13 @@ from fineline.program.signature import LITERALS, Parameter
 def asked_module(parameters: list[Parameter], roots: Mapping[int, int], segment: Segment, describe: Callable[[int], str]) -> Portable | None:
     """The guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none."""
     asked = _Asked(parameters, roots)
+    sources = {s.reg: s for s, _ in segment.texts if s is not None}
     for i, (op, _, reg, payload) in enumerate(segment.steps):
         src = segment.texts[i][0]
         if op == "relation":
-            asked.relation(payload, {s.reg: s for s, _ in segment.texts if s is not None}, describe(i))
+            asked.relation(payload, sources, describe(i))
+        elif op == "same":
+            asked.same(src, sources[payload], describe(i))
         elif src is not None and src.reg == reg:
             asked.about(op, src, payload, describe(i))
     for p, node in zip(parameters, asked.paths.parameters, strict=True):
@@ -60,6 +63,11 @@ class _Asked:
             self.equal(self._call(list, node), list(payload), text)
         else:
             self.equal(node, payload, text)
+
+    def same(self, src: Source | None, other: Source, text: str) -> None:
+        one, two = self.paths.node(src), self.paths.node(other)
+        if one is not None and two is not None:
+            self._assert(self._call(operator.is_, one, two), text)
 
     def equal(self, node: Node, value: Any, text: str) -> None:
         self._assert(self._call(operator.is_ if value is None else operator.eq, node, value), text)

@@ -74,7 +74,7 @@ class ExportWriter(SegmentWriter):
             self._buffers.append((path, made))
 
     def _modules(self) -> list[tuple[str, nn.Module]]:
-        return list(self._module.named_modules()) if self._module is not None else []
+        return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
     def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable) -> Segment:

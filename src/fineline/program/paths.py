@@ -44,10 +44,10 @@ class Paths:
         elif src.op in ("key", "index"):
             read, key, holder = operator.getitem, src.key, self.node(parent)
         elif src.op == "member":
-            key, holder = src.key.__name__, self.node(parent)
+            key, holder = getattr(src.key, "__name__", None), self.node(parent)
         else:
             return None
-        if holder is None or not is_a(key, (str, int, float, bool, type(None))):
+        if holder is None or not is_a(key, (str, int, float, bool, type(None))) or (key is None and read is getattr):
             return None
         return self.graph.call_function(read, (holder, key))
 
