@@ -5,6 +5,7 @@ from fineline.api import compile, explain, reset, set_policy
 from fineline.backends.registry import list_backends, register_backend
 from fineline.capture.builtin_rules import builtin_rules
 from fineline.capture.why import why
+from fineline.export import export, exported_program
 from fineline.install import install, uninstall
 from fineline.policy.declare import (
     allow_in_graph,
@@ -36,6 +37,8 @@ __all__ = [
     "error_on_graph_break",
     "errors",
     "explain",
+    "export",
+    "exported_program",
     "forbid_in_graph",
     "graph_break",
     "install",

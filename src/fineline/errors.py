@@ -131,6 +131,12 @@ class Constrained(Unsupported):
     id = "FL110"
 
 
+class NotExported(Unsupported, AssertionError):
+    """No graph alone does what the call does."""
+
+    id = "FL601"
+
+
 class InternalError(FinelineError):
     """A check inside fineline failed."""
 

@@ -16,12 +16,14 @@ from torch import nn
 
 from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
-from fineline.errors import FACES, caller
+from fineline.errors import FACES, BadArgument, caller
+from fineline.export import export_call
 from fineline.policy import declare
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.selector import of_object
+from fineline.policy.shapes import marked_shapes
 from fineline.policy.stance import STANCES, StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
@@ -60,6 +62,10 @@ BY_CLASS: Mapping[type, tuple] = types.MappingProxyType(
 )
 
 
+# Arguments of torch._dynamo.export that change nothing here.
+EXPORT_UNUSED = (
+    "specialize_float", "same_signature", "disable_constraint_solver", "prefer_deferred_runtime_asserts_over_guards", "_log_export_usage",
+)  # fmt: skip
 # What ``disable`` marks, or takes apart, instead of wrapping it.
 MARKED_THEMSELVES = (type, nn.Module, list, tuple, staticmethod, classmethod, property)
 
@@ -153,6 +159,7 @@ class Installation:
             "optimize_assert": self.optimize_assert,
             "run": porting.run,
             "explain": _explain,
+            "export": self.export,
             "reset": _both(dynamo.reset, api.reset),
             "reset_code_caches": _both(dynamo.reset_code_caches, _forget),
             "list_backends": functools.partial(_list_backends, dynamo.list_backends),
@@ -235,6 +242,25 @@ class Installation:
     def set_stance(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> StanceBlock:
         found = self.backend(force_backend) if force_backend is not None else None
         return set_stance(stance, skip_guard_eval_unsafe=skip_guard_eval_unsafe, force_backend=found)
+
+    def export(
+        self, f: Callable, *args: Any, tracing_mode: Any = None, dynamic_shapes: Any = None, assume_static_by_default: bool = False,
+        pre_dispatch: bool = False, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        """Without arguments for ``f``, what takes them. Sizes vary unless PyTorch's arguments, or a tracing mode, say otherwise."""
+        if pre_dispatch:
+            raise BadArgument("pre_dispatch=True: fineline traces ATen graphs below the dispatcher alone")
+        for unused in EXPORT_UNUSED:
+            kwargs.pop(unused, None)
+        how = {name: kwargs.pop(name) for name in ("aten_graph", "decomposition_table", "constraints") if name in kwargs}
+        dynamic = None if assume_static_by_default or dynamic_shapes is not None or tracing_mode is not None else True
+        result = importlib.import_module("torch._dynamo.eval_frame").ExportResult
+
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with marked_shapes(dynamic_shapes, args, kwargs):
+                return result(*export_call(f, args, kwargs, tracing_mode or "real", dynamic, **how))
+
+        return inner(*args, **kwargs) if args or kwargs else inner
 
     # -- what users catch and count --------------------------------------------------------------------------------------
     def face(self, cls: type, id: str | None) -> type:

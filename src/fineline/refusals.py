@@ -444,6 +444,42 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "It runs your code on tensors of its own, or makes a program of it in its own way, which no graph can hold.",
             "Call it outside of the region; the other transforms of torch.func are captured.",
         ),
+        # -- export ---------------------------------------------------------------------------------------------
+        "FL601": Refusal(
+            "this can't be exported",
+            "An exported graph stands alone: it does all that the call does, from the call's arguments and the module's tensors.",
+            "Change what is named, or compile instead of export.",
+        ),
+        "FL602": Refusal(
+            "an argument of export that needs another",
+            "Decompositions and tracing modes are about ATen operators.",
+            "Add aten_graph=True.",
+        ),
+        "FL603": Refusal(
+            "a result that no graph can give",
+            "A graph gives tensors that it makes, its arguments, constants, and containers, dataclasses and pytree nodes of these.",
+            "Return the tensors in a tuple, list, dict or dataclass, or register the class with torch.utils._pytree.",
+        ),
+        "FL604": Refusal(
+            "an effect that no graph has",
+            "A graph can write into tensors and buffers; it sets no attribute, and changes no list or dict.",
+            "Return the value instead, keep it in a buffer, or leave the write out while torch.compiler.is_exporting().",
+        ),
+        "FL605": Refusal(
+            "a node that needs this process",
+            "It calls code that is made at capture, which no other process has.",
+            "Export under torch.no_grad(), where no backward is needed, or with aten_graph=True.",
+        ),
+        "FL606": Refusal(
+            "the ATen graph can't be traced",
+            "The captured graph runs once more, under the decompositions; that failed.",
+            "Export without aten_graph=True, or take the decomposition that raised out of the table.",
+        ),
+        "FL607": Refusal(
+            "constraints that are given the old way",
+            "PyTorch's constraint objects exist no longer.",
+            "Mark the sizes that vary: fineline.mark_dynamic(tensor, index, min=..., max=...).",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

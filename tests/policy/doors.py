@@ -36,6 +36,7 @@ THEIRS: dict[str, Any] = {
     "optimize_assert": (torch._dynamo, "optimize_assert"),
     "run": (torch._dynamo, "run"),
     "explain": (torch._dynamo, "explain"),
+    "export": (torch._dynamo, "export"),
     "OptimizedModule": (torch._dynamo, "OptimizedModule"),
     "graph_break": (torch._dynamo, "graph_break"),
     "disallow_in_graph": (torch._dynamo, "disallow_in_graph"),

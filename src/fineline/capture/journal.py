@@ -38,6 +38,8 @@ class Journal:
         # Tensors that an operator writes into, with a copy of their memory and their version; kept where an error may have to take the
         # writes back.
         self.storages: dict[int, tuple[Tensor, Any, int | None]] = {}
+        # ... and those tensors that had no history: what is written may have one.
+        self.plain: list[Tensor] = []
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -97,6 +99,9 @@ class Journal:
             if version is not None:
                 # A backward pass from before the call may need it.
                 torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+        for t in self.plain:
+            if t.requires_grad:
+                t.detach_()
         for w in self.written.values():
             if w.kind == "dict":
                 _put_back(w.obj, w.before)

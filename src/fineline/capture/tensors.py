@@ -480,6 +480,8 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
         storage = t.untyped_storage()
         if journal is not None and storage._cdata not in mutated:
             journal.note_storage(t)
+            if not t.requires_grad and not t._is_view():
+                journal.plain.append(t)
         mutated.add(storage._cdata)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -47,6 +48,16 @@ class DimTable:
             if not -t.dim() <= i < t.dim():
                 raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL217")
             table[key][1][i % t.dim()] = mark
+
+    @contextmanager
+    def for_a_while(self) -> Iterator[None]:
+        """Marks that are set in the block go at its end."""
+        before = {key: (ref, dict(marks)) for key, (ref, marks) in self._marks.items()}
+        try:
+            yield
+        finally:
+            self._marks.clear()
+            self._marks.update({key: entry for key, entry in before.items() if entry[0]() is not None})
 
     def clear(self) -> None:
         self._marks.clear()

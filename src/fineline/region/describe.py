@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.attention.flex_attention
@@ -23,15 +23,29 @@ ACCESSES = {
 }  # fmt: skip
 
 
-def describe_step(segment: Segment, at: int) -> str:
-    """A guard, and where the value was read."""
+class Guard(NamedTuple):
+    """What must hold: ``name`` is the user's expression, ``where`` the line that read it, if there is one."""
+
+    name: str
+    claim: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
+
+
+def guard_at(segment: Segment, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
-    return f"{_subject(segment, at)} {_claim(segment, op, payload)}{_read_at(segment, at)}"
+    return Guard(_subject(segment, at), _claim(segment, op, payload), _place(segment, at))
+
+
+def guards_of(segment: Segment) -> tuple[Guard, ...]:
+    """All that a program checks before it runs."""
+    return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
 
 
 def describe_guards(segment: Segment) -> list[str]:
-    """All that a program checks before it runs."""
-    return [describe_step(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
+    return [str(guard) for guard in guards_of(segment)]
 
 
 def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
@@ -58,12 +72,17 @@ def _subject(segment: Segment, at: int) -> str:
     return "the tensors' memory" if op == "storages" else "PyTorch's state"
 
 
-def _read_at(segment: Segment, at: int) -> str:
+def _place(segment: Segment, at: int) -> str:
     _, place = segment.texts[at]
     if place is None or is_own(place[0].code):
         return ""
     info, ip = place
-    return f" (read at {info.code.co_filename}:{info.lines[max(ip - 1, 0)]})"
+    return f"{info.code.co_filename}:{info.lines[max(ip - 1, 0)]}"
+
+
+def _read_at(segment: Segment, at: int) -> str:
+    place = _place(segment, at)
+    return f" (read at {place})" if place else ""
 
 
 def _claim(segment: Segment, op: str, payload: Any) -> str:

@@ -27,14 +27,14 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATO
 from fineline.capture.machine import Machine
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
-from fineline.errors import BackendFailed, InternalError, Recompiled, RecompileLimit, caller
+from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
 from fineline.graph.same import same_graph
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
-from fineline.program.segment import Segment
+from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
@@ -77,6 +77,8 @@ class Region:
         self.fired: Counter[Rule] = Counter()
         # Counts operators, for explain.
         self.tally: Any = None
+        # Writes the programs.
+        self.writer: Callable[[Any, str], SegmentWriter] = SegmentWriter
         # Makes the machines, for explain.
         self.machine: Callable[[Options], Machine] = Machine
         # Under a stance that forces another backend: the dispatchers of regions that stand in, and for which stance this is one.
@@ -205,6 +207,29 @@ class Region:
             return self.fn(*args, **kwargs)
         finally:
             self.lock.release()
+
+    def once(self, args: tuple, kwargs: dict) -> None:
+        """Captures one call, of which nothing remains but what the region's ``writer`` makes of it."""
+        reason = self.refuse or self._ambient_refusal()
+        if reason is not None:
+            raise Unsupported(reason, where="{}:{}".format(*place_of(self.fn)))
+        run = Run(self, self.entry, args, kwargs, trial=True)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            run.go()
+        except FinelineError:
+            raise
+        except BaseException as e:
+            run.undo()
+            TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+            raise
+        finally:
+            if collecting:
+                gc.enable()
+        if not run.kept and self.events:
+            last = self.events[-1]
+            raise Unsupported(last.reason, where=last.where)
 
     def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
         """What a new capture runs on, unless it is the real tensors; ``fake``: in any case."""

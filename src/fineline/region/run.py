@@ -113,7 +113,7 @@ class Run:
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why))
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
-            vm.switches = symbols is None and not why and site is region.entry and region.options.fullgraph
+            vm.switches = not (trial or symbols or why) and site is region.entry and region.options.fullgraph
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
@@ -173,11 +173,11 @@ class Run:
             return self._abandon(vm.abandoned)
         if vm.cap.active:
             try:
-                writer = SegmentWriter(vm.cap, self._name())
+                writer = region.writer(vm.cap, self._name())
                 writer.returns(value)
                 self._keep(writer)
                 self.kept = True
-                if vm.fakes is not None:
+                if vm.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
                     self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
@@ -198,7 +198,7 @@ class Run:
         if not vm.cap.active:
             self._given_up()
         if self.trial:
-            self._undo()
+            self.undo()
             self._release()
             return None
         self._release()
@@ -383,7 +383,7 @@ class Run:
             if dims:
                 site.varying.add(name, dims)
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
         vm = self.vm
         vm.forget_generators()
@@ -395,7 +395,7 @@ class Run:
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
-        self._undo()
+        self.undo()
         self._release()
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
@@ -411,8 +411,12 @@ class Run:
 
     def _retreat(self, error: str, text: str) -> None:
         """Nothing has happened yet: the call is captured in the other mode, outside of any handler of this run's exceptions."""
-        self._undo()
+        self.undo()
         live = self.vm.fakes is not None
+        if self.trial:
+            # Somebody wants to know what fake mode makes of the call.
+            self._release()
+            raise refused(error, text, place_of(self.region.fn))
         if live:
             self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
         args, kwargs = self.call
@@ -460,7 +464,7 @@ class Run:
         fake = vm.fakes is not None
         untouched = fake or self.start is self.site is region.entry
         if untouched:
-            self._undo()
+            self.undo()
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
         rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call

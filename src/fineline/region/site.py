@@ -10,12 +10,11 @@ import torch
 
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
-from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
 from fineline.program.template import Template
 from fineline.raw import TRACEBACK
-from fineline.region.describe import describe_step
+from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
 
@@ -101,7 +100,7 @@ class Site:
         self.segments.append(segment)
         export = self.region.options.guard_export_fn
         if export is not None:
-            export([describe_step(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+            export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
         self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)

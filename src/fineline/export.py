@@ -1,0 +1,131 @@
+"""``export``: a graph that stands alone, and the bridge to PyTorch's exported programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fineline.api import original
+from fineline.backends.registry import lookup_backend
+from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
+from fineline.policy.shapes import marked_shapes
+from fineline.program.exported import ExportWriter
+from fineline.program.signature import parameters_of
+from fineline.region.compiled import Compiled
+from fineline.region.describe import Guard, guard_at, guards_of, place_of
+from fineline.region.module import OptimizedModule
+from fineline.region.options import Options
+from fineline.region.region import Region
+
+TracingMode = Literal["real", "fake", "symbolic"]
+
+
+class Exported(NamedTuple):
+    """What `export` gives: the graph, and what must hold of the world for it to be the function."""
+
+    graph_module: GraphModule
+    guards: tuple[Guard, ...]
+
+
+def export(
+    f: Callable,
+    *args: Any,
+    aten_graph: bool = False,
+    decomposition_table: Mapping[Any, Callable] | None = None,
+    tracing_mode: TracingMode = "real",
+    constraints: Any = None,
+    **kwargs: Any,
+) -> Exported:
+    """The graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; nothing else comes of the call.
+
+    ``f`` is a function, a method or an ``nn.Module``, whose parameters and buffers keep their names. ``aten_graph``: the graph has ATen
+    operators, after ``decomposition_table``. ``tracing_mode``: "real", the call runs on its tensors and is undone; "fake", no number is
+    computed; "symbolic", sizes and ints of the arguments vary as well. Sizes marked by `mark_dynamic` vary in each mode.
+
+    Raises `NotExported`, which is an AssertionError, where the graph would break, or can't do all that the call does.
+    """
+    return export_call(f, args, kwargs, tracing_mode, None, aten_graph, decomposition_table, constraints)
+
+
+def exported_program(
+    f: Callable, args: tuple = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False
+) -> torch.export.ExportedProgram:
+    """What fineline captures of ``f(*args, **kwargs)``, as a program for ``torch.export.save`` and AOTInductor.
+
+    ``dynamic_shapes`` as for ``torch.export.export``: the sizes that vary, by parameter. Raises what `export` raises, and what
+    ``torch.export.export`` raises.
+    """
+    kwargs = dict(kwargs or {})
+    with marked_shapes(dynamic_shapes, args, kwargs):
+        gm, _ = export_call(f, args, kwargs)
+    return torch.export.export(_module(gm), args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+
+
+def _module(gm: GraphModule) -> nn.Module:
+    """What holds and does what ``gm`` does; of a graph module, torch.export would run the nodes, and pass over the parameters' names."""
+    cls = type(type(gm).__name__, (nn.Module,), {"forward": type(gm).forward})
+    module: nn.Module = cls()
+    module.__dict__.update({name: value for name, value in gm.__dict__.items() if not name.startswith("_graph")})
+    return module
+
+
+def export_call(
+    f: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    tracing_mode: TracingMode = "real",
+    dynamic: bool | None = None,
+    aten_graph: bool = False,
+    decomposition_table: Mapping[Any, Callable] | None = None,
+    constraints: Any = None,
+) -> Exported:
+    """`export` with the call's arguments apart from its own. ``dynamic``: sizes and ints vary, if the call can be captured so."""
+    if constraints is not None:
+        raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
+    if tracing_mode not in ("real", "fake", "symbolic"):
+        raise BadArgument(f'tracing_mode is "real", "fake" or "symbolic", not {tracing_mode!r}')
+    if not aten_graph and (decomposition_table is not None or tracing_mode != "real"):
+        named = "decomposition_table" if decomposition_table is not None else f"tracing_mode={tracing_mode!r}"
+        raise NotExported(f"{named} without aten_graph=True", id="FL602")
+    if not callable(f) or isinstance(f, type):
+        raise BadArgument(f"{f!r:.80} is nothing that can be exported", id="FL201")
+    fn = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
+    varying = True if tracing_mode == "symbolic" else dynamic
+    options = Options(breaks="none", dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
+    try:
+        return _captured(fn, args, kwargs, options, aten_graph, decomposition_table)
+    except NotExported:
+        if not dynamic:
+            raise
+    return _captured(fn, args, kwargs, replace(options, dynamic=None), aten_graph, decomposition_table)
+
+
+def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: bool, table: Any) -> Exported:
+    region = Region(fn, lookup_backend("eager", None, None), options)
+    holder = getattr(fn, "__self__", fn)
+    parameters = parameters_of(fn, args, kwargs)
+    written: list[ExportWriter] = []
+
+    def writer(cap: Any, name: str) -> ExportWriter:
+        written.append(ExportWriter(cap, name, parameters, holder if isinstance(holder, nn.Module) else None, aten, table))
+        return written[-1]
+
+    region.writer = writer
+    try:
+        region.once(args, kwargs)
+        segment = written[-1].segment
+        gm = written[-1].graph(lambda at: str(guard_at(segment, at)))
+    except (Constrained, Forbidden):
+        raise
+    except NotExported as e:
+        e.where = e.where or "{}:{}".format(*place_of(fn))
+        raise
+    except Unsupported as e:
+        step = e.next_step.partition(" Or take fullgraph=True away")[0]
+        raise NotExported(e.reason, id=e.id, where=e.where, rule=e.rule, next_step=step) from e
+    return Exported(gm, guards_of(segment))

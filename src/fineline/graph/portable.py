@@ -1,0 +1,112 @@
+"""A graph that leaves the process: pickled node by node, and loaded as a plain ``torch.fx.GraphModule``."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from torch import Tensor, nn
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx import Graph, GraphModule, Node
+
+from fineline.kinds import is_a
+
+# What belongs to a module, and not to the graph that is made again.
+_KEPT = ("training", "_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
+
+
+class Portable(GraphModule):
+    """FX pickles a graph's code, and runs that with stand-ins for tensors when it is loaded.
+
+    Then changes of the grad mode and of autocast are lost, and random numbers become constants. This one is made again node by node.
+    """
+
+    def __reduce__(self) -> tuple:
+        root = nn.Module()
+        state = {name: self.__dict__[name] for name in (*_KEPT, *_objects(self.graph))}
+        root.__dict__.update(state)
+        return GraphModule, (root, _made_again(self.graph), type(self).__name__), state
+
+
+class _Made:
+    """Is unpickled as what a call gives."""
+
+    def __init__(self, fn: Callable, *args: Any) -> None:
+        self.fn, self.args = fn, args
+
+    def __reduce__(self) -> tuple:
+        return self.fn, self.args
+
+
+def _made_again(graph: Graph) -> _Made:
+    again = _Made(Graph)
+    nodes: dict[Node, _Made] = {}
+    for n in graph.nodes:
+        args, kwargs = _carried(n.args, nodes), _carried(n.kwargs, nodes)
+        nodes[n] = _Made(Graph.create_node, again, n.op, _carried(n.target, nodes), args, kwargs, n.name)
+    # All nodes are there before the graph is used.
+    return _Made(operator.itemgetter(0), [again, *nodes.values()])
+
+
+def _carried(value: Any, nodes: dict[Node, _Made]) -> Any:
+    """``value`` as it is pickled: nodes are those of the new graph, operators go by their names."""
+    if is_a(value, Node):
+        return nodes[value]
+    if is_a(value, (OpOverload, OpOverloadPacket)):
+        return _Made(operator.attrgetter(f"ops.{value}"), _TORCH)
+    if is_a(value, HigherOrderOperator):
+        return _Made(operator.attrgetter(f"ops.higher_order.{value.name()}"), _TORCH)
+    if is_a(value, FunctionType) and "<locals>" in value.__qualname__ and _named_as(value):
+        return _Made(operator.attrgetter(value.__name__), _Made(importlib.import_module, value.__module__))
+    if is_a(value, slice):
+        return _Made(slice, *[_carried(x, nodes) for x in (value.start, value.stop, value.step)])
+    if is_a(value, dict):
+        return {k: _carried(v, nodes) for k, v in value.items()}
+    if is_a(value, list):
+        return [_carried(x, nodes) for x in value]
+    if type(value) is tuple:
+        return tuple([_carried(x, nodes) for x in value])
+    return value
+
+
+def _named_as(fn: FunctionType) -> bool:
+    """Whether its module holds it under its name, though it was made in a function: torch.nn.functional.max_pool2d, for one."""
+    return getattr(sys.modules.get(fn.__module__), fn.__name__, None) is fn
+
+
+_TORCH = _Made(importlib.import_module, "torch")
+
+
+def portable(root: nn.Module, graph: Graph, name: str) -> Portable:
+    """The module of ``graph``, which finds in ``root`` what its nodes name; all that ``root`` holds besides goes with it."""
+    for child, sub in list(root.named_children()):
+        if is_a(sub, GraphModule) and not is_a(sub, Portable):
+            root._modules[child] = portable(sub, sub.graph, type(sub).__name__)
+    gm = Portable(root, graph, name)
+    gm.__dict__.update({kept: root.__dict__[kept] for kept in _KEPT})
+    return gm
+
+
+def _objects(graph: Graph) -> list[str]:
+    """The attributes that nodes read which are neither tensors nor modules."""
+    holder = graph.owning_module
+    return [n.target for n in graph.nodes if n.op == "get_attr" and n.target in vars(holder)]
+
+
+def put(root: nn.Module, path: str, value: Any, persistent: bool = True) -> None:
+    """Makes ``value`` an attribute of ``root``, in modules of modules as its path says."""
+    *around, name = path.split(".")
+    for part in around:
+        if part not in root._modules:
+            root.add_module(part, nn.Module())
+        root = root._modules[part]  # type: ignore[assignment]
+    if is_a(value, nn.Parameter):
+        root.register_parameter(name, value)
+    elif is_a(value, Tensor):
+        root.register_buffer(name, value, persistent)
+    else:
+        root.add_module(name, value)

@@ -1,0 +1,231 @@
+"""Makes of a captured call a graph that stands alone: the user's parameters and results, and the module's own names inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fineline.capture.capture import Capture
+from fineline.capture.journal import EMPTY, Written
+from fineline.errors import NotExported
+from fineline.graph.portable import Portable, portable, put
+from fineline.guards.evaluate import same_constant
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+from fineline.program.asked import asked_module
+from fineline.program.outcome import Held, Out, Outcome, written
+from fineline.program.paths import Paths, root_of
+from fineline.program.rebuild import short_name
+from fineline.program.segment import Segment, SegmentWriter
+from fineline.program.signature import Parameter
+
+GUARDS = "_guards"
+
+
+class ExportWriter(SegmentWriter):
+    """Writes no program: ``graph`` is the exported one."""
+
+    def __init__(
+        self, cap: Capture, name: str, parameters: list[Parameter], module: nn.Module | None, aten: bool, table: Mapping | None
+    ) -> None:
+        super().__init__(cap, name)
+        self._parameters, self._module, self._aten, self._table = parameters, module, aten, table
+        self._flat: GraphModule | None = None
+        # What the graph takes, in order: each source, and what it held.
+        self._taken: list[tuple[Source, Any]] = []
+        # Buffers that are other tensors after the call: their names, and the graph's results that go there.
+        self._buffers: list[tuple[str, Out]] = []
+
+    def returns(self, value: Any) -> None:
+        outcome = Outcome(self.rebuild)
+        self._outcome = outcome.read(value)
+        for w in self.cap.journal.written.values():
+            self._wrote(w, outcome)
+        for _, src, descr, _ in self.cap.journal.slots.values():
+            raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")
+        self._roots = {src.reg: i for i, src in enumerate(self.cap.guards.roots())}
+        self.tail = ["return None"]
+
+    def _wrote(self, w: Written, outcome: Outcome) -> None:
+        """A write to what was there before: nothing, if it left all as it was; a buffer's new tensor, which the graph can write there."""
+        now = _contents(w.obj, w.kind)
+        before = _listed(w.before, w.kind)
+        if len(now) == len(before) and all([a is b or same_constant(a, b) for a, b in zip(now, before, strict=True)]):
+            return
+        holder = next((path for path, m in self._modules() if m.__dict__["_buffers"] is w.obj), None)
+        changed = [k for k in {**w.before, **w.obj} if w.before.get(k) is not w.obj.get(k)] if holder is not None else []
+        if not changed:
+            raise NotExported(f"the call changes {w.src.text()}", id="FL604")
+        for name in changed:
+            old, new = w.before.get(name), w.obj.get(name)
+            path = f"{holder}.{name}" if holder else name
+            if not _fits(old, new, outcome):
+                raise NotExported(f"the call gives the buffer {path} another size or type, or a tensor that lives on elsewhere", id="FL604")
+            made = outcome.read(new)
+            if type(made) is not Out:
+                raise NotExported(f"the call makes a tensor that was there before the buffer {path}", id="FL604")
+            self._buffers.append((path, made))
+
+    def _modules(self) -> list[tuple[str, nn.Module]]:
+        return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
+
+    # -- the graph -------------------------------------------------------------------------------------------------------
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable) -> Segment:
+        segment = super().compile(self._take, again)
+        self.segment = segment
+        return segment
+
+    def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
+        self._taken = [(src, src.value) for _, src in self.cap.recorder.inputs]
+        self._flat = self._as_aten(gm, examples) if self._aten else gm
+        return gm.forward
+
+    def _as_aten(self, gm: GraphModule, examples: list) -> GraphModule:
+        symbols = self.cap.symbols
+        if symbols is None:
+            # Once more on the real tensors: what is written is taken back with all that the call wrote.
+            examples = [x if x.requires_grad else x.detach() for x in examples]
+        mode = nullcontext() if symbols is None else symbols.fakes.mode
+        try:
+            with mode:
+                return make_fx(gm, decomposition_table=dict(self._table or {}), _allow_non_fake_inputs=True)(*examples)
+        except Exception as e:
+            raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
+
+    def graph(self, describe: Callable[[int], str]) -> Portable:
+        """The graph; ``describe`` gives the text of the segment's guards."""
+        root = nn.Module()
+        names = self._own(root)
+        graph = Graph()
+        paths = Paths(graph, self._parameters, self._roots)
+        guards = asked_module(self._parameters, self._roots, self.segment, describe)
+        if guards is not None:
+            put(root, GUARDS, guards)
+            graph.call_module(GUARDS, tuple(paths.parameters))
+        given = {src.reg: self._reach(src, value, paths, root, names) for src, value in self._taken}
+        results = self._inline(graph, root, list(given.values()))
+
+        def find(part: Any) -> Any:
+            if type(part) is Out:
+                return results[part.number]
+            if type(part) is Held:
+                return graph.get_attr(_named(root, part.value, part.name))
+            if part.source.reg not in given:
+                given[part.source.reg] = self._reach(part.source, part.value, paths, root, names)
+            return given[part.source.reg]
+
+        for path, out in self._buffers:
+            buffer = next((n for n in graph.nodes if n.op == "get_attr" and n.target == path), None) or graph.get_attr(path)
+            if self._aten:
+                graph.call_function(torch.ops.aten.copy_.default, (buffer, find(out)))
+            else:
+                graph.call_method("copy_", (buffer, find(out)))
+        graph.output(written(self._outcome, graph, find))
+        if self._module is not None:
+            for path, m in root.named_modules():
+                m.training = _submodule(self._module, path).training
+        gm = portable(root, graph, "Exported")
+        gm.graph.lint()
+        return gm
+
+    def _own(self, root: nn.Module) -> dict[int, str]:
+        """Gives ``root`` the module's parameters and buffers, under their names; -> what they are called, by identity."""
+        names: dict[int, str] = {}
+        for path, m in self._modules():
+            for name, t in [*m._parameters.items(), *m._buffers.items()]:
+                if t is not None:
+                    full = f"{path}.{name}" if path else name
+                    put(root, full, t, name not in m._non_persistent_buffers_set)
+                    names.setdefault(id(t), full)
+        return names
+
+    def _reach(self, src: Source, value: Any, paths: Paths, root: nn.Module, names: dict[int, str]) -> Node:
+        node = paths.node(src)
+        if node is not None:
+            return node
+        if root_of(src).op == "root" or not is_a(value, Tensor):
+            raise NotExported(f"how the call comes to {src.text()} is nothing that a graph can do", id="FL603")
+        if id(value) not in names:
+            names[id(value)] = _named(root, value, short_name(src) or "constant")
+        return paths.graph.get_attr(names[id(value)])
+
+    def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Any]:
+        """Puts the captured nodes into ``graph``; -> its results."""
+        if self._flat is None:
+            return []
+        flat = self._flat
+        twin: dict[Node, Any] = {}
+        holes = iter(given)
+        for node in flat.graph.nodes:
+            if node.op == "placeholder":
+                twin[node] = next(holes)
+            elif node.op == "output":
+                return list(torch.fx.node.map_arg(node.args[0], twin.__getitem__))
+            else:
+                if node.op == "get_attr":
+                    self._bring(flat, root, str(node.target))
+                elif str(getattr(node.target, "__module__", "")).startswith("fineline."):
+                    name = getattr(node.target, "__name__", str(node.target))
+                    raise NotExported(f"{name} is an autograd.Function, whose backward runs in this process", id="FL605")
+                twin[node] = graph.node_copy(node, twin.__getitem__)
+        return []
+
+    def _bring(self, flat: GraphModule, root: nn.Module, target: str) -> None:
+        value: Any = flat
+        for part in target.split("."):
+            value = getattr(value, part)
+        if is_a(value, FakeTensor):
+            raise NotExported(f"the constant {target} has no numbers in fake mode", id="FL606")
+        put(root, target, value, False)
+
+
+def _named(root: nn.Module, value: Any, stem: str) -> str:
+    """Makes ``value`` an attribute of ``root`` under a name that is free."""
+    name, n = stem, 0
+    while hasattr(GraphModule, name) or getattr(root, name, value) is not value:
+        n += 1
+        name = f"{stem}_{n}"
+    if is_a(value, Tensor):
+        put(root, name, value, False)
+    else:
+        setattr(root, name, value)
+    return name
+
+
+def _submodule(m: Any, path: str) -> Any:
+    for part in path.split(".") if path else ():
+        m = m._modules.get(part, m)
+    return m
+
+
+def _contents(obj: Any, kind: str) -> list:
+    if kind != "cell":
+        return _listed(obj, kind)
+    try:
+        return [obj.cell_contents]
+    except ValueError:
+        return [EMPTY]
+
+
+def _listed(value: Any, kind: str) -> list:
+    if kind == "dict":
+        return [x for pair in dict.items(value) for x in pair]
+    return [value] if kind in ("cell", "bytearray") else list(value)
+
+
+def _fits(old: Any, new: Any, outcome: Outcome) -> bool:
+    """Whether to copy ``new`` into ``old`` is the same as to put it in its place."""
+    if not (is_a(old, Tensor) and is_a(new, Tensor)) or new.requires_grad:
+        return False
+    if (old.shape, old.dtype, old.device, old.layout) != (new.shape, new.dtype, new.device, new.layout):
+        return False
+    # Whoever is given what shares memory with either would see the copy, or miss what becomes of the buffer.
+    memory = {t.untyped_storage()._cdata for t in outcome.tensors if t is not new and t.layout is torch.strided}
+    return memory.isdisjoint([old.untyped_storage()._cdata, new.untyped_storage()._cdata])

@@ -1,0 +1,61 @@
+"""The parameters of an exported graph: those of the user's function, as the example call filled them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from fineline.kinds import is_a
+
+REQUIRED = inspect.Parameter.empty
+LITERALS = (type(None), bool, int, float, str, torch.dtype)
+
+
+class Parameter(NamedTuple):
+    """``root``: which argument of the example call it is, positional ones first; None: that call left it at its default."""
+
+    name: str
+    root: int | None
+    default: Any = REQUIRED
+
+
+def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Parameter]:
+    """What arguments beyond the named ones were, ``*args`` and ``**kwargs``, gets a parameter each.
+
+    A graph's parameters can all be given by position. One with a default that stands before one without loses it; if the example call
+    left it at that default, it is no parameter at all.
+    """
+    target = fn.forward if is_a(fn, nn.Module) else fn
+    try:
+        declared = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        declared = [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL), inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)]
+    roots = {name: len(args) + i for i, name in enumerate(kwargs)}
+    found: list[Parameter] = []
+    given = 0
+    for p in declared:
+        default = p.default if _is_literal(p.default) else REQUIRED
+        if p.kind is p.VAR_POSITIONAL:
+            found += [Parameter(f"{p.name}_{i - given}", i) for i in range(given, len(args))]
+        elif p.kind is p.VAR_KEYWORD:
+            found += [Parameter(name, root) for name, root in roots.items()]
+        elif p.kind is not p.KEYWORD_ONLY and given < len(args):
+            found.append(Parameter(p.name, given, default))
+            given += 1
+        elif p.name in roots:
+            found.append(Parameter(p.name, roots.pop(p.name), default))
+        elif default is not REQUIRED:
+            found.append(Parameter(p.name, None, default))
+    last = max([i for i, p in enumerate(found) if p.default is REQUIRED], default=-1)
+    return [p._replace(default=REQUIRED) if i < last else p for i, p in enumerate(found) if i >= last or p.root is not None]
+
+
+def _is_literal(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_literal, value))
+    return type(value) in LITERALS and (type(value) is not float or math.isfinite(value))
