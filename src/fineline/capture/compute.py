@@ -28,7 +28,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     vm.computing = True
     try:
         result = vm.fakes.run(fn, args, kwargs)
-        if born and vm.cap.symbols.shapes.pending_fresh_unbacked_symbols:
+        if born and vm.cap.symbols is not None and vm.cap.symbols.shapes.pending_fresh_unbacked_symbols:
             vm.cap.symbols.born(result)
         return result
     except DATA_DEPENDENT:
