@@ -16,7 +16,7 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function
 from fineline.capture.introspection import load_cell
-from fineline.capture.signals import Border
+from fineline.capture.signals import Border, Retreat
 from fineline.kinds import is_a
 
 
@@ -45,6 +45,9 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+    if vm.fakes is not None:
+        # Its code would run now, and once more in the program.
+        raise Retreat("FL515", f"{cls.__qualname__} may do more than compute")
     settle_first(vm, f, fn, args, kwargs, then, data)
     try:
         result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -18,6 +19,13 @@ class CapturedGraph(_LazyGraphModule):
         if self._needs_recompile():
             self._real_recompile()
             weakref.finalize(self, _forget_source, getattr(self.forward.__code__, "co_filename", ""))
+
+    def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.real_recompile()
+        # Not through ``__call__``, which prints where an exception comes from: that may be one that the user's code handles.
+        return self.forward(*args, **kwargs)
+
+    forward = _lazy_forward
 
     @property
     def unwritten(self) -> bool:

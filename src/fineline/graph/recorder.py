@@ -51,7 +51,8 @@ def _harmless(target: Any) -> bool:
         return name.partition("::")[0] in OWN_NAMESPACES and classify_torch(target) == "op"
     module = getattr(target, "__module__", None)
     return (
-        module == "_operator"
+        module in ("_operator", "math", "builtins")
+        or target is torch.sym_ite
         or target is getattr
         or target is torch._C._set_grad_enabled
         or module == function_node.__module__

@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.body_machine import BodyMachine
-from fineline.capture.capture import Capture
+from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.places import is_own
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
@@ -75,15 +75,7 @@ class Run:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
     def __init__(
-        self,
-        region: Any,
-        site: Site,
-        args: tuple,
-        kwargs: dict,
-        capture: bool = True,
-        live: bool = False,
-        trial: bool = False,
-        why: str = "",
+        self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
     ) -> None:
         """``live``: on the real values in any case. ``why``: the other mode has been tried, and did not go on because of this."""
         self.region = region
@@ -378,7 +370,7 @@ class Run:
             return
         if type(v) is torch.SymInt:
             site.varying.add(name, set())
-        elif is_a(v, torch.Tensor) and v.layout is torch.strided:
+        elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
             dims = {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt}
             if dims:
                 site.varying.add(name, dims)
