@@ -68,7 +68,6 @@ class Symbols:
         self.leaves: dict[sympy.Symbol, Place] = {}
         self._numbers: dict[int, torch.SymInt] = {}
         self._bound: list[tuple[Place, Any]] = []
-        self._nodes: dict[Any, Any] = {}
 
     @property
     def used(self) -> bool:
@@ -131,19 +130,20 @@ class Symbols:
                 raise Retreat("FL517", f"{expr} is known only as the graph runs")
             return self.cap.recorder.number(number)
         env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
-        return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
+        return nodes_of(expr, env, self.cap.recorder.graph, self.cap.recorder.numbers)
 
     def _leaf(self, symbol: sympy.Symbol) -> Any:
-        found = self._nodes.get(symbol)
+        recorder = self.cap.recorder
+        found = recorder.numbers.get(symbol)
         if found is None:
-            place, recorder = self.leaves[symbol], self.cap.recorder
+            place = self.leaves[symbol]
             if place.kind == "number":
                 number = self._numbers[place.source.reg]
                 found = recorder.placeholder(number, "number", place.source)
             else:
                 tensor = self.cap.node(place.source.value)
                 found = recorder.quietly("call_method", place.kind, (tensor, place.dim), place.kind)
-            self._nodes[symbol] = found
+            recorder.numbers[symbol] = found
         return found
 
     def example(self, value: Any, src: Source) -> Any:
