@@ -773,3 +773,25 @@ def test_backends_keep_what_a_policy_says(backend):
     same_gradients(fn, backend, t(), parameters=list(block.parameters()))
     (gm,) = captured(fn, t(grad=True))
     assert gm.checkpointed_0.meta["_checkpoint_context_fn"].func is create_selective_checkpoint_contexts
+
+
+def test_numbers_that_vary():
+    @fineline.nested_compile_region
+    def body(x, k):
+        return x * k + x.shape[0]
+
+    def fn(x, k):
+        return body(body(x, k), k + 1) + torch.cond(x.sum() > 0, lambda x: x * k, lambda x: x + x.shape[0], (x,))
+
+    seen = []
+
+    def probe(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    for options in ({}, {"dynamic": True}):
+        seen.clear()
+        compiled = fineline.compile(fn, backend=probe, **options)
+        for k in (3, 5, 7):
+            assert torch.equal(compiled(t(k, k, 4), k), fn(t(k, k, 4), k))
+        assert len(seen) <= 3

@@ -171,7 +171,7 @@ def gradients_of_gradients_and_closures():
 @table.snippet(tolerance=1e-6)
 def several_arguments_and_more(x, y):
     def f(a, b, k):
-        return (a * b).sum() * k, {"b": b.cos(), "k": k}
+        return (a * b).sum() * k, {"b": b.cos(), "k": (a * k, b)}
 
     grads, aux = grad(f, argnums=(0, 1), has_aux=True)(x, y, 3)
     (g, (value, more)) = grad_and_value(f, argnums=1, has_aux=True)(x, y, 2)
@@ -370,6 +370,30 @@ def functions_of_the_users(x):
     return grad(lambda v: Cube.apply(v).sum())(x), vmap(Cube.apply)(x)
 
 
+@table.snippet(tolerance=1e-5)
+def transforms_in_branches(x):
+    def yes(x):
+        return torch.func.grad(lambda v: v.sin().sum())(x) + vmap(lambda row: row * row.sum())(x)
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x + 1, (x,))
+
+
+@table.snippet(min_graphs=0, breaks=True, tolerance=1e-5)
+def branches_in_transforms(x):
+    try:
+        return vmap(lambda row: torch.cond(row.sum() > 0, lambda r: r + 1, lambda r: r * 2, (row,)))(x)
+    except Exception as e:
+        return type(e).__name__
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def forward_mode_in_branches(x):
+    def yes(x):
+        return jvp(torch.sin, (x,), (x,))[1]
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x + 1, (x,)), jvp(torch.sin, (x,), (x,))
+
+
 @table.program()
 def made_outside():
     f = vmap(grad(lambda row: row.sin().sum()))
@@ -379,3 +403,70 @@ def made_outside():
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_program(program, twin):
     oracle.check(program, twin)
+
+
+# -- what is in the graph, and backends ----------------------------------------------------------------------------------------------
+def per_sample(x):
+    return vmap(grad(lambda row: (row.sin() * row).sum()))(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"options": {"first_call": "compiled"}}, {"dynamic": True}], ids=["live", "fake", "dynamic"])
+def test_one_graph_with_the_levels_in_it(options):
+    seen = []
+
+    def probe(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(per_sample, backend=probe, fullgraph=True, **options)
+    assert torch.equal(compiled(t()), per_sample(t())) and torch.equal(compiled(t(1)), per_sample(t(1)))
+    (gm,) = seen
+    names = [getattr(node.target, "__name__", str(node.target)) for node in gm.graph.nodes if node.op.startswith("call_")]
+    assert names.count("_vmap_increment_nesting") == names.count("_vmap_decrement_nesting") == 1
+    assert names.count("_grad_increment_nesting") == names.count("_grad_decrement_nesting") == 1
+    assert "sin" in names
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_backends_take_transforms(backend):
+    w = t(3, 4, 4, grad=True)
+
+    def fn(x):
+        each = vmap(grad(lambda row: ((row @ w).sin() * row).sum()))(x)
+        tangent = jvp(lambda v: v.cos() @ w, (x,), (each,))[1]
+        return each + tangent + jacrev(lambda v: v.exp())(x[0])[:3]
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True)
+    for k in range(2):
+        a, b = t(k, grad=True), t(k, grad=True)
+        out, expected = compiled(a), fn(b)
+        torch.testing.assert_close(out, expected)
+        for got, wanted in zip(torch.autograd.grad(out.sum(), (a, w)), torch.autograd.grad(expected.sum(), (b, w)), strict=True):
+            torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_twice_differentiated(backend):
+    def fn(x):
+        return jacrev(lambda v: (v**3).sum())(x).sin()
+
+    def twice(call):
+        x = t(grad=True)
+        (g,) = torch.autograd.grad(call(x).sum(), x, create_graph=backend == "eager")
+        return torch.autograd.grad(g.sum(), x)[0] if backend == "eager" else g
+
+    torch.testing.assert_close(twice(fineline.compile(fn, backend=backend)), twice(fn))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_ensembles_and_gradients_for_each_sample(backend):
+    programs = {p.name: p for p in table.programs}
+    for name in ("gradients_for_each_sample", "an_ensemble"):
+        fn = programs[name].make()[0]
+        args = (t(), t(1))[: fn.__code__.co_argcount]
+        torch.testing.assert_close(fineline.compile(fn, backend=backend, fullgraph=True)(*args), fn(*args))
+
+
+def test_what_traces_by_itself_is_told():
+    with pytest.raises(fineline.errors.Unsupported, match="FL521"):
+        fineline.compile(lambda x: linearize(torch.sin, x)[0], backend="eager", fullgraph=True)(t())

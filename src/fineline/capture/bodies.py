@@ -28,6 +28,8 @@ from fineline.graph.module import CapturedGraph
 from fineline.kinds import is_a
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
+# Nobody keeps count of those of these that the captured code makes.
+_FLEETING = (types.FunctionType, types.MethodType, tuple, frozenset, functools.partial)
 _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.ModuleType, Tensor)
 
 
@@ -201,11 +203,12 @@ def _watched(cap: Any, roots: list) -> Journal:
         if made and is_a(obj, _CONTAINERS):
             watch.note(obj, None)  # type: ignore[arg-type]
         elif made and not is_a(obj, _FIXED) and not _frozen(obj):
-            held = getattr(obj, "__dict__", None)
-            if type(held) is not dict or any([hasattr(k, "__slots__") and k.__slots__ for k in type(obj).__mro__ if k is not object]):
+            held = _space(obj)
+            if type(held) is not dict or any([k.__dict__.get("__slots__") for k in type(obj).__mro__]):
                 raise NoBody(f"it can reach a {type(obj).__name__} that the captured code has made")
             watch.note(held, None)  # type: ignore[arg-type]
-        if made or id(obj) not in cap.sources or id(obj) in cap.journal.written:
+        # What was there before the call, and was not written to, holds nothing that was made since.
+        if made or id(obj) in cap.journal.written or (id(obj) not in cap.sources and is_a(obj, _FLEETING)):
             todo.extend(_held(obj))
     return watch
 
@@ -228,8 +231,12 @@ def _held(obj: Any) -> Iterator[Any]:
         yield from (obj.func, *obj.args, *obj.keywords.values())
     elif _frozen(obj):
         yield from [object.__getattribute__(obj, field.name) for field in dataclasses.fields(obj)]
-    elif type(getattr(obj, "__dict__", None)) is dict:
-        yield from obj.__dict__.values()
+    elif type(space := _space(obj)) is dict:
+        yield from space.values()
+
+
+def _space(obj: Any) -> Any:
+    return object.__getattribute__(obj, "__dict__") if type(obj).__dictoffset__ else None
 
 
 def _frozen(obj: Any) -> bool:

@@ -19,7 +19,7 @@ from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, NoTwin
-from fineline.graph.state import restore
+from fineline.graph.state import hidden_states, put_back_hidden, restore
 from fineline.guards.facts import ambient_facts
 
 
@@ -29,7 +29,15 @@ class _Operators(TensorOps):
     def __init__(self, indices: bool) -> None:
         self.indices = indices
 
+    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if fn is torch._functorch.predispatch._enter_dual_level:
+            # A variable of PyTorch's keeps count of these.
+            vm.refuse_because("it enters a level of forward-mode gradients")
+        return super().call(vm, f, fn, kind, args, kwargs, then, data)
+
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if fn is Tensor.requires_grad_ and any([args[0] is t for t in vm.recorder.given()]):
+            vm.refuse_because("it changes what it is given")
         places = numbers_in_tensors(fn, args) if self.indices else None
         if places is not None:
             # The operator sees to it that no such number is read from its tensor.
@@ -76,7 +84,7 @@ class BodyMachine(Trial):
 
     def settled(self, fn: Any, args: list) -> Any:
         """``attempt``, after which PyTorch's state is as before."""
-        before = ambient_facts()
+        before, hidden = ambient_facts(), hidden_states()
         try:
             return self.attempt(fn, args)
         except NoTwin as e:
@@ -89,6 +97,8 @@ class BodyMachine(Trial):
             for context in reversed(self.inference_modes):
                 _exit_inference_mode(context)
             restore(before, ambient_facts())
+            put_back_hidden(hidden)
+            self.forget_generators()
 
     def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
         before = ambient_facts()

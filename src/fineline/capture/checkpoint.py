@@ -18,6 +18,7 @@ from fineline.capture.compute import compute
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.capture.watch import identify
 from fineline.kinds import is_a
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
@@ -64,6 +65,7 @@ def _fixed(vm: Any, fn: Any) -> bool:
     """Guards all that a callable is made of; -> whether that can be done."""
     cap = vm.cap
     if is_a(fn, types.FunctionType):
+        identify(cap, fn)
         return (fn.__module__ or "").startswith("torch.") or see_closed(vm, fn, set())
     if type(fn) in (list, tuple):
         cap.expand(fn)

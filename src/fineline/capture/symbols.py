@@ -81,7 +81,6 @@ class Symbols:
         self.leaves: dict[sympy.Symbol, Place] = {}
         self._numbers: dict[int, torch.SymInt] = {}
         self._bound: list[tuple[Place, Any]] = []
-        self._nodes: dict[Any, Any] = {}
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # Why an error of the graph's may not be that of the user's code.
@@ -148,12 +147,12 @@ class Symbols:
                 raise Retreat("FL517", f"{expr} is known only as the graph runs")
             return self.cap.recorder.number(number)
         env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
-        return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
+        return nodes_of(expr, env, self.cap.recorder.graph, self.cap.recorder.numbers)
 
     def _leaf(self, symbol: sympy.Symbol) -> Any:
-        found = self._nodes.get(symbol)
+        recorder = self.cap.recorder
+        found = recorder.numbers.get(symbol)
         if found is None:
-            recorder = self.cap.recorder
             place = self.leaves.get(symbol)
             if place is None:
                 if symbol not in self._born:
@@ -166,7 +165,7 @@ class Symbols:
             else:
                 tensor = self.cap.node(place.source.value)
                 found = recorder.quietly("call_method", place.kind, (tensor, place.dim), place.kind)
-            self._nodes[symbol] = found
+            recorder.numbers[symbol] = found
         return found
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
@@ -193,7 +192,7 @@ class Symbols:
 
     def read(self, number: Any, node: Any) -> Any:
         """``node`` of the graph gives the new symbol in ``number``; -> the number."""
-        self._nodes[self._new()[-1]] = node
+        self.cap.recorder.numbers[self._new()[-1]] = node
         return number
 
     def apart(self, op: Any, values: Any) -> Any:

@@ -464,7 +464,7 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
         schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
         given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
         return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
         return ()
     if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
         return ()

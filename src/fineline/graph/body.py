@@ -20,8 +20,8 @@ class BodyRecorder(SubRecorder):
         super().__init__(parent)
         self.inputs = []
         self.holes: list[tuple[Node, Tensor]] = []
-        # Symbolic numbers that are lifted, by what they stand for.
-        self.numbers: dict[Any, tuple[Node, Any]] = {}
+        # Those that are lifted, by what they stand for, with the numbers themselves.
+        self.numbers = {}
 
     def hole(self, t: Tensor) -> None:
         """A tensor that the operator is going to hand in."""

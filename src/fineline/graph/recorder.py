@@ -77,6 +77,8 @@ class Recorder:
         self.once = False
         # Graphs that nodes of this one run, by name.
         self.parts: dict[str, Any] = {}
+        # Nodes of symbolic numbers, by their expressions.
+        self.numbers: dict[Any, Any] = {}
         # Graphs that a node of this one runs, by the attribute's name.
         self.modules: dict[str, GraphModule] = {}
         # Tensors that one of these has made and does not give; what takes that graph apart, if one is used after all.

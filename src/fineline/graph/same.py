@@ -7,6 +7,7 @@ from typing import Any
 from torch.fx import Graph, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from fineline.backends.eager import CONTEXT
 from fineline.guards.evaluate import same_constant
 
 SEQUENCES = frozenset({tuple, list, immutable_list})
@@ -32,7 +33,9 @@ def same_graph(a: Graph, b: Graph) -> bool:
 def _same_module(a: Graph, b: Graph, name: Any) -> bool:
     """Sub-graphs of one name are not the same by that."""
     ours, theirs = getattr(a.owning_module, name, None), getattr(b.owning_module, name, None)
-    return ours is theirs or (ours is not None and theirs is not None and same_graph(ours.graph, theirs.graph))
+    if ours is theirs or ours is None or theirs is None:
+        return ours is theirs
+    return ours.meta.get(CONTEXT) is theirs.meta.get(CONTEXT) and same_graph(ours.graph, theirs.graph)
 
 
 def _same(a: Any, b: Any, twin: dict[Node, Node]) -> bool:

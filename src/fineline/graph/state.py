@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from fineline.guards.facts import AmbientFacts
 
@@ -34,3 +35,23 @@ def restore(before: AmbientFacts, now: AmbientFacts) -> None:
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
     for name, set_ in differing(now, before):
         set_(getattr(before, name))
+
+
+def hidden_states() -> tuple[Any, ...]:
+    """What no guard is on unless it is asked for: transforms of torch.func change it, and change it back."""
+    autograd = torch._C._autograd
+    return autograd._saved_tensors_hooks_get_disabled_error_message(), torch._C._functorch.get_inplace_requires_grad_allowed()
+
+
+def put_back_hidden(states: tuple[Any, ...]) -> None:
+    disabled, in_place = states
+    autograd = torch._C._autograd
+    if disabled != autograd._saved_tensors_hooks_get_disabled_error_message():
+        autograd._saved_tensors_hooks_disable(disabled) if disabled is not None else autograd._saved_tensors_hooks_enable()
+    torch._C._functorch.set_inplace_requires_grad_allowed(in_place)
+
+
+def leave_dual_levels(level: int) -> None:
+    """Ends the levels of forward-mode gradients, of which the innermost is ``level``, that PyTorch's Python side no longer knows of."""
+    for n in range(level, forward_ad._current_level, -1):
+        torch._C._exit_dual_level(level=n)

@@ -55,7 +55,8 @@ class SubRecorder(Recorder):
     # -- in the end ----------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> list[Tensor]:
-        return [t for _, t, _ in self.lifted]
+        # Beside these there may be symbolic numbers.
+        return [t for _, t, _ in self.lifted if is_a(t, Tensor)]
 
     def module(self, outputs: list[Tensor]) -> GraphModule:
         """The graph, which gives these tensors."""
@@ -70,7 +71,7 @@ class SubRecorder(Recorder):
         parent = self.parent
         operands = [self._outer(t, read) for _, t, read in self.lifted]
         gm = self.module(outputs)
-        gm.meta["fineline_operands"] = [_facts(t) for t in self.operands]
+        gm.meta["fineline_operands"] = [_facts(t) for _, t, _ in self.lifted]
         top = self._top()
         attribute = next((known for known, other in top.shared.items() if _same(gm, other)), None)
         if attribute is None:
@@ -80,7 +81,7 @@ class SubRecorder(Recorder):
         parent.modules[attribute] = top.shared[attribute]
         module = parent._node("get_attr", attribute, (), {}, attribute)
         self._node_of_parent = parent._node("call_function", target, (module, attribute, *operands), {}, "invoke_subgraph")
-        lifted = {id(t) for t in self.operands}
+        lifted = {id(t) for _, t, _ in self.lifted}
         for key, (ref, _) in [*self._nodes.items(), *self.hidden.items()]:
             if ref() is not None and key not in lifted:
                 parent.hidden[key] = (ref, self.open)
@@ -165,5 +166,7 @@ def _same(a: GraphModule, b: GraphModule) -> bool:
     return bool(a.meta["fineline_operands"] == b.meta["fineline_operands"]) and same_graph(a.graph, b.graph)
 
 
-def _facts(t: Tensor) -> tuple:
+def _facts(t: Any) -> tuple:
+    if not is_a(t, Tensor):
+        return (type(t),)
     return (t.dtype, t.device, t.shape, t.stride() if t.layout is torch.strided else t.layout, t.requires_grad)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 from torch.fx import GraphModule
 
@@ -20,7 +21,7 @@ from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retrea
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
-from fineline.graph.state import restore
+from fineline.graph.state import hidden_states, leave_dual_levels, put_back_hidden, restore
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
@@ -86,6 +87,7 @@ class Run:
         self.kept = False
         self.call = (args, kwargs)
         self.random = random_states() if capture and site is region.entry else []
+        self.hidden = hidden_states() if capture else None
         self.site = site
         self.borders = site.borders
         self.nargs, self.kwnames = len(args), tuple(kwargs)
@@ -379,10 +381,14 @@ class Run:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
         vm = self.vm
         vm.forget_generators()
+        level = forward_ad._current_level
         vm.cap.journal.undo()
+        leave_dual_levels(level)
         for context in reversed(vm.inference_modes):
             _exit_inference_mode(context)
         restore(vm.cap.start_ambient, ambient_facts())
+        if self.hidden is not None:
+            put_back_hidden(self.hidden)
         put_back(self.random)
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
