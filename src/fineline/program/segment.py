@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
-from fineline.capture.signals import Unrebuildable
+from fineline.capture.signals import Retreat, Unrebuildable
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import unmoved
 from fineline.guards.facts import ambient_facts
@@ -247,6 +247,10 @@ class SegmentWriter:
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
+                pattern = self._sharing() or ()
+                if len(set(pattern)) < len(pattern):
+                    # A backend has to see it, and the examples have memory of their own.
+                    raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
                 call = r.constant(compile_graph(gm, examples, self._kinds()), "graph")
             inputs = [r.param(src) for _, src in recorder.inputs]
