@@ -105,6 +105,9 @@ def test_copies_and_passes() -> None:
         ours = twin(torch.ones(3))
         torch.manual_seed(1)
         torch.testing.assert_close(ours, random_and_grad_mode(torch.ones(3)), rtol=0, atol=0)
+    # Run in another grad mode, it would leave its own behind.
+    with torch.no_grad(), pytest.raises(AssertionError, match="grad mode"):
+        gm(torch.ones(3))
     gm.graph.eliminate_dead_code()
     gm.recompile()
     with pytest.raises(AssertionError):

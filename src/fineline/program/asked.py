@@ -19,8 +19,13 @@ from fineline.program.segment import Segment
 from fineline.program.signature import LITERALS, Parameter
 
 
-def asked_module(parameters: list[Parameter], roots: Mapping[int, int], segment: Segment, describe: Callable[[int], str]) -> Portable | None:
-    """The guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none."""
+def asked_module(
+    parameters: list[Parameter], roots: Mapping[int, int], segment: Segment, describe: Callable[[int], str], grad_mode: bool | None
+) -> Portable | None:
+    """The guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none.
+
+    ``grad_mode``: what a graph that changes the grad mode takes it back to.
+    """
     asked = _Asked(parameters, roots)
     sources = {s.reg: s for s, _ in segment.texts if s is not None}
     for i, (op, _, reg, payload) in enumerate(segment.steps):
@@ -34,6 +39,8 @@ def asked_module(parameters: list[Parameter], roots: Mapping[int, int], segment:
     for p, node in zip(parameters, asked.paths.parameters, strict=True):
         if p.root is None:
             asked.equal(node, p.default, f"{p.name} is {p.default!r}")
+    if grad_mode is not None:
+        asked.equal(asked.graph.call_function(torch.is_grad_enabled), grad_mode, f"the grad mode is {grad_mode}")
     if not asked.any:
         return None
     asked.graph.output(None)

@@ -105,7 +105,9 @@ class ExportWriter(SegmentWriter):
         names = self._own(root)
         graph = Graph()
         paths = Paths(graph, self._parameters, self._roots)
-        guards = asked_module(self._parameters, self._roots, self.segment, describe)
+        changes = self._flat is not None and bool(self._flat.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled))
+        grad_mode = self.cap.start_ambient.grad_mode if changes else None
+        guards = asked_module(self._parameters, self._roots, self.segment, describe, grad_mode)
         if guards is not None:
             put(root, GUARDS, guards)
             graph.call_module(GUARDS, tuple(paths.parameters))

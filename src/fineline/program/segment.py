@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
-from fineline.capture.signals import Unrebuildable
+from fineline.capture.signals import Retreat, Unrebuildable
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import unmoved
 from fineline.guards.facts import ambient_facts
@@ -250,6 +250,10 @@ class SegmentWriter:
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
+                pattern = self._sharing() or ()
+                if len(set(pattern)) < len(pattern):
+                    # A backend has to see it, and the examples have memory of their own.
+                    raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
                 compiled = compile_graph(gm, examples, self._kinds())
             # Compiled code would look for the memory of fake tensors.
