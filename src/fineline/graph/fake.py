@@ -31,7 +31,10 @@ _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 @functools.cache
 def own_attributes() -> frozenset[str]:
     """What a fake holds beside what the user's code has set on it."""
-    return frozenset(FakeTensorMode(static_shapes=True).from_tensor(torch.empty(0)).__dict__)
+    # No operator of the user's, for those who count these.
+    with torch._C._DisableTorchDispatch():
+        t = torch.empty(0)
+    return frozenset(FakeTensorMode(static_shapes=True).from_tensor(t).__dict__)
 
 
 class Path(NamedSource):
