@@ -25,7 +25,6 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
-from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
@@ -275,9 +274,6 @@ class TensorOps:
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
         if vm.cap.symbols is not None:
-            if vm.subgraphs and (holds(args) or holds([*(kwargs or {}).values()])):
-                # Symbols belong to the outermost graph.
-                give_up_subgraphs(vm)
             if fn is operator.getitem or fn is Tensor.__getitem__:
                 fn, args = unbacked.subscript(vm, fn, args)
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
