@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._guards import Source as NamedSource
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -62,8 +63,13 @@ class Drawing(FakeTensorMode):
     """A fake mode that notes whether an operator would have drawn random numbers."""
 
     drew = False
+    # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_a(func, HigherOrderOperator):
+            rule = func.python_key_table.get(FakeTensorMode)
+            return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
         if torch.Tag.nondeterministic_seeded in func.tags:
             self.drew = True
         return super().__torch_dispatch__(func, types, args, kwargs)
