@@ -13,6 +13,7 @@ import torch
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
+SIZES = frozenset({tuple, list, torch.Size})
 ARITHMETIC = frozenset(
     {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv, operator.pow, operator.neg, operator.pos}
 )
@@ -34,7 +35,7 @@ def holds(value: Any) -> bool:
     t = type(value)
     if t in SYMBOLIC:
         return True
-    if t in (tuple, list, torch.Size):
+    if t in SIZES:
         return any([holds(x) for x in value])
     return t is slice and (holds(value.start) or holds(value.stop) or holds(value.step))
 
@@ -138,4 +139,4 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
 
 
 def only_numbers(values: Any) -> bool:
-    return all([type(v) in NUMBERS or (type(v) in (tuple, list, torch.Size) and only_numbers(v)) for v in values])
+    return all([type(v) in NUMBERS or (type(v) in SIZES and only_numbers(v)) for v in values])

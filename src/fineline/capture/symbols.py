@@ -106,8 +106,10 @@ class Symbols:
     def _place(self, place: Place, number: Any) -> None:
         expr = number.node._expr if type(number) is torch.SymInt else sympy.Integer(number)
         self._bound.append((place, expr))
-        if type(number) is torch.SymInt and expr.is_Symbol:
-            self.leaves.setdefault(expr, place)
+        if type(number) is torch.SymInt:
+            self.fakes.symbolic = True
+            if expr.is_Symbol:
+                self.leaves.setdefault(expr, place)
 
     def number(self, v: int, src: Source) -> Any:
         """The symbol for a number that varies; None if this one does not."""

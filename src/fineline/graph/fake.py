@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as NamedSource
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -80,6 +81,8 @@ class Fakes:
         self.shapes = shapes
         self.mode = FakeTensorMode(shape_env=shapes)
         self.context, self.bind = context, bind
+        # Whether some number is symbolic.
+        self.symbolic = False
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
@@ -129,7 +132,11 @@ class Fakes:
         # What fails here is tried on the real tensors: no cause for alarm.
         quiet, _LOG.disabled = _LOG.disabled, True
         try:
-            with self.mode:
+            if not self.symbolic:
+                with self.mode:
+                    return self._out(fn(*args, **kwargs))
+            # Operators that C composes of others would ask there for the value of each size.
+            with self.mode, enable_python_dispatcher():
                 return self._out(fn(*args, **kwargs))
         finally:
             _LOG.disabled = quiet

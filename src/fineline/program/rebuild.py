@@ -34,7 +34,7 @@ from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", "math", *dir(builtins)})
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
@@ -144,7 +144,10 @@ class Rebuilder:
                 raise Unrebuildable("a number that only the graph knows")
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
-        return f"({python_text(v.node.expr, names)})"
+        text = python_text(v.node.expr, names)
+        if "math." in text:
+            self.constants["math"] = math
+        return f"({text})"
 
     def _tensor(self, v: Tensor) -> str:
         recorder = self.cap.recorder

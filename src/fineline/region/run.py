@@ -160,7 +160,7 @@ class Run:
                 self._keep(writer)
                 self.kept = True
                 if vm.fakes is not None:
-                    return self._now(*self.call)
+                    self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
                 self._retreat(e.error, e.text)
             except Unrebuildable as e:
@@ -373,7 +373,6 @@ class Run:
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
         self._undo()
-        self._release()
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
         got = program.check(roots)
