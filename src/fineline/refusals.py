@@ -429,6 +429,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "What the captured code assumes of the sizes depends on more than its inputs.",
             "Nothing has to be done: the call is captured with its sizes as constants.",
         ),
+        "FL519": Refusal(
+            "a float that the backend can't take as one that varies",
+            "AOTAutograd has such a float in sums, products and comparisons; of another operator it needs the value.",
+            "Nothing has to be done: each value is captured by itself. Where there are many, pass the number as a tensor.",
+        ),
         # -- fineline itself ------------------------------------------------------------------------------------
         "FL901": Refusal(
             "fineline met a state it cannot explain",

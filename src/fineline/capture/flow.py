@@ -18,7 +18,7 @@ from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished
-from fineline.capture.symbolic import SYMBOLIC
+from fineline.capture.symbolic import SYMBOLIC, true
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
@@ -109,7 +109,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
             cap.settle(v)
         return vm.finish(f, bool(v), then, data)
     if t in SYMBOLIC:
-        return vm.finish(f, bool(v), then, data)
+        return vm.finish(f, true(v), then, data)
     if is_a(v, Tensor):
         if cap.active and not vm.known.has(v, cap.recorder.mutated):
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)

@@ -8,14 +8,18 @@ import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.node import map_arg
 from torch.utils._sympy.numbers import int_oo
 
+from fineline.capture.floats import Floats, hint
 from fineline.capture.signals import Retreat
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
-from fineline.guards.relation import Leaf, nodes_of, relation_of
+from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
+from fineline.guards.term import Term
 from fineline.kinds import is_a
 
 
@@ -30,12 +34,20 @@ class Place(NamedTuple):
         return self.source.text() if self.kind == "number" else f"{self.source.text()}.{self.kind}({self.dim})"
 
 
+class Carried(NamedTuple):
+    """A graph input that is no read: the program computes a float, and hands it on in a tensor, as backends take it."""
+
+    value: torch.SymFloat
+    reg: int = -1
+
+
 class Shapes(ShapeEnv):
     """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
 
     def __init__(self, machine: Any) -> None:
         super().__init__()
         self.machine = machine
+        self.floats = Floats(self)
         # Symbol -> the lines that said something of it, the last one at the end.
         self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
 
@@ -65,7 +77,7 @@ class Symbols:
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.leaves: dict[sympy.Symbol, Place] = {}
-        self._numbers: dict[int, torch.SymInt] = {}
+        self._numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
         self._nodes: dict[Any, Any] = {}
 
@@ -104,31 +116,72 @@ class Symbols:
             self._place(Place(src, "stride", d), stride)
 
     def _place(self, place: Place, number: Any) -> None:
-        expr = number.node._expr if type(number) is torch.SymInt else sympy.Integer(number)
+        expr = number.node._expr if type(number) in SYMBOLIC else sympy.Integer(number)
         self._bound.append((place, expr))
-        if type(number) is torch.SymInt:
+        if type(number) in SYMBOLIC:
             self.fakes.symbolic = True
             if expr.is_Symbol:
                 self.leaves.setdefault(expr, place)
 
-    def number(self, v: int, src: Source) -> Any:
+    def number(self, v: Any, src: Source) -> Any:
         """The symbol for a number that varies; None if this one does not."""
         found = self._numbers.get(src.reg)
-        if found is None and self.varying.number(src):
-            made = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
-            if type(made) is not torch.SymInt:
+        if found is None and self.varying.number(src, v):
+            if type(v) is float:
+                found = self.shapes.floats.new(v, src.text())
+            else:
+                found = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
+            if type(found) not in SYMBOLIC:
                 return None
-            found = self._numbers[src.reg] = made
-            self.cap.guards.check(src, "type", int)
+            self._numbers[src.reg] = found
+            self.cap.guards.check(src, "type", type(v))
             self._place(Place(src, "number", -1), found)
         return found
+
+    def term(self, number: Any) -> Term:
+        """What computes a symbolic number from the leaves."""
+        return self.shapes.floats.expanded(number.node.expr)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
     def node(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
-        env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
-        return nodes_of(expr, env, self.cap.recorder.graph, self._nodes)
+        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
+            return self._carried(expr, number)
+        term = self.term(number)
+        env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
+        return nodes_of(term, env, self.cap.recorder.graph, self._nodes)
+
+    def _carried(self, symbol: sympy.Symbol, number: torch.SymFloat) -> Any:
+        found = self._nodes.get(symbol)
+        if found is None:
+            recorder = self.cap.recorder
+            hole = recorder.placeholder(number, "number", Carried(number))
+            found = self._nodes[symbol] = recorder.quietly("call_method", "item", (hole,), "item")
+        return found
+
+    def fix_floats(self) -> bool:
+        """From the next capture on, floats of which the graph's are computed are constants; -> whether any was none before."""
+        fixed = self.varying.fixed
+        before = len(fixed)
+        for _, src in self.cap.recorder.inputs:
+            if type(src) is Carried:
+                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.exactly(src.value).term)]
+                fixed.update([place.source.text() for place in places if place.kind == "number"])
+        return len(fixed) > before
+
+    def prune(self) -> None:
+        """Floats that turned out to have one value only are no inputs."""
+        recorder = self.cap.recorder
+        for hole, src in list(recorder.inputs):
+            if type(src) is Carried and self.shapes.simplify(src.value.node._expr).is_number:
+                (item,) = hole.users
+                value = hint(src.value)
+                for user in list(item.users):
+                    user.args, user.kwargs = _with(user.args, item, value), _with(user.kwargs, item, value)
+                recorder.graph.erase_node(item)
+                recorder.graph.erase_node(hole)
+                recorder.inputs.remove((hole, src))
 
     def _leaf(self, symbol: sympy.Symbol) -> Any:
         found = self._nodes.get(symbol)
@@ -143,8 +196,10 @@ class Symbols:
             self._nodes[symbol] = found
         return found
 
-    def example(self, value: Any, src: Source) -> Any:
+    def example(self, value: Any, src: Any) -> Any:
         """A graph input as the backend is shown it."""
+        if type(src) is Carried:
+            return self.fakes.number(value)
         if not is_a(value, Tensor):
             return self._numbers[src.reg]
         self.shapes.machine.computing = True
@@ -156,8 +211,8 @@ class Symbols:
     # -- the end -------------------------------------------------------------------------------------------------------
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
-        shapes, said = self.shapes, set()
-        own = {place: sympy.Symbol(f"leaf{i}", integer=True) for i, (place, _) in enumerate(self._bound)}
+        shapes, floats = self.shapes, self.shapes.floats
+        own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
         claims: list[Any] = []
         for place, expr in self._bound:
             now = shapes.simplify(expr)
@@ -170,20 +225,20 @@ class Symbols:
             expr = shapes.simplify(g.expr)
             if shapes._maybe_evaluate_static(expr, axioms=()) is None:
                 claims.append(expr)
+        terms = [floats.expanded(claim) for claim in claims] + floats.claims
+        for symbol, exact in floats.exact.items():
+            now = shapes.simplify(symbol)
+            if now != symbol:
+                terms.append(Term("eq", (exact.term, floats.expanded(now))))
         places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
         guards = self.cap.guards
-        for claim in claims:
-            text = str(claim)
-            if text in said:
-                continue
-            said.add(text)
-            used = {symbol: places[symbol] for symbol in claim.free_symbols if symbol in places}
+        for term in dict.fromkeys(terms):
+            symbols = symbols_of(term)
+            used = {symbol: places[symbol] for symbol in symbols if symbol in places}
             leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
-            if len(used) < len(claim.free_symbols):
-                raise Retreat("FL517", f"{claim} has no guard")
-            relation = relation_of(claim, leaves, {symbol: place.text() for symbol, place in used.items()})
+            relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
             if relation is None:
-                raise Retreat("FL517", f"{claim} has no guard")
+                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
             guards.steps.append(("relation", -1, -1, relation))
             guards.places.append((next(iter(used.values())).source if used else None, None))
 
@@ -211,3 +266,7 @@ class Symbols:
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
     """Whether a symbol still stands for itself."""
     return bool(shapes.simplify(symbol) == symbol)
+
+
+def _with(args: Any, node: Any, value: float) -> Any:
+    return map_arg(args, lambda n: value if n is node else n)

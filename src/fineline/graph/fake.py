@@ -52,6 +52,11 @@ class Path(NamedSource):
         return self._text
 
 
+def carry(value: float) -> Tensor:
+    """A float in a tensor: backends take no float that changes from call to call."""
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
+
+
 class NoTwin(Exception):
     """A tensor that no fake stands for."""
 
@@ -124,6 +129,12 @@ class Fakes:
         with self.mode, torch.no_grad():
             fresh = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
         return fresh.requires_grad_(found.requires_grad)
+
+    def number(self, value: torch.SymFloat) -> Tensor:
+        """A float as a graph's input: a tensor that is known to hold it."""
+        fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
+        fake.item_memo = value
+        return fake
 
     def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         """``fn`` on the twins of what is real among its arguments."""

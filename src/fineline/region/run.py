@@ -135,7 +135,7 @@ class Run:
         except Finished as done:
             value = done.value
         except Retreat as e:
-            self._retreat(e.error, e.text)
+            self._retreat(e.error, e.text, e.again)
         except BaseException as e:
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
@@ -162,7 +162,7 @@ class Run:
                 if vm.fakes is not None:
                     self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
-                self._retreat(e.error, e.text)
+                self._retreat(e.error, e.text, e.again)
             except Unrebuildable as e:
                 self._make_outside(e.called_at)
                 self._failed("FL409", e.text)
@@ -352,7 +352,7 @@ class Run:
         """What is symbolic at a border is so behind it."""
         if site is None or self.site.varying.dynamic:
             return
-        if type(v) is torch.SymInt:
+        if type(v) in (torch.SymInt, torch.SymFloat):
             site.varying.add(name, set())
         elif is_a(v, torch.Tensor) and v.layout is torch.strided:
             dims = {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt}
@@ -385,12 +385,13 @@ class Run:
             return self.behind()  # type: ignore[misc]
         return run(*got)
 
-    def _retreat(self, error: str, text: str) -> None:
+    def _retreat(self, error: str, text: str, again: bool = False) -> None:
         """Nothing has happened yet: the call is captured on its real values, outside of any handler of this run's exceptions."""
         self._undo()
-        self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
+        how = "with fewer symbols" if again else "on its real values"
+        self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
-        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=True).go()
+        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=not again).go()
 
     def _make_outside(self, called_at: Any) -> bool:
         """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -40,6 +41,8 @@ class Varying:
         self.dynamic = dynamic
         self._sizes: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # Floats that the backend takes as constants only.
+        self.fixed: set[str] = set()
 
     @property
     def any(self) -> bool:
@@ -66,8 +69,10 @@ class Varying:
                 dims[d] = CHANGED
         return dims
 
-    def number(self, src: Source) -> bool:
-        """Whether a number that comes from ``src`` varies."""
+    def number(self, src: Source, v: int | float) -> bool:
+        """Whether the number ``v`` that comes from ``src`` varies."""
+        if type(v) is float and (src.text() in self.fixed or v == 0 or not math.isfinite(v)):
+            return False
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root")
 
     def add(self, name: str, dims: set[int]) -> None:
@@ -92,7 +97,7 @@ class Varying:
                 continue
             elif op == "tensor" and is_a(registers[reg], Tensor):
                 self._compare(src, payload, registers[reg])
-            elif op == "eq" and type(payload) is int and type(registers[reg]) is int and registers[reg] != payload:
+            elif op == "eq" and type(payload) in (int, float) and type(registers[reg]) is type(payload) and registers[reg] != payload:
                 self._numbers.add(src.text())
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> None:
