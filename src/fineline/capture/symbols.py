@@ -260,7 +260,8 @@ class Symbols:
         if place.dim in dims and dims[place.dim].marked:
             lines = self.shapes.lines.get(expr, [])
             where = "{}:{}".format(*lines[-1]) if lines else None
-            raise Constrained(f"{place.text()} was marked dynamic, and is always {now}", where=where)
+            how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
+            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where)
 
 
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
