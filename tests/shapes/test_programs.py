@@ -561,6 +561,16 @@ def order_of_strides(x):
     return x.is_contiguous(), x.contiguous().view(-1), x + 1
 
 
+@table.snippet(calls=6, args=lambda p: (t(p, 3, N[p] + 1)[:, :4],), recompiles=(1,))
+def stride_alone(x):
+    return x + 1, x.reshape(-1), x.stride(), x.sum(0), x.T
+
+
+@table.snippet(calls=7, args=lambda p: (t(p, 3 + p, 3 + (2 * p) % 5 + 4)[:, :3],), recompiles=(1, 2))
+def stride_and_size(x):
+    return x * x.shape[0], x.contiguous(), x.view(-1, 3), x.is_contiguous()
+
+
 PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
 
 

@@ -90,18 +90,21 @@ class Symbols:
         """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
         dims = self.varying.dims(src, t)
-        if not dims:
+        if not dims and not self.varying.strides(src, t):
             return facts
         sizes = tuple([None if d in dims else n for d, n in enumerate(facts.sizes)])
         return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
         src = self.cap.sources.get(id(t))
-        dims = self.varying.dims(src, t) if src is not None else {}
-        if src is None or not dims:
+        if src is None:
+            return None, None
+        dims, strides = self.varying.dims(src, t), self.varying.strides(src, t)
+        if not dims and not strides:
             return None, None
         symbolic: Any = StatelessSymbolicContext(
             dynamic_sizes=[dims[d].kind if d in dims else DimDynamic.STATIC for d in range(t.dim())],
+            dynamic_strides=[DimDynamic.DYNAMIC if d in strides else DimDynamic.INFER_STRIDE for d in range(t.dim())],
             constraint_sizes=[dims[d].constraint if d in dims else None for d in range(t.dim())],
         )
         return symbolic, Path(src.text())
