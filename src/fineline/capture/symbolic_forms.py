@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.capture.ruled import operator_rule
 from fineline.capture.symbolic import holds, only_numbers
 
 # What makes a tensor of numbers asks for each in C.
@@ -25,11 +26,15 @@ def form_of(fn: Any, args: Any) -> Any:
 
 def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
-    if vm.fakes is None or vm.rules is not None:
+    if vm.fakes is None:
         return None
     items = key if type(key) is tuple else (key,)
     taken = sum([type(k) in (int, slice, torch.SymInt) for k in items])
     if not any([type(k) is torch.SymInt for k in items]) or taken > t.dim():
+        return None
+    rule = operator_rule(vm, Tensor.select, [t, 0, 0], None) if vm.rules is not None else None
+    if rule is not None and rule.verb not in ("trace", "allow"):
+        # It is not what the user's code calls.
         return None
     rest, at, chosen = [], 0, []
     for k in items:
