@@ -18,7 +18,7 @@ from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
 from fineline.errors import FACES, BadArgument, caller
 from fineline.export import export_call
-from fineline.policy import declare
+from fineline.policy import declare, dims
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import MARK, Rule
@@ -37,6 +37,7 @@ from fineline.report.events import LISTENERS, Event
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
 # ... and but for these, which are about both.
 ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
+MARKS_OF_SIZES = (dims.mark_dynamic, dims.maybe_mark_dynamic, dims.mark_static, dims.mark_unbacked)
 # What may stand in code that is captured: by what is captured then.
 INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {
@@ -44,6 +45,7 @@ INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
         "nested_compile_region": porting.nested_compile_region, "dont_skip_tracing": declare.dont_skip_tracing,
         "disable": declare.disable, "patch_dynamo_config": porting.nothing_around, "override_cudagraphs": porting.nothing_around,
         "disable_nested_graph_breaks": porting.nothing_around,
+        **{mark.__name__: mark for mark in MARKS_OF_SIZES},
     }
 )  # fmt: skip
 
@@ -171,6 +173,7 @@ class Installation:
             "patch_dynamo_config": functools.partial(porting.around, dynamo.patch_dynamo_config),
             "disable_nested_graph_breaks": functools.partial(porting.around, dynamo.disable_nested_graph_breaks),
             "override_cudagraphs": functools.partial(porting.around, dynamo.override_cudagraphs),
+            **{mark.__name__: functools.partial(_mark, mark, getattr(dynamo.decorators, mark.__name__)) for mark in MARKS_OF_SIZES},
         }
 
     # -- compiling -------------------------------------------------------------------------------------------------------
@@ -329,6 +332,15 @@ def _both(theirs: Callable, ours: Callable) -> Callable:
 def _forget() -> None:
     for region in api.regions():
         region.forget()
+
+
+def _mark(ours: Callable, theirs: Any, t: Any, *args: Any, **kwargs: Any) -> Any:
+    """A mark on a tensor's size; what it says besides is about speed."""
+    if isinstance(t, torch.Tensor):
+        taken = inspect.signature(ours).parameters
+        ours(t, *args[:1], **{name: v for name, v in kwargs.items() if name in taken})
+    # For torch.export, which reads PyTorch's own.
+    return theirs(t, *args, **kwargs)
 
 
 def _told_both(ours: Callable, theirs: Callable) -> Callable:

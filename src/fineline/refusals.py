@@ -434,6 +434,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "The number was read from a tensor and is a symbol of the graph; which way the code goes, or what it makes, depends on its value.",
             "Say what is known of it with torch._check(n > 0), or decide inside of the graph, with torch.where or torch.cond.",
         ),
+        "FL519": Refusal(
+            "a float that the backend can't take as one that varies",
+            "AOTAutograd has such a float in sums, products and comparisons; of another operator it needs the value.",
+            "Nothing has to be done: each value is captured by itself. Where there are many, pass the number as a tensor.",
+        ),
         "FL520": Refusal(
             "a function that no graph can hold",
             "An operator that runs functions of yours takes them as graphs. One of them does more than compute tensors from tensors.",

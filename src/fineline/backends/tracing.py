@@ -12,6 +12,8 @@ from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.passes._tensorify_python_scalars import TensorifyState
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 
 @contextmanager
@@ -24,9 +26,22 @@ def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
     fake_mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     # The mode remembers what it faked only as long as the fakes live.
     fakes = [fake_mode.from_tensor(t, static_shapes=True) for t in example_inputs if _is_real(t, fake_mode)]
-    with tracing(TracingContext(fake_mode)):
-        yield
+    try:
+        _name_floats(fake_mode, example_inputs)
+        with tracing(TracingContext(fake_mode)):
+            yield
+    finally:
+        TensorifyState.clear()
     del fakes
+
+
+def _name_floats(fake_mode: FakeTensorMode, example_inputs: Sequence[Any]) -> None:
+    # AOTAutograd takes each symbol of a float for an input's, and refuses a graph in which one is of no use: those of other numbers
+    # are named to it beforehand.
+    given = {t.item_memo.node._expr for t in example_inputs if getattr(t, "item_memo", None) is not None}
+    for symbol in fake_mode.shape_env.backed_var_to_val if fake_mode.shape_env is not None else ():
+        if symbol_is_type(symbol, SymT.FLOAT) and symbol not in given:
+            TensorifyState.specialize(str(symbol))
 
 
 def own_copy(gm: GraphModule) -> GraphModule:

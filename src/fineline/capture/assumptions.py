@@ -78,7 +78,7 @@ def _go_on(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
 def writes_outside(vm: Any, targets: Any) -> bool:
     """Whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     cap = vm.cap
-    inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs}
+    inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs if is_a(src.value, Tensor)}
     if not inputs.isdisjoint(cap.recorder.mutated):
         return True
     inputs.update([_storage(t) for t, _ in cap.assumed])

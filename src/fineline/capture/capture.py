@@ -167,7 +167,7 @@ class Capture:
 
     def read(self, v: Any, src: Source) -> Any:
         """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""
-        if self.symbols is not None and type(v) is int:
+        if self.symbols is not None and type(v) in LAZY:
             number = self.symbols.number(v, src)
             if number is not None:
                 return number

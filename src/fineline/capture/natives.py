@@ -20,7 +20,7 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, holds, only_numbers, settle_all
+from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
 from fineline.capture.watch import identify, keep_apart, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -217,6 +217,16 @@ def index_plain(a: Any) -> bool:
     return a is None or is_a(a, int)
 
 
+def _settle_numbers(cap: Any, values: Any) -> None:
+    """A symbolic function looks at plain numbers beside symbolic ones."""
+    for v in values:
+        if type(v) in SIZES:
+            cap.expand(v)
+            _settle_numbers(cap, v)
+        else:
+            cap.settle(v)
+
+
 def polyfill_needed(args: Any) -> bool:
     """Whether an argument is an iterator or a callback that the interpreter must run itself."""
     return any(is_a(a, InterpretedGenerator) for a in args)
@@ -227,12 +237,15 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     cap = vm.cap
     if not cap.active and not polyfill_needed(args):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if vm.fakes is not None and any([holds(a) for a in args]):
+    if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
-        if symbolic is not None and only_numbers(args):
+        if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
+            if cap.lazy:
+                _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]
+            kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
     info = classify(key)
     if info is None:
         if cap.active or key not in POLYFILLS:

@@ -18,7 +18,8 @@ from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import NUMBERS, SYMBOLIC, calculate, compared, settle_all, settled
+from fineline.capture.symbolic import NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
+from fineline.capture.symbolic_forms import item_of
 from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -73,10 +74,15 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     cap = vm.cap
     if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
         if type(a) in NUMBERS and type(b) in NUMBERS:
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
             f.stack.append(calculate(op, a, b))
             return None
-        if not is_a(a, Tensor) and not is_a(b, Tensor):
-            a, b = settled(a), settled(b)
+        if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
+            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+            return None
+        a, b = settled(a), settled(b)
     if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None
@@ -215,9 +221,17 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         return None
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
         if type(a) in NUMBERS and type(b) in NUMBERS:
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
             f.stack.append(compared(op, a, b))
             return None
         a, b = settled(a), settled(b)
+    if vm.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
+        # The numbers are compared one by one, and what is found out of them is guarded.
+        _expand(vm, op, a, b)
+        f.stack.append(op(a, b))
+        return None
     if is_a(a, Tensor) or is_a(b, Tensor):
         if name in ("__eq__", "__ne__") and not (is_a(a, (Tensor, int, float, complex)) and is_a(b, (Tensor, int, float, complex))):
             # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
@@ -352,7 +366,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(obj[key])
         return None
     if is_a(obj, Tensor):
-        f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None))
+        item = item_of(vm, obj, key)
+        f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None) if item is None else item)
         return None
     if t is list:
         f.stack.append(_list_item(cap, obj, key))
@@ -480,7 +495,8 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         cap.settle(key)
     if is_a(obj, Tensor):
         try:
-            vm.tensors.operator(vm, operator.setitem, [obj, key, value], None)
+            item = item_of(vm, obj, key, used=True)
+            vm.tensors.operator(vm, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)
         except Border as b:
             raise b.discard() from None
         return None

@@ -50,11 +50,14 @@ class Undecided(BaseException):
 
 
 class Retreat(BaseException):
-    """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values."""
+    """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values.
 
-    def __init__(self, error: str, text: str) -> None:
+    ``again``: in fake mode once more, where less varies than before.
+    """
+
+    def __init__(self, error: str, text: str, again: bool = False) -> None:
         super().__init__(text)
-        self.error, self.text = error, text
+        self.error, self.text, self.again = error, text, again
 
 
 class Refused(BaseException):

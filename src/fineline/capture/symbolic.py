@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from fineline.capture.floats import OPERATORS, PLAIN, WHOLE, hint
 from fineline.capture.signals import Undecided
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
+SIZES = frozenset({tuple, list, torch.Size})
 ARITHMETIC = frozenset(
     {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv, operator.pow, operator.neg, operator.pos}
 )
@@ -34,7 +36,7 @@ def unknown(v: Any) -> bool:
 def decided(v: Any) -> bool | None:
     """The truth of a symbolic number, guarded; None if only the graph knows it."""
     if not unknown(v):
-        return bool(v)
+        return bool(compared(operator.ne, v, 0) if type(v) is torch.SymFloat else v)
     condition = v if type(v) is torch.SymBool else v != 0
     found: bool | None = condition if type(condition) is bool else condition.node.shape_env._maybe_evaluate_static(condition.node.expr)
     return None if found is None else bool(found)
@@ -47,6 +49,8 @@ def settled(v: Any) -> Any:
         if t is torch.SymBool and (found := decided(v)) is not None:
             return found
         raise Undecided(f"the value of {v}, which was read from a tensor")
+    if t is torch.SymFloat and (floats := _floats(v)) is not None:
+        return floats.settled(v)
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
 
 
@@ -55,7 +59,7 @@ def holds(value: Any) -> bool:
     t = type(value)
     if t in SYMBOLIC:
         return True
-    if t in (tuple, list, torch.Size):
+    if t in SIZES:
         return any([holds(x) for x in value])
     return t is slice and (holds(value.start) or holds(value.stop) or holds(value.step))
 
@@ -88,12 +92,12 @@ def calculate(op: Callable, *values: Any) -> Any:
             own.expect(values[1] != 0, "division by zero", exact=False)
         elif not divisible:
             return op(*[settled(v) for v in values])
+    floats = not {float, torch.SymFloat}.isdisjoint(map(type, values))
     if any([unknown(v) for v in values]):
         if torch.SymBool in map(type, values) or (op is operator.pow and not (type(values[1]) is int and values[1] >= 0)):
             return op(*[settled(v) for v in values])
-        if {float, torch.SymFloat}.intersection(map(type, values)):
-            return own.apart(op, values)
-    return _known(op(*values))
+        return own.apart(op, values) if floats else _known(op(*values))
+    return _float(op, *values) if floats or op is operator.truediv else _known(op(*values))
 
 
 def _symbols(values: Any) -> Any:
@@ -103,8 +107,26 @@ def _symbols(values: Any) -> Any:
     return machine.cap.symbols if machine is not None else None
 
 
+def _floats(v: Any) -> Any:
+    """What keeps the floats of this capture; None if ``v`` is none of its, or only the graph knows it."""
+    return getattr(v.node.shape_env, "floats", None) if v.node.has_hint() else None
+
+
+def _float(fn: Callable, *values: Any) -> Any:
+    """The float that ``fn`` gives."""
+    own = _symbols(values)
+    if own is None or any([unknown(v) for v in values]):
+        return _known(PLAIN[fn](*values)) if fn in PLAIN else fn(*[settled(v) for v in values])
+    found = own.shapes.floats.calculate(fn, values)
+    return fn(*[settled(v) for v in values]) if found is None else found
+
+
 def compared(op: Callable, a: Any, b: Any) -> Any:
     """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
+    if hint(a) is not None and hint(b) is not None:
+        for v in (a, b):
+            if type(v) is torch.SymFloat and (floats := _floats(v)) is not None:
+                return bool(floats.compared(op, a, b))
     result = op(a, b)
     found = decided(result) if type(result) is torch.SymBool else result
     return result if found is None else found
@@ -135,19 +157,33 @@ def _greatest(*values: Any) -> Any:
 def _chosen(choose: Callable, values: tuple) -> Any:
     if len(values) == 1:
         values = tuple(values[0])
+    found = values[0]
     if {type(v) for v in values} - {int, torch.SymInt}:
         # Of an int and a float the one that is chosen keeps its type.
-        values = tuple([settled(v) for v in values])
-    found = values[0]
+        better = operator.lt if choose is torch.sym_min else operator.gt
+        for v in values[1:]:
+            found = v if compared(better, v, found) else found
+        return found
     for v in values[1:]:
         found = choose(found, v)
     return _known(found)
 
 
-def _whole(v: Any) -> Any:
+def _whole(fn: Callable, v: Any) -> Any:
+    if type(v) is torch.SymInt:
+        return v
     if type(v) is torch.SymBool:
         return int(settled(v)) if decided(v) is not None else torch.sym_ite(v, 1, 0)
-    return v if type(v) is torch.SymInt else _known(torch.sym_int(v))
+    floats = _floats(v)
+    return _known(WHOLE[fn][1](v)) if floats is None else floats.whole(fn, v)
+
+
+def _absolute(v: Any) -> Any:
+    return _float(abs, v) if type(v) is torch.SymFloat else _known(abs(v))
+
+
+def _math(fn: Callable) -> Callable:
+    return lambda *values: _float(fn, *values) if len(values) == 1 else fn(*[settled(v) for v in values])
 
 
 def _product(values: Any, *, start: Any = 1) -> Any:
@@ -164,23 +200,20 @@ def _sum(values: Any, start: Any = 0) -> Any:
 
 FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
     {
-        builtins.int: _whole,
-        builtins.float: lambda v: _known(torch.sym_float(v)),
+        builtins.float: lambda v: v if type(v) is torch.SymFloat else _float(float, v),
         builtins.bool: _truth,
-        builtins.abs: lambda v: _known(abs(v)),
+        builtins.abs: _absolute,
         builtins.min: _least,
         builtins.max: _greatest,
         builtins.divmod: _divmod,
         builtins.pow: lambda a, b: calculate(operator.pow, a, b),
         builtins.sum: _sum,
         math.prod: _product,
-        math.sqrt: lambda v: _known(torch.sym_sqrt(v)),
-        math.ceil: lambda v: _known(math.ceil(v)),
-        math.floor: lambda v: _known(math.floor(v)),
-        math.trunc: _whole,
-        operator.index: lambda v: v,
+        operator.index: lambda v: v if type(v) is torch.SymInt else operator.index(settled(v)),
         operator.not_: _not,
         operator.truth: _truth,
+        **{fn: _math(fn) for fn in OPERATORS if getattr(fn, "__module__", "") == "math"},
+        **{fn: (lambda v, *digits, fn=fn: fn(settled(v), *digits) if digits else _whole(fn, v)) for fn in WHOLE},
         **{op: (lambda *values, op=op: calculate(op, *values)) for op in ARITHMETIC},
         **{
             op: (lambda a, b, op=op: compared(op, a, b))
@@ -192,4 +225,4 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
 
 
 def only_numbers(values: Any) -> bool:
-    return all([type(v) in NUMBERS or (type(v) in (tuple, list, torch.Size) and only_numbers(v)) for v in values])
+    return all([type(v) in NUMBERS or (type(v) in SIZES and only_numbers(v)) for v in values])

@@ -9,16 +9,19 @@ import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.node import map_arg
 from torch.utils._sympy.numbers import int_oo
 
+from fineline.capture.floats import Floats, hint
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
-from fineline.guards.relation import Leaf, nodes_of, relation_of
+from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
+from fineline.guards.term import Term
 from fineline.kinds import is_a
 
 
@@ -33,6 +36,13 @@ class Place(NamedTuple):
         return self.source.text() if self.kind == "number" else f"{self.source.text()}.{self.kind}({self.dim})"
 
 
+class Carried(NamedTuple):
+    """A graph input that is no read: the program computes a float, and hands it on in a tensor, as backends take it."""
+
+    value: torch.SymFloat
+    reg: int = -1
+
+
 class Shapes(ShapeEnv):
     """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
 
@@ -40,6 +50,7 @@ class Shapes(ShapeEnv):
         super().__init__()
         # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
         self._machine = weakref.ref(machine)
+        self.floats = Floats(self)
         # Symbol -> the lines that said something of it, the last one at the end.
         self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
 
@@ -79,7 +90,7 @@ class Symbols:
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.leaves: dict[sympy.Symbol, Place] = {}
-        self._numbers: dict[int, torch.SymInt] = {}
+        self._numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
@@ -95,18 +106,21 @@ class Symbols:
         """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
         dims = self.varying.dims(src, t)
-        if not dims:
+        if not dims and not self.varying.strides(src, t):
             return facts
         sizes = tuple([None if d in dims else n for d, n in enumerate(facts.sizes)])
         return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
         src = self.cap.sources.get(id(t))
-        dims = self.varying.dims(src, t) if src is not None else {}
-        if src is None or not dims:
+        if src is None:
+            return None, None
+        dims, strides = self.varying.dims(src, t), self.varying.strides(src, t)
+        if not dims and not strides:
             return None, None
         symbolic: Any = StatelessSymbolicContext(
             dynamic_sizes=[dims[d].kind if d in dims else DimDynamic.STATIC for d in range(t.dim())],
+            dynamic_strides=[DimDynamic.DYNAMIC if d in strides else DimDynamic.INFER_STRIDE for d in range(t.dim())],
             constraint_sizes=[dims[d].constraint if d in dims else None for d in range(t.dim())],
         )
         return symbolic, Path(src.text())
@@ -121,33 +135,76 @@ class Symbols:
             self._place(Place(src, "stride", d), stride)
 
     def _place(self, place: Place, number: Any) -> None:
-        expr = number.node._expr if type(number) is torch.SymInt else sympy.Integer(number)
+        expr = number.node._expr if type(number) in SYMBOLIC else sympy.Integer(number)
         self._bound.append((place, expr))
-        if type(number) is torch.SymInt and expr.is_Symbol:
-            self.leaves.setdefault(expr, place)
+        if type(number) in SYMBOLIC:
+            self.fakes.symbolic = True
+            if expr.is_Symbol:
+                self.leaves.setdefault(expr, place)
 
-    def number(self, v: int, src: Source) -> Any:
+    def number(self, v: Any, src: Source) -> Any:
         """The symbol for a number that varies; None if this one does not."""
         found = self._numbers.get(src.reg)
-        if found is None and self.varying.number(src):
-            made = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
-            if type(made) is not torch.SymInt:
+        if found is None and self.varying.number(src, v):
+            if type(v) is float:
+                found = self.shapes.floats.new(v, src.text())
+            else:
+                found = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
+            if type(found) not in SYMBOLIC:
                 return None
-            found = self._numbers[src.reg] = made
-            self.cap.guards.check(src, "type", int)
+            self._numbers[src.reg] = found
+            self.cap.guards.check(src, "type", type(v))
             self._place(Place(src, "number", -1), found)
         return found
+
+    def term(self, number: Any) -> Term:
+        """What computes a symbolic number from the leaves."""
+        return self.shapes.floats.expanded(number.node.expr)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
     def node(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
         if is_a(self.cap.recorder, BodyRecorder):
-            if not expr.free_symbols <= self.leaves.keys():
+            if not set(symbols_of(self.term(number))) <= self.leaves.keys():
                 raise Retreat("FL517", f"{expr} is known only as the graph runs")
             return self.cap.recorder.number(number)
-        env = {symbol: self._leaf(symbol) for symbol in expr.free_symbols}
-        return nodes_of(expr, env, self.cap.recorder.graph, self.cap.recorder.numbers)
+        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
+            return self._carried(expr, number)
+        term = self.term(number)
+        env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
+        return nodes_of(term, env, self.cap.recorder.graph, self.cap.recorder.numbers)
+
+    def _carried(self, symbol: sympy.Symbol, number: torch.SymFloat) -> Any:
+        found = self.cap.recorder.numbers.get(symbol)
+        if found is None:
+            recorder = self.cap.recorder
+            hole = recorder.placeholder(number, "number", Carried(number))
+            found = recorder.numbers[symbol] = recorder.quietly("call_method", "item", (hole,), "item")
+        return found
+
+    def fix_floats(self) -> bool:
+        """From the next capture on, floats of which the graph's are computed are constants; -> whether any was none before."""
+        fixed = self.varying.fixed
+        before = len(fixed)
+        for _, src in self.cap.recorder.inputs:
+            if type(src) is Carried:
+                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.exactly(src.value).term)]
+                fixed.update([place.source.text() for place in places if place.kind == "number"])
+        return len(fixed) > before
+
+    def prune(self) -> None:
+        """Floats that turned out to have one value only are no inputs."""
+        recorder = self.cap.recorder
+        for hole, src in list(recorder.inputs):
+            if type(src) is Carried and self.shapes.simplify(src.value.node._expr).is_number:
+                (item,) = hole.users
+                value = hint(src.value)
+                for user in list(item.users):
+                    user.args, user.kwargs = _with(user.args, item, value), _with(user.kwargs, item, value)
+                recorder.graph.erase_node(item)
+                recorder.graph.erase_node(hole)
+                recorder.inputs.remove((hole, src))
 
     def _leaf(self, symbol: sympy.Symbol) -> Any:
         recorder = self.cap.recorder
@@ -208,8 +265,10 @@ class Symbols:
             self.inexact = text
         self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
-    def example(self, value: Any, src: Source) -> Any:
+    def example(self, value: Any, src: Any) -> Any:
         """A graph input as the backend is shown it."""
+        if type(src) is Carried:
+            return self.fakes.number(value)
         if not is_a(value, Tensor):
             return self._numbers[src.reg]
         self.machine.computing = True
@@ -228,8 +287,8 @@ class Symbols:
 
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
-        shapes, said = self.shapes, set()
-        own = {place: sympy.Symbol(f"leaf{i}", integer=True) for i, (place, _) in enumerate(self._bound)}
+        shapes, floats = self.shapes, self.shapes.floats
+        own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
         claims: list[Any] = []
         for place, expr in self._bound:
             now = shapes.simplify(expr)
@@ -242,20 +301,20 @@ class Symbols:
             expr = shapes.simplify(g.expr)
             if shapes._maybe_evaluate_static(expr, axioms=()) is None:
                 claims.append(expr)
+        terms = [floats.expanded(claim) for claim in claims] + floats.claims
+        for symbol, exact in floats.exact.items():
+            now = shapes.simplify(symbol)
+            if now != symbol:
+                terms.append(Term("eq", (exact.term, floats.expanded(now))))
         places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
         guards = self.cap.guards
-        for claim in claims:
-            text = str(claim)
-            if text in said:
-                continue
-            said.add(text)
-            used = {symbol: places[symbol] for symbol in claim.free_symbols if symbol in places}
+        for term in dict.fromkeys(terms):
+            symbols = symbols_of(term)
+            used = {symbol: places[symbol] for symbol in symbols if symbol in places}
             leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
-            if len(used) < len(claim.free_symbols):
-                raise Retreat("FL517", f"{claim} has no guard")
-            relation = relation_of(claim, leaves, {symbol: place.text() for symbol, place in used.items()})
+            relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
             if relation is None:
-                raise Retreat("FL517", f"{claim} has no guard")
+                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
             guards.steps.append(("relation", -1, -1, relation))
             guards.places.append((next(iter(used.values())).source if used else None, None))
 
@@ -277,9 +336,14 @@ class Symbols:
         if place.dim in dims and dims[place.dim].marked:
             lines = self.shapes.lines.get(expr, [])
             where = "{}:{}".format(*lines[-1]) if lines else None
-            raise Constrained(f"{place.text()} was marked dynamic, and is always {now}", where=where)
+            how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
+            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where)
 
 
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
     """Whether a symbol still stands for itself."""
     return bool(shapes.simplify(symbol) == symbol)
+
+
+def _with(args: Any, node: Any, value: float) -> Any:
+    return map_arg(args, lambda n: value if n is node else n)

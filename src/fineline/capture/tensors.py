@@ -26,6 +26,7 @@ from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, holds
+from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.spellings import is_custom
@@ -280,6 +281,8 @@ class TensorOps:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
+        if vm.fakes is not None:
+            fn = form_of(fn, args)
         try:
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}

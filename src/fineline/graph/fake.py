@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as NamedSource
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
@@ -53,6 +54,11 @@ class Path(NamedSource):
     @property
     def _name_template(self) -> str:
         return self._text
+
+
+def carry(value: float) -> Tensor:
+    """A float in a tensor: backends take no float that changes from call to call."""
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 class NoTwin(Exception):
@@ -100,6 +106,8 @@ class Fakes:
         self.shapes = shapes
         self.mode = Drawing(shape_env=shapes)
         self.context, self.bind = context, bind
+        # Whether some number is symbolic.
+        self.symbolic = False
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
@@ -146,6 +154,12 @@ class Fakes:
             fresh = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
         return fresh.requires_grad_(found.requires_grad)
 
+    def number(self, value: torch.SymFloat) -> Tensor:
+        """A float as a graph's input: a tensor that is known to hold it."""
+        fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
+        fake.item_memo = value
+        return fake
+
     def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         """``fn`` on the twins of what is real among its arguments."""
         args = [self._in(a) for a in args]
@@ -153,7 +167,11 @@ class Fakes:
         # What fails here is tried on the real tensors: no cause for alarm.
         quiet, _LOG.disabled = _LOG.disabled, True
         try:
-            with self.mode:
+            if not self.symbolic:
+                with self.mode:
+                    return self._out(fn(*args, **kwargs))
+            # Operators that C composes of others would ask there for the value of each size.
+            with self.mode, enable_python_dispatcher():
                 return self._out(fn(*args, **kwargs))
         finally:
             _LOG.disabled = quiet

@@ -57,16 +57,30 @@ TARGETS: dict[str, Callable] = {
 
 
 # -- a guard ------------------------------------------------------------------------------------------------------------
-def relation_of(expr: sympy.Basic, leaves: Mapping[sympy.Symbol, Leaf], names: Mapping[sympy.Symbol, str]) -> Relation | None:
+def relation_of(expr: sympy.Basic | Term, leaves: Mapping[sympy.Symbol, Leaf], names: Mapping[sympy.Symbol, str]) -> Relation | None:
     """The guard that ``expr`` is true; None if the stack machine has not all that this takes."""
     try:
         term = term_of(expr)
-        symbols = list(dict.fromkeys(_symbols(term)))
+        symbols = symbols_of(term)
         code = tuple(_instructions(term, symbols))
         check_code(code, len(symbols))
     except ValueError:
         return None
     return Relation(tuple([leaves[symbol] for symbol in symbols]), code, _text(term, names))
+
+
+def has_code(term: Term) -> bool:
+    """Whether the stack machine can compute ``term``."""
+    try:
+        symbols = symbols_of(term)
+        check_code(tuple(_instructions(term, symbols)), len(symbols))
+    except ValueError:
+        return False
+    return True
+
+
+def symbols_of(term: Term) -> list[sympy.Symbol]:
+    return list(dict.fromkeys(_symbols(term)))
 
 
 def _symbols(term: Term) -> Iterator[sympy.Symbol]:
@@ -93,7 +107,7 @@ def _instructions(term: Term, symbols: list[sympy.Symbol]) -> Iterator[tuple[str
 
 
 # -- Python text --------------------------------------------------------------------------------------------------------
-def python_text(expr: sympy.Basic, names: Mapping[sympy.Symbol, str]) -> str:
+def python_text(expr: sympy.Basic | Term, names: Mapping[sympy.Symbol, str]) -> str:
     """Python that computes ``expr`` with the builtins and ``math``. Each name is one that may stand before a dot."""
     return _text(term_of(expr), names)
 
@@ -130,7 +144,7 @@ def _constant(value: Number) -> ast.expr:
 
 # -- nodes of a graph ---------------------------------------------------------------------------------------------------
 def nodes_of(
-    expr: sympy.Basic, env: Mapping[sympy.Symbol, fx.Node], graph: fx.Graph, cache: dict[Term, fx.Node | Number] | None = None
+    expr: sympy.Basic | Term, env: Mapping[sympy.Symbol, fx.Node], graph: fx.Graph, cache: dict[Term, fx.Node | Number] | None = None
 ) -> fx.Node | Number:
     """The node that computes ``expr`` from the nodes of its symbols, made with all that it takes where ``graph`` inserts; a constant
     as it is. ``cache`` has what was made before: it serves as long as its nodes stand before the place."""

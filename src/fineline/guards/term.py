@@ -46,7 +46,9 @@ RELATIONS: dict[Any, str] = {
 
 
 def term_of(expr: Any) -> Term:
-    """``expr``, a sympy expression, as a term."""
+    """``expr``, a sympy expression, as a term; a term is one."""
+    if type(expr) is Term:
+        return expr
     kind = type(expr)
     if kind in PLAIN:
         return Term(PLAIN[kind], tuple([term_of(arg) for arg in expr.args]))

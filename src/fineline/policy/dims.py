@@ -75,9 +75,9 @@ def _theirs(t: Tensor) -> dict[int, Mark]:
     marks = {}
     for name, kind in _THEIRS.items():
         for i in t.__dict__.get(name, ()):
-            marks[i] = Mark(kind)
+            marks[i % max(t.dim(), 1)] = Mark(kind)
     for span in t.__dict__.get("_dynamo_dynamic_range", ()):
-        marks[span.dim] = Mark("dynamic", span.min, span.max)
+        marks[span.dim % max(t.dim(), 1)] = Mark("dynamic", span.min, span.max)
     return marks
 
 

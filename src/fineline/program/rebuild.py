@@ -26,8 +26,9 @@ from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, Recipe, recipe_of
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.graph.fake import own_attributes
-from fineline.guards.relation import python_text
+from fineline.capture.symbols import Carried
+from fineline.graph.fake import carry, own_attributes
+from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
@@ -138,7 +139,8 @@ class Rebuilder:
     def _number(self, v: Any) -> str:
         """A symbolic number, computed from the sizes and numbers that the program is given."""
         names = {}
-        for symbol in v.node.expr.free_symbols:
+        term = self.cap.symbols.term(v)
+        for symbol in symbols_of(term):
             node = self.cap.symbols.leaf(symbol)
             if node is not None:
                 names[symbol] = self._output(node)
@@ -146,7 +148,14 @@ class Rebuilder:
             leaf = self.cap.symbols.leaves[symbol]
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
-        return f"({python_text(v.node.expr, names)})"
+        text = python_text(term, names)
+        if "math." in text:
+            self.constants["math"] = math
+        return f"({text})"
+
+    def graph_input(self, src: Any) -> str:
+        """What the graph is given."""
+        return f"{self.constant(carry, 'carry')}({self.expr(src.value)})" if type(src) is Carried else self.param(src)
 
     def _tensor(self, v: Tensor) -> str:
         recorder = self.cap.recorder

@@ -18,6 +18,7 @@ from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written
 from fineline.capture.signals import Retreat, Unrebuildable
+from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import unmoved
 from fineline.guards.facts import ambient_facts
@@ -249,16 +250,17 @@ class SegmentWriter:
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
+                cap.symbols.prune()
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
                 pattern = self._sharing() or ()
                 if len(set(pattern)) < len(pattern):
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
-                compiled = compile_graph(gm, examples, self._kinds())
+                compiled = self._compiled(compile_graph, gm, examples)
             # Compiled code would look for the memory of fake tensors.
             call = r.constant(as_it_is(gm) if self._on_fakes() else compiled, "graph")
-            inputs = [r.param(src) for _, src in recorder.inputs]
+            inputs = [r.graph_input(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
@@ -281,6 +283,16 @@ class SegmentWriter:
         return Segment(
             Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts
         )
+
+    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list) -> Callable:
+        try:
+            compiled: Callable = compile_graph(gm, examples, self._kinds())
+        except BackendFailed as e:
+            symbols = self.cap.symbols
+            if symbols is None or not symbols.fix_floats():
+                raise
+            raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+        return compiled
 
     def _checked(self, call: str, checks: list[str], again: Callable) -> list[str]:
         """The call of a graph that shows whether branches went the way that was taken for granted."""

@@ -147,7 +147,7 @@ class Run:
         except Finished as done:
             value = done.value
         except Retreat as e:
-            self._retreat(e.error, e.text)
+            self._retreat(e.error, e.text, e.again)
         except BaseException as e:
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
@@ -175,7 +175,7 @@ class Run:
                     # Not here, where what the program raises would be taken for an error of the writing.
                     self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
-                self._retreat(e.error, e.text)
+                self._retreat(e.error, e.text, e.again)
             except Unrebuildable as e:
                 self._make_outside(e.called_at)
                 self._failed("FL409", e.text)
@@ -370,7 +370,7 @@ class Run:
         """What is symbolic at a border is so behind it."""
         if site is None or self.site.varying.dynamic:
             return
-        if type(v) is torch.SymInt:
+        if type(v) in (torch.SymInt, torch.SymFloat):
             site.varying.add(name, set())
         elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
             dims = {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt}
@@ -394,7 +394,6 @@ class Run:
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
         self.undo()
-        self._release()
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
         got = program.check(roots)
@@ -407,18 +406,20 @@ class Run:
             return self.behind()  # type: ignore[misc]
         return run(*got)
 
-    def _retreat(self, error: str, text: str) -> None:
-        """Nothing has happened yet: the call is captured in the other mode, outside of any handler of this run's exceptions."""
+    def _retreat(self, error: str, text: str, again: bool = False) -> None:
+        """Nothing has happened yet: the call is captured in another mode, outside of any handler of this run's exceptions."""
         self.undo()
-        live = self.vm.fakes is not None
+        fake = self.vm.fakes is not None
         if self.trial:
             # Somebody wants to know what fake mode makes of the call.
             self._release()
             raise refused(error, text, place_of(self.region.fn))
-        if live:
-            self.region._note(Event("retreat", error, f"{text}; the call is captured on its real values", *place_of(self.region.fn)))
+        if fake:
+            how = "with fewer symbols" if again else "on its real values"
+            self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
-        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=live, why=text).go()
+        why = self.why if again else text
+        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=fake and not again, why=why).go()
 
     def _make_outside(self, called_at: Any) -> bool:
         """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""

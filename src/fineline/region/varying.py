@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,8 +13,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstr
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from fineline.guards.evaluate import read_step
+from fineline.guards.evaluate import read_leaf, read_step
 from fineline.guards.facts import tensor_facts
+from fineline.guards.postfix import run
 from fineline.guards.source import Source
 from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
@@ -39,12 +41,15 @@ class Varying:
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
         self._sizes: dict[str, set[int]] = {}
+        self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # Floats that the backend takes as constants only.
+        self.fixed: set[str] = set()
 
     @property
     def any(self) -> bool:
         """Whether anything is known to vary before the call is looked at."""
-        return bool(self.dynamic or self._sizes or self._numbers or DIMS)
+        return bool(self.dynamic or self._sizes or self._strides or self._numbers or DIMS)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
@@ -66,8 +71,14 @@ class Varying:
                 dims[d] = CHANGED
         return dims
 
-    def number(self, src: Source) -> bool:
-        """Whether a number that comes from ``src`` varies."""
+    def strides(self, src: Source, t: Tensor) -> frozenset[int]:
+        """The strides of a tensor that vary by themselves, and not as its sizes do."""
+        return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim()])
+
+    def number(self, src: Source, v: int | float) -> bool:
+        """Whether the number ``v`` that comes from ``src`` varies."""
+        if type(v) is float and (src.text() in self.fixed or v == 0 or not math.isfinite(v)):
+            return False
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root")
 
     def add(self, name: str, dims: set[int]) -> None:
@@ -82,25 +93,54 @@ class Varying:
         if self.dynamic is False:
             return
         registers: dict[int, Any] = {}
+        sources: dict[int, Source] = {}
+        resized: set[str] = set()
         for (op, dst, reg, payload), (src, _) in zip(segment.steps, segment.texts, strict=True):
             if op in ACCESS:
                 try:
                     registers[dst] = read_step(op, registers.get(reg), payload, roots)
                 except Exception:  # whatever goes wrong in a guard, there is no value
                     continue
+            elif op == "relation":
+                self._relate(payload, registers, sources, resized)
             elif src is None or reg not in registers:
                 continue
             elif op == "tensor" and is_a(registers[reg], Tensor):
-                self._compare(src, payload, registers[reg])
-            elif op == "eq" and type(payload) is int and type(registers[reg]) is int and registers[reg] != payload:
+                sources[reg] = src
+                if self._compare(src, payload, registers[reg]):
+                    resized.add(src.text())
+            elif op == "eq" and type(payload) in (int, float) and type(registers[reg]) is type(payload) and registers[reg] != payload:
                 self._numbers.add(src.text())
 
-    def _compare(self, src: Source, known: Any, t: Tensor) -> None:
+    def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
+        """Notes what differs of a tensor; -> whether a size does."""
         now = tensor_facts(t)
-        if len(now.sizes) == len(known.sizes) and not is_a(t, torch.nn.Parameter):
-            changed = {d for d, (a, b) in enumerate(zip(known.sizes, now.sizes, strict=True)) if a is not None and a != b}
-            if changed:
-                self._sizes.setdefault(src.text(), set()).update(changed)
+        if len(now.sizes) != len(known.sizes) or is_a(t, torch.nn.Parameter):
+            return False
+        changed = {d for d, (a, b) in enumerate(zip(known.sizes, now.sizes, strict=True)) if a is not None and a != b}
+        if changed:
+            self._sizes.setdefault(src.text(), set()).update(changed)
+        elif known.strides is not None and now.strides is not None:
+            self._stride(src, t, [d for d, (a, b) in enumerate(zip(known.strides, now.strides, strict=True)) if a is not None and a != b])
+        return bool(changed)
+
+    def _relate(self, relation: Any, registers: dict, sources: dict, resized: set[str]) -> None:
+        """A stride that does not follow from the sizes any more varies by itself."""
+        strides = [leaf for leaf in relation.leaves if leaf.kind == "stride" and leaf.register in sources]
+        strides = [leaf for leaf in strides if sources[leaf.register].text() not in resized]
+        try:
+            if not strides or run(relation.code, [read_leaf(leaf, registers) for leaf in relation.leaves]):
+                return
+        except Exception:  # no value, as above
+            return
+        for leaf in strides:
+            self._stride(sources[leaf.register], registers[leaf.register], [leaf.at])
+
+    def _stride(self, src: Source, t: Tensor, dims: list[int]) -> None:
+        # A stride of one says in which order the memory is: that is for each program to know.
+        found = {d for d in dims if t.stride(d) > 1}
+        if found:
+            self._strides.setdefault(src.text(), set()).update(found)
 
 
 def _marked(mark: Mark) -> Dim:

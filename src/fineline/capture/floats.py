@@ -1,0 +1,147 @@
+"""Floats that stand for any value: how each is computed, exactly, in Python's order of operations.
+
+PyTorch's expressions are algebra, in which ``lr * 0.5 * 0.5`` is ``0.25 * lr``; with floats that is another number. So each float has a
+symbol of its own there, and here the term that computes it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from fineline.graph.fake import Path
+from fineline.guards.relation import has_code, symbols_of
+from fineline.guards.term import Term, term_of
+
+# Longer than this a float is no longer carried along as what computes it.
+LONGEST = 64
+OPERATORS: Mapping[Any, str] = MappingProxyType(
+    {
+        float: "to_float",
+        **{getattr(operator, name): name for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg")},
+        **{getattr(operator, name): name for name in ("lt", "le", "eq", "ne", "gt", "ge")},
+        abs: "abs",
+        **{getattr(math, name): name for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh")},
+    }
+)
+# A float as a whole number.
+WHOLE: Mapping[Any, tuple[str, Callable]] = MappingProxyType(
+    {int: ("trunc", torch.sym_int), math.trunc: ("trunc", torch.sym_int), math.floor: ("floor", math.floor),
+     math.ceil: ("ceil", math.ceil), round: ("round", round)}
+)  # fmt: skip
+
+
+class Exact(NamedTuple):
+    """How a float is computed. ``plain``: PyTorch's own expression of it, where only sizes and whole numbers are in it."""
+
+    term: Term
+    size: int
+    plain: Any = None
+
+
+class Floats:
+    """The symbolic floats of one segment, and what was assumed of them."""
+
+    def __init__(self, shapes: ShapeEnv) -> None:
+        self.shapes = shapes
+        self.exact: dict[sympy.Symbol, Exact] = {}
+        self.claims: list[Term] = []
+
+    def new(self, value: float, path: str, exact: Exact | None = None) -> torch.SymFloat:
+        source = Path(path)
+        symbol = self.shapes.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+        made: Any = self.shapes.create_symfloatnode(symbol, hint=value, source=source)
+        if exact is not None:
+            self.exact[symbol] = exact
+        return made
+
+    def calculate(self, fn: Callable, values: tuple) -> Any:
+        """The float that ``fn`` gives; None if it gives none that a symbol can stand for."""
+        hints = [hint(v) for v in values]
+        if fn not in OPERATORS or None in hints:
+            return None
+        try:
+            value = fn(*hints)
+        except (ArithmeticError, ValueError):
+            return None
+        if type(value) is not float or not math.isfinite(value) or value == 0:
+            return None
+        parts = [self.exactly(v) for v in values]
+        size = 1 + sum([part.size for part in parts])
+        if size > LONGEST:
+            return None
+        plain = None
+        if fn in PLAIN and all([part.plain is not None for part in parts]):
+            plain = PLAIN[fn](*[part.plain for part in parts])
+        return self.new(value, f"float{len(self.exact)}", Exact(Term(OPERATORS[fn], tuple([part.term for part in parts])), size, plain))
+
+    def whole(self, fn: Callable, v: torch.SymFloat) -> Any:
+        """The int that ``fn`` makes of a float: a symbol if sizes alone decide it, else guarded to be what it is now."""
+        value, exact = fn(hint(v)), self.exactly(v)
+        name, symbolic = WHOLE[fn]
+        term = Term(name, (exact.term,))
+        if exact.plain is not None:
+            made = symbolic(exact.plain)
+            if hint(made) == value:
+                other = term_of(made.node.expr) if type(made) is torch.SymInt else Term("int", (made,))
+                if other != term:
+                    # It says the same in algebra; with floats that may fail for some sizes.
+                    self.claim(Term("eq", (term, other)), True)
+                return made
+        self.claim(Term("eq", (term, Term("int", (value,)))), True)
+        return value
+
+    def exactly(self, v: Any) -> Exact:
+        if type(v) is not torch.SymFloat:
+            return Exact(term_of(v.node.expr) if type(v) is torch.SymInt else Term(type(v).__name__, (v,)), 1, v)
+        expr = v.node._expr
+        return self.exact.get(expr) or Exact(Term("symbol", (expr,)), 1)
+
+    def expanded(self, expr: Any) -> Term:
+        """The term of an expression of PyTorch's, with what computes each float in its place."""
+        return self._expand(term_of(expr))
+
+    def _expand(self, term: Term) -> Term:
+        if term.op == "symbol":
+            found = self.exact.get(term.args[0])
+            return term if found is None else found.term
+        return Term(term.op, tuple([self._expand(arg) if type(arg) is Term else arg for arg in term.args]))
+
+    def compared(self, op: Callable, a: Any, b: Any) -> bool:
+        answer = bool(op(hint(a), hint(b)))
+        self.claim(Term(OPERATORS[op], (self.exactly(a).term, self.exactly(b).term)), answer)
+        return answer
+
+    def settled(self, v: torch.SymFloat) -> float:
+        value: float = hint(v)
+        self.claim(Term("eq", (self.exactly(v).term, Term("float", (value,)))), True)
+        return value
+
+    def claim(self, term: Term, answer: bool) -> None:
+        """From now on it is guarded that ``term`` is true, or that it is not."""
+        if has_code(term):
+            self.claims.append(term if answer else Term("not", (term,)))
+            return
+        for symbol in symbols_of(term):
+            value = self.shapes.backed_var_to_val[symbol]
+            number = Term("int", (int(value),)) if symbol.is_integer else Term("float", (float(value),))
+            self.claims.append(Term("eq", (Term("symbol", (symbol,)), number)))
+
+
+# These PyTorch's expressions have too.
+PLAIN: Mapping[Any, Callable] = MappingProxyType(
+    {float: torch.sym_float, math.sqrt: torch.sym_sqrt}
+    | {fn: fn for fn in (abs, *[getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "neg")])}
+)
+
+
+def hint(v: Any) -> Any:
+    """The value that a number has in this call; None if nobody knows it yet."""
+    return v.node.hint if type(v) in (torch.SymInt, torch.SymFloat) else None if type(v) is torch.SymBool else v

@@ -1,0 +1,57 @@
+"""Operators that would ask a symbolic number for its value, written with others that do not."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture.ruled import operator_rule
+from fineline.capture.symbolic import holds, only_numbers
+
+# What makes a tensor of numbers asks for each in C.
+_OF_NUMBERS: Mapping[Any, Callable] = MappingProxyType({torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.tensor})
+_WHOLE = slice(None)
+
+
+def form_of(fn: Any, args: Any) -> Any:
+    """``fn``, or what does the same with numbers some of which are symbolic."""
+    form = _OF_NUMBERS.get(fn)
+    return form if form is not None and holds(args) and only_numbers(args) else fn
+
+
+def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
+    """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
+    if vm.fakes is None:
+        return None
+    items = key if type(key) is tuple else (key,)
+    taken = sum([type(k) in (int, slice, torch.SymInt) for k in items])
+    if not any([type(k) is torch.SymInt for k in items]) or taken > t.dim():
+        return None
+    rule = operator_rule(vm, Tensor.select, [t, 0, 0], None) if vm.rules is not None else None
+    if rule is not None and rule.verb not in ("trace", "allow"):
+        # It is not what the user's code calls.
+        return None
+    rest, at, chosen = [], 0, []
+    for k in items:
+        if k is Ellipsis:
+            at += t.dim() - taken
+        elif type(k) is torch.SymInt:
+            chosen.append((at, k))
+            k = _WHOLE
+            at += 1
+        elif k is None or type(k) is slice:
+            at += 1
+        elif type(k) is not int:
+            return None
+        rest.append(k)
+    if any([k is not _WHOLE for k in rest]):
+        t = vm.tensors.operator(vm, operator.getitem, [t, tuple(rest)], None, True)
+    # From the last on: each takes a dimension away.
+    for at, k in reversed(chosen):
+        t = vm.tensors.operator(vm, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
+    return t
