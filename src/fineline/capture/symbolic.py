@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -54,14 +54,19 @@ def settled(v: Any) -> Any:
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
 
 
-def holds(value: Any) -> bool:
-    """Whether there is a symbolic number in ``value``, or in the tuples, lists and slices that it is made of."""
+def numbers(value: Any) -> Iterator[Any]:
+    """The symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of."""
     t = type(value)
     if t in SYMBOLIC:
-        return True
-    if t in SIZES:
-        return any([holds(x) for x in value])
-    return t is slice and (holds(value.start) or holds(value.stop) or holds(value.step))
+        yield value
+    elif t in SIZES or t is slice:
+        for part in (value.start, value.stop, value.step) if t is slice else value:
+            yield from numbers(part)
+
+
+def holds(value: Any) -> bool:
+    """Whether there is a symbolic number in ``value``."""
+    return any(True for _ in numbers(value))
 
 
 def settle_all(value: Any) -> Any:

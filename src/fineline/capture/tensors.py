@@ -25,6 +25,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
+from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
@@ -275,6 +276,9 @@ class TensorOps:
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
         if vm.cap.symbols is not None:
+            if vm.subgraphs and unbacked.used(args, kwargs):
+                # What only the graph knows belongs to the outermost graph.
+                give_up_subgraphs(vm)
             if fn is operator.getitem or fn is Tensor.__getitem__:
                 fn, args = unbacked.subscript(vm, fn, args)
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:

@@ -16,7 +16,7 @@ from torch.fx.experimental import symbolic_shapes
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.subgraph import give_up_subgraphs
-from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, settled, unknown
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -49,6 +49,11 @@ def read(vm: Any, fn: Any, t: Tensor) -> Any:
     if convert is operator.index and type(number) is not torch.SymInt:
         raise NotForGraph("an index that is no integer")
     return number if convert is None else FUNCTIONS[convert](number)
+
+
+def used(args: Any, kwargs: dict | None) -> bool:
+    """Whether a number that only the graph knows is among the arguments of an operator."""
+    return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
 def item(vm: Any, t: Tensor) -> Any:
