@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as NamedSource
-from torch._ops import HigherOrderOperator
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -73,10 +74,10 @@ class Drawing(FakeTensorMode):
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_a(func, HigherOrderOperator):
+        if is_a(func, HigherOrderOperator) and func not in registered_hop_fake_fns:
             rule = func.python_key_table.get(FakeTensorMode)
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if is_a(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
             self.drew = True
         return super().__torch_dispatch__(func, types, args, kwargs)
 
