@@ -27,7 +27,7 @@ from fineline.capture.subgraph import call_nested, is_nested
 from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
-from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
+from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -173,7 +173,7 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 
 
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else explicit_break if fn is graph_break else None)
+    handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else _left_alone(fn))
     if handler is None:
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
@@ -199,6 +199,18 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
         return dynamo_function(fn)
     return marked_by_torch(vm, fn) if fn.__dict__ else None
+
+
+def _left_alone(fn: types.FunctionType) -> Callable | None:
+    """The handler of a function that even a run that captures nothing does not run through."""
+    if fn is graph_break:
+        return explicit_break
+    # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
+    return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
+
+
+def _natively(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 
 def _answers_true(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
