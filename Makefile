@@ -35,7 +35,7 @@ demo: $(STAMP)
 	@$(PY) -m examples.demo $(ARGS)
 
 test: $(STAMP)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n auto $(ARGS)
 
 lint: $(STAMP)
 	@$(PY) -m ruff check .

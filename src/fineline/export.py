@@ -116,6 +116,8 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         return written[-1]
 
     region.writer = writer
+    # An exported graph takes tensors and ints.
+    region.entry.varying.floats = False
     try:
         region.once(args, kwargs)
         segment = written[-1].segment

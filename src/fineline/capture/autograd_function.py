@@ -41,13 +41,13 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
     if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
         return vm.finish(f, _record(vm, cls, graphs), then, data)
+    if vm.fakes is not None:
+        # Its code would run now, and once more in the program; and on the real values it may well be two graphs.
+        raise Retreat("FL515", f"{cls.__qualname__} may do more than compute")
     seen: set[int] = set()
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
-    if vm.fakes is not None:
-        # Its code would run now, and once more in the program.
-        raise Retreat("FL515", f"{cls.__qualname__} may do more than compute")
     settle_first(vm, f, fn, args, kwargs, then, data)
     try:
         result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)

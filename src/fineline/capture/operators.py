@@ -79,10 +79,11 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
                 cap.settle(b)
             f.stack.append(calculate(op, a, b))
             return None
-        if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
+        if not is_a(a, Tensor) and not is_a(b, Tensor):
+            a, b = settled(a), settled(b)
+        elif cap.active:
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
-        a, b = settled(a), settled(b)
     if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None

@@ -43,7 +43,8 @@ class Varying:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
-        # Floats that the backend takes as constants only.
+        # Whether floats may; and those that the backend takes as constants only.
+        self.floats = True
         self.fixed: set[str] = set()
 
     @property
@@ -77,7 +78,7 @@ class Varying:
 
     def number(self, src: Source, v: int | float) -> bool:
         """Whether the number ``v`` that comes from ``src`` varies."""
-        if type(v) is float and (src.text() in self.fixed or v == 0 or not math.isfinite(v)):
+        if type(v) is float and (not self.floats or src.text() in self.fixed or v == 0 or not math.isfinite(v)):
             return False
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root")
 
