@@ -100,7 +100,7 @@ def measure(model: str, reps: int) -> dict[str, Any]:
                 compiled = compiler(built.fn, "eager")
                 compiled(*built.args, **built.kwargs)
                 times[name].append((time.process_time() - start) * 1e3)
-                region = getattr(compiled, "_region", None)
+                region = getattr(compiled, "_region", None) or getattr(compiled, "_fineline_region", None)
                 events = region.events if region is not None else ()
                 retreats.update({f"{name}: {e.reason}": None for e in events if e.kind == "retreat"})
         warm = {f"warm_{name}": warm_call(model, zoo, dynamic) for name, dynamic in (("static", False), ("symbolic", True))}

@@ -397,7 +397,7 @@ def _code_of(fn: Any) -> Iterator[types.CodeType]:
         yield fn.__code__
 
 
-@pytest.mark.parametrize("fn", list({*POLYFILLS.values(), ITER_CALLABLE, ITER_SEQUENCE}), ids=lambda fn: fn.__qualname__)
+@pytest.mark.parametrize("fn", list(dict.fromkeys([*POLYFILLS.values(), ITER_CALLABLE, ITER_SEQUENCE])), ids=lambda fn: fn.__qualname__)
 def test_plain_code(fn: Any) -> None:
     for code in _code_of(fn):
         assert not OPCODES_TO_AVOID & {i.opname for i in dis.get_instructions(code)}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fineline
 from fineline.errors import Unsupported
@@ -244,8 +245,10 @@ def output() -> Any:
 @program
 def an_operator_with_effects() -> Any:
     with contextlib.redirect_stdout(io.StringIO()):
-        # PyTorch sets it up at its first call.
+        # PyTorch sets it up at its first call, and at its first on fakes.
         noisy(t())
+        with FakeTensorMode() as mode:
+            noisy(mode.from_tensor(t()))
     RAN.clear()
 
     def fn(x):

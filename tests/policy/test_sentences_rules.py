@@ -213,7 +213,6 @@ def test_selectors(door, selector, fn):
 @pytest.mark.parametrize(
     "selector",
     [torch.sub, torch.ops.aten.sub, torch.ops.aten.sub.Tensor, "torch.ops.aten.sub*", "aten::sub*", "aten::sub.Tensor", "torch.sub"],
-    ids=str,
 )
 def test_operator_selectors(door, selector):
     """Selectors: a function, method, staticmethod or classmethod, class, `nn.Module` class or instance, Python module, operator"""

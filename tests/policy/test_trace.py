@@ -120,7 +120,7 @@ def test_in_a_module():
     "selector",
     [print, len, list.append, int, torch.sin, torch.Tensor.item, torch.ops.aten.sin, torch.ops.aten.sin.default, "aten::*", "torch.ops.aten.sin",
      "builtins.print", "torch.sin", [os.getpid], [].append, fineline.compile],
-    ids=str,
+    ids=lambda v: getattr(v, "__name__", str(v)),
 )  # fmt: skip
 def test_c_code_is_an_error_at_declaration(selector, tmp_path):
     with pytest.raises(BadRule) as caught:

@@ -52,7 +52,7 @@ def verb(target, **rules):
 
 
 @pytest.mark.parametrize("target", [helper, f"{ME}.helper"], ids=["object", "text"])
-@pytest.mark.parametrize("selector", [helper, f"{ME}.helper", f"{ME}.*", "tests/policy/test_why.py", "tests/policy/*.py"], ids=str)
+@pytest.mark.parametrize("selector", [helper, f"{ME}.helper", f"{ME}.*", "tests/policy/test_why.py", "tests/policy/*.py"], ids=lambda v: getattr(v, "__name__", v))
 def test_by_every_selector(target, selector):
     assert verb(target, disable=selector) == ("disable", "region")
     assert verb(target) == ("trace", "built-in")

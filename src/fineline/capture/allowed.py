@@ -20,6 +20,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Retreat
+from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.watch import identify
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
@@ -168,15 +169,19 @@ def _target(vm: Any, fn: Any, rule: Rule) -> Any:
         return fn
     if not is_a(fn, FunctionType):
         raise broken(vm, fn, rule, f"it is a {type(fn).__name__} that the captured code made")
+    for cell in fn.__closure__ or ():
+        if type(_contents(cell)) in SYMBOLIC:
+            cell.cell_contents = settled(cell.cell_contents)
     held = [cell.cell_contents for cell in fn.__closure__ or () if _contents(cell) is not EMPTY]
     for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
         if id(value) in cap.sources:
             identify(cap, value)
-        elif value is not fn and not (is_value(value) and deep_plain(cap, value)):
+        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(cap, value)):
             raise broken(vm, fn, rule, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
     cells = tuple([CellType() if _contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
-    copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells if fn.__closure__ else None)
-    copy.__kwdefaults__ = fn.__kwdefaults__ and dict(fn.__kwdefaults__)
+    defaults = fn.__defaults__ and settle_all(fn.__defaults__)
+    copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, defaults, cells if fn.__closure__ else None)
+    copy.__kwdefaults__ = fn.__kwdefaults__ and {name: settle_all(v) for name, v in fn.__kwdefaults__.items()}
     for cell in cells:
         if _contents(cell) is not EMPTY and cell.cell_contents is fn:
             cell.cell_contents = copy

@@ -39,11 +39,11 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         cap.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
-    if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
-        return vm.finish(f, _record(vm, cls, graphs), then, data)
     if vm.fakes is not None:
         # Its code would run now, and once more in the program; and on the real values it may well be two graphs.
         raise Retreat("FL515", f"{cls.__qualname__} may do more than compute")
+    if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
+        return vm.finish(f, _record(vm, cls, graphs), then, data)
     seen: set[int] = set()
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):

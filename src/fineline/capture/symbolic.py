@@ -214,6 +214,7 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
         builtins.pow: lambda a, b: calculate(operator.pow, a, b),
         builtins.sum: _sum,
         math.prod: _product,
+        torch.Size.numel: _product,
         operator.index: lambda v: v if type(v) is torch.SymInt else operator.index(settled(v)),
         operator.not_: _not,
         operator.truth: _truth,

@@ -161,8 +161,7 @@ class Run:
                 self._release()
                 raise
         if self.behind is not None:
-            self._release()
-            return self.behind()
+            return self._behind()
         if vm.abandoned is not None:
             return self._abandon(vm.abandoned)
         if vm.cap.active:
@@ -185,8 +184,7 @@ class Run:
                 log.debug("fineline: writing a program failed", exc_info=True)
                 self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
         if self.behind is not None:
-            self._release()
-            return self.behind()
+            return self._behind()
         if vm.abandoned is not None:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
@@ -197,6 +195,12 @@ class Run:
             return None
         self._release()
         return real_result(vm, value)
+
+    def _behind(self) -> Any:
+        """What is done instead of the rest of this run, which is over."""
+        self._release()
+        behind, self.behind = self.behind, None
+        return behind()  # type: ignore[misc]
 
     def _name(self) -> str:
         fn = self.region.fn
@@ -403,7 +407,7 @@ class Run:
             self.site.drop()
             self.call = args, kwargs
             self._retreat("FL901", f"the new program does not fit its own call: {text}")
-            return self.behind()  # type: ignore[misc]
+            return self._behind()
         return run(*got)
 
     def _retreat(self, error: str, text: str, again: bool = False) -> None:
