@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fineline
@@ -247,7 +248,7 @@ def an_operator_with_effects() -> Any:
     with contextlib.redirect_stdout(io.StringIO()):
         # PyTorch sets it up at its first call, and at its first on fakes.
         noisy(t())
-        with FakeTensorMode() as mode:
+        with FakeTensorMode() as mode, enable_python_dispatcher():
             noisy(mode.from_tensor(t()))
     RAN.clear()
 
