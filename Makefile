@@ -46,6 +46,7 @@ bench: $(STAMP)
 	@$(PY) -m benchmarks.memory
 	@$(PY) -m benchmarks.steady_inductor
 	@$(PY) -m benchmarks.bench $(ARGS)
+	@$(PY) -m benchmarks.dynamic
 	@$(PY) -m benchmarks.table
 
 table: $(STAMP)

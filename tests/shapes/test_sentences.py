@@ -137,6 +137,25 @@ def test_mark_dynamic_within_bounds(door):
     assert captures(door, branches, [rows(5, marks(door).mark_dynamic, 0, max=50), rows(49), rows(7)]) == 1
 
 
+def test_mark_unbacked(door):
+    """`mark_unbacked`: one program for all sizes, 0 and 1 too; a decision on such a size is a border, or an error that shows the line."""
+    mark = marks(door).mark_unbacked
+
+    def plain(x):
+        return (x * 2).sum(1) + x.shape[0]
+
+    assert captures(door, plain, [rows(3, mark, 0), rows(7), rows(1), rows(0)]) == 1
+
+    def branches(x):
+        y = x * 2
+        return y + 1 if x.shape[0] > 4 else y - 1
+
+    captures(door, branches, [rows(3, mark, 0), rows(7), rows(1), rows(0)])
+    with pytest.raises(FinelineError, match="FL518") as caught:
+        door.compile(branches, backend="eager", fullgraph=True)(*rows(3, mark, 0))
+    assert __file__ in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"])
 def test_negative_and_out_of_range(door, name):
     """negative indices count from the end, out of range raises"""

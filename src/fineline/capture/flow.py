@@ -111,7 +111,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
-            raise Border(bool, (v,), None, "FL518", f"a branch on {v}, which was read from a tensor").to(then, data)
+            raise Border(bool, (v,), None, "FL518", f"a branch on {v}, which only the graph knows").to(then, data)
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
         if cap.active and not vm.known.has(v, cap.recorder.mutated):

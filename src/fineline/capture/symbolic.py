@@ -48,7 +48,7 @@ def settled(v: Any) -> Any:
     if t in SYMBOLIC and unknown(v):
         if t is torch.SymBool and (found := decided(v)) is not None:
             return found
-        raise Undecided(f"the value of {v}, which was read from a tensor")
+        raise Undecided(f"the value of {v}, which only the graph knows")
     if t is torch.SymFloat and (floats := _floats(v)) is not None:
         return floats.settled(v)
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
