@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo
+import torch.testing._internal.common_utils
 
 import fineline
 from fineline.report.events import LISTENERS
@@ -21,6 +22,8 @@ NEEDS = {"generate_loop": "transformers"}
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["script"])
+    # With CI=true in the environment, PyTorch's test runner would write XML with a package of PyTorch's own CI.
+    monkeypatch.setattr(torch.testing._internal.common_utils, "IS_CI", False)
     fineline.install()
     yield
     fineline.uninstall()
