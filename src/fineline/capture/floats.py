@@ -1,4 +1,4 @@
-"""Floats that stand for any value: how each is computed, exactly, in Python's order of operations.
+"""Floats that stand for any value, and the ints made of them: how each is computed, exactly, in Python's order of operations.
 
 PyTorch's expressions are algebra, in which ``lr * 0.5 * 0.5`` is ``0.25 * lr``; with floats that is another number. So each float has a
 symbol of its own there, and here the term that computes it.
@@ -22,6 +22,7 @@ from fineline.guards.term import Term, term_of
 
 # Longer than this a float is no longer carried along as what computes it.
 LONGEST = 64
+MOST_WHOLE = 2**62
 OPERATORS: Mapping[Any, str] = MappingProxyType(
     {
         float: "to_float",
@@ -39,7 +40,7 @@ WHOLE: Mapping[Any, tuple[str, Callable]] = MappingProxyType(
 
 
 class Exact(NamedTuple):
-    """How a float is computed. ``plain``: PyTorch's own expression of it, where only sizes and whole numbers are in it."""
+    """How a float, or the int made of one, is computed. ``plain``: PyTorch's own expression of it, where only sizes and whole numbers are in it."""
 
     term: Term
     size: int
@@ -51,6 +52,7 @@ class Floats:
 
     def __init__(self, shapes: ShapeEnv) -> None:
         self.shapes = shapes
+        # Of an int's symbol too.
         self.exact: dict[sympy.Symbol, Exact] = {}
         self.claims: list[Term] = []
 
@@ -83,7 +85,7 @@ class Floats:
         return self.new(value, f"float{len(self.exact)}", Exact(Term(OPERATORS[fn], tuple([part.term for part in parts])), size, plain))
 
     def whole(self, fn: Callable, v: torch.SymFloat) -> Any:
-        """The int that ``fn`` makes of a float: a symbol if sizes alone decide it, else guarded to be what it is now."""
+        """The int that ``fn`` makes of a float: PyTorch's expression if sizes alone decide it, else a symbol of its own, as floats have."""
         value, exact = fn(hint(v)), self.exactly(v)
         name, symbolic = WHOLE[fn]
         term = Term(name, (exact.term,))
@@ -95,8 +97,15 @@ class Floats:
                     # It says the same in algebra; with floats that may fail for some sizes.
                     self.claim(Term("eq", (term, other)), True)
                 return made
-        self.claim(Term("eq", (term, Term("int", (value,)))), True)
-        return value
+        if exact.size >= LONGEST or not has_code(self._expand(term)) or abs(value) > MOST_WHOLE:
+            self.claim(Term("eq", (term, Term("int", (value,)))), True)
+            return value
+        # Where it is no number of the stack machine's, or Python has none.
+        self.claim(Term("le", (Term("abs", (exact.term,)), Term("float", (float(MOST_WHOLE),)))), True)
+        source = Path(f"{name}{len(self.exact)}")
+        symbol = self.shapes.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+        self.exact[symbol] = Exact(term, exact.size + 1)
+        return self.shapes.create_symintnode(symbol, hint=value, source=source)
 
     def exactly(self, v: Any) -> Exact:
         if type(v) is not torch.SymFloat:
@@ -104,15 +113,15 @@ class Floats:
         expr = v.node._expr
         return self.exact.get(expr) or Exact(Term("symbol", (expr,)), 1)
 
-    def expanded(self, expr: Any) -> Term:
-        """The term of an expression of PyTorch's, with what computes each float in its place."""
-        return self._expand(term_of(expr))
+    def expanded(self, expr: Any, whole: bool = True) -> Term:
+        """The term of an expression of PyTorch's, with what computes each float in its place; ``whole``: and each int made of one."""
+        return self._expand(term_of(expr), whole)
 
-    def _expand(self, term: Term) -> Term:
+    def _expand(self, term: Term, whole: bool = True) -> Term:
         if term.op == "symbol":
             found = self.exact.get(term.args[0])
-            return term if found is None else found.term
-        return Term(term.op, tuple([self._expand(arg) if type(arg) is Term else arg for arg in term.args]))
+            return term if found is None or (term.args[0].is_integer and not whole) else self._expand(found.term, whole)
+        return Term(term.op, tuple([self._expand(arg, whole) if type(arg) is Term else arg for arg in term.args]))
 
     def compared(self, op: Callable, a: Any, b: Any) -> bool:
         answer = bool(op(hint(a), hint(b)))
@@ -126,6 +135,7 @@ class Floats:
 
     def claim(self, term: Term, answer: bool) -> None:
         """From now on it is guarded that ``term`` is true, or that it is not."""
+        term = self._expand(term)
         if has_code(term):
             self.claims.append(term if answer else Term("not", (term,)))
             return

@@ -37,9 +37,9 @@ class Place(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A graph input that is no read: the program computes a float, and hands it on in a tensor, as backends take it."""
+    """A graph input that is no read: the program computes the number; a float is handed on in a tensor, as backends take it."""
 
-    value: torch.SymFloat
+    value: torch.SymFloat | torch.SymInt
     reg: int = -1
 
 
@@ -171,7 +171,8 @@ class Symbols:
             return self.cap.recorder.number(number)
         if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
             return self._carried(expr, number)
-        term = self.term(number)
+        # What is made of a float is computed by the program as well.
+        term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
         return nodes_of(term, env, self.cap.recorder.graph, self.cap.recorder.numbers)
 
@@ -188,8 +189,8 @@ class Symbols:
         fixed = self.varying.fixed
         before = len(fixed)
         for _, src in self.cap.recorder.inputs:
-            if type(src) is Carried:
-                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.exactly(src.value).term)]
+            if type(src) is Carried and type(src.value) is torch.SymFloat:
+                places = [self.leaves[symbol] for symbol in symbols_of(self.term(src.value))]
                 fixed.update([place.source.text() for place in places if place.kind == "number"])
         return len(fixed) > before
 
@@ -197,7 +198,7 @@ class Symbols:
         """Floats that turned out to have one value only are no inputs."""
         recorder = self.cap.recorder
         for hole, src in list(recorder.inputs):
-            if type(src) is Carried and self.shapes.simplify(src.value.node._expr).is_number:
+            if type(src) is Carried and type(src.value) is torch.SymFloat and self.shapes.simplify(src.value.node._expr).is_number:
                 (item,) = hole.users
                 value = hint(src.value)
                 for user in list(item.users):
@@ -211,7 +212,10 @@ class Symbols:
         found = recorder.numbers.get(symbol)
         if found is None:
             place = self.leaves.get(symbol)
-            if place is None:
+            if place is None and symbol in self.shapes.floats.exact:
+                number: Any = self.shapes.create_symintnode(symbol, hint=int(self.shapes.backed_var_to_val[symbol]))
+                found = recorder.placeholder(number, "number", Carried(number))
+            elif place is None:
                 if symbol not in self._born:
                     raise Retreat("FL517", f"{symbol} is a number inside of an operator")
                 tensor, kind, at = self._born[symbol]
@@ -268,7 +272,7 @@ class Symbols:
     def example(self, value: Any, src: Any) -> Any:
         """A graph input as the backend is shown it."""
         if type(src) is Carried:
-            return self.fakes.number(value)
+            return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
             return self._numbers[src.reg]
         self.machine.computing = True
@@ -295,8 +299,8 @@ class Symbols:
             if self.leaves.get(now) != place:
                 claims.append(sympy.Eq(own[place], now, evaluate=False))
                 self._check_mark(place, expr, now)
-        for symbol, place in self.leaves.items():
-            claims += self._range(symbol, place)
+        for symbol in (*self.leaves, *[symbol for symbol in floats.exact if symbol.is_integer]):
+            claims += self._range(symbol, symbol in self.leaves and self.leaves[symbol].kind == "size")
         for g in shapes.guards:
             expr = shapes.simplify(g.expr)
             if shapes._maybe_evaluate_static(expr, axioms=()) is None:
@@ -305,7 +309,7 @@ class Symbols:
         for symbol, exact in floats.exact.items():
             now = shapes.simplify(symbol)
             if now != symbol:
-                terms.append(Term("eq", (exact.term, floats.expanded(now))))
+                terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
         places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
         guards = self.cap.guards
         for term in dict.fromkeys(terms):
@@ -318,11 +322,11 @@ class Symbols:
             guards.steps.append(("relation", -1, -1, relation))
             guards.places.append((next(iter(used.values())).source if used else None, None))
 
-    def _range(self, symbol: sympy.Symbol, place: Place) -> list[Any]:
+    def _range(self, symbol: sympy.Symbol, is_size: bool) -> list[Any]:
         span = self.shapes.var_to_range.get(symbol)
         claims = []
         if span is not None and shapes_to(symbol, self.shapes):
-            if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (place.kind != "size" or span.lower > 0):
+            if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (not is_size or span.lower > 0):
                 claims.append(sympy.Ge(symbol, span.lower, evaluate=False))
             if span.upper not in (int_oo, sympy.S.Infinity) and span.upper < 2**62:
                 claims.append(sympy.Le(symbol, span.upper, evaluate=False))

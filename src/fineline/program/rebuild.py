@@ -155,7 +155,10 @@ class Rebuilder:
 
     def graph_input(self, src: Any) -> str:
         """What the graph is given."""
-        return f"{self.constant(carry, 'carry')}({self.expr(src.value)})" if type(src) is Carried else self.param(src)
+        if type(src) is not Carried:
+            return self.param(src)
+        text = self.expr(src.value)
+        return f"{self.constant(carry, 'carry')}({text})" if type(src.value) is torch.SymFloat else text
 
     def _tensor(self, v: Tensor) -> str:
         recorder = self.cap.recorder

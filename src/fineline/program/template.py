@@ -386,6 +386,11 @@ class Template:
         return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
 
     @property
+    def stack(self) -> tuple:
+        """The place alone: the code of each frame, and how far it is."""
+        return tuple([(s.info, s.ip) for s in self.frames])
+
+    @property
     def has_handlers(self) -> bool:
         """Whether some frame would handle an exception raised here."""
         return any(s.info.handler_at(s.ip - 1) is not None or s.on_stop is not None or s.generator >= 0 for s in self.frames)

@@ -44,7 +44,7 @@ from fineline.region.options import GuardFailure, Options
 from fineline.region.run import Run
 from fineline.region.site import Site
 from fineline.region.stances import instead
-from fineline.region.varying import marked
+from fineline.region.varying import Varying, marked
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 
@@ -85,6 +85,8 @@ class Region:
         self.others: dict[Any, Callable] = {}
         self.stands_for: Any = None
         self.had_first_call = False
+        # What varies, by the place behind a graph break; the programs that lead there are many.
+        self.varying: dict[Any, Varying] = {}
         self.entry = Site(self, None, False)
         self.sites = [self.entry]
         self.eager_under_hooks = False
@@ -109,6 +111,7 @@ class Region:
             self.entry.dispatcher.set_entries([])
             self.entry.segments.clear()
             self.sites = [self.entry]
+            self.varying = {None: self.entry.varying}
             self.programs = self.failures = 0
             self.eager_reason = None
             self.missed.clear()
@@ -173,9 +176,9 @@ class Region:
             elif len(site.segments) >= self.options.recompile_limit:
                 self._at_limit(len(site.segments), site, args, kwargs)
                 return self.run_eagerly(site, args, kwargs)
+            site.observe(args, kwargs)
             if site.segments or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
-                site.observe((*args, *kwargs.values()))
                 if self.options.error_on_recompile:
                     raise Recompiled(why, id="FL109", where="{}:{}".format(*place_of(self.fn)))
                 self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
@@ -28,7 +28,7 @@ from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
 from fineline.program.result import real_result
-from fineline.program.segment import SegmentWriter, run_on
+from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
 from fineline.region.describe import describe_guards, describe_miss, place_of, user_place, user_stack
@@ -285,10 +285,7 @@ class Run:
                 for site in (after, failed):
                     for name, v in zip(template.names, template.roots, strict=True):
                         self._vary(site, name, v)
-                template.roots, template.containers, template.decomposed = [], [], []
-                vm.forget_generators()
-                self.behind = functools.partial(self._now, *self.call)
-                raise Finished(None)
+                self._leave(template, functools.partial(self._now, *self.call))
         except Unrebuildable as e:
             vm.fail("FL409", e.text, False)
             if vm.fakes is not None:
@@ -312,9 +309,21 @@ class Run:
             vm.known.clear()
             self._begin(failed, template, e, "failure")
             raise
+        after.observe((*template.roots, value), {})
+        if after.varying.found:
+            # What varies here is known from other calls, and only fake mode has symbols.
+            live = (*template.roots, value)
+            self._leave(template, functools.partial(run_on if self.start is region.entry else Next, after.dispatcher, live))
         vm.known.carry(border.fn, vm.cap.recorder.mutated)
         self._begin(after, template, value, "result")
         return value
+
+    def _leave(self, template: Template, behind: Callable[[], Any]) -> NoReturn:
+        """Ends this run at a border: the programs behind it do the rest of the call."""
+        template.roots, template.containers, template.decomposed = [], [], []
+        self.vm.forget_generators()
+        self.behind = behind
+        raise Finished(None)
 
     def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm

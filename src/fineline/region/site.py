@@ -37,7 +37,9 @@ class Site:
         self.blocked = False
         self.resumed: list[tuple[Site, Any]] = []
         self.segments: list[Segment] = []
-        self.varying = Varying(region.options.dynamic)
+        # The same place in the code, as far on in the call, is behind each program that leads there.
+        place = (raised, borders, template.stack) if template is not None else None
+        self.varying: Varying = region.varying.setdefault(place, Varying(region.options.dynamic))
 
     @property
     def region(self) -> Any:
@@ -85,10 +87,12 @@ class Site:
 
         return run
 
-    def observe(self, roots: tuple) -> None:
+    def observe(self, args: tuple, kwargs: dict) -> None:
         """A call that no program fits: what has changed since the newest one was captured varies."""
-        if self.segments and self.dispatcher.entries and self.dispatcher.entries[0][2].n_roots == len(roots):
-            self.varying.observe(self.segments[-1], roots)
+        self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
+
+    def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
+        return (*range(nargs), *kwnames) if self.template is None else (*self.template.names, "result")
 
     def drop(self) -> None:
         """Takes the newest program away."""
@@ -98,6 +102,7 @@ class Site:
     def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
+        self.varying.captured(segment, self._names(nargs, kwnames))
         export = self.region.options.guard_export_fn
         if export is not None:
             export(describe_guards(segment))

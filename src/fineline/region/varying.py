@@ -46,11 +46,23 @@ class Varying:
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
         self.fixed: set[str] = set()
+        # The newest program at this place, and what its arguments are called.
+        self._newest: Segment | None = None
+        self._names: tuple = ()
+
+    def captured(self, segment: Segment, names: tuple) -> None:
+        """A program that starts here, with arguments of these names."""
+        self._newest, self._names = segment, names
 
     @property
     def any(self) -> bool:
         """Whether anything is known to vary before the call is looked at."""
-        return bool(self.dynamic or self._sizes or self._strides or self._numbers or DIMS)
+        return bool(self.dynamic or self.found or DIMS)
+
+    @property
+    def found(self) -> bool:
+        """Whether something has been seen to vary."""
+        return bool(self._sizes or self._strides or self._numbers)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
@@ -89,10 +101,14 @@ class Varying:
         else:
             self._numbers.add(name)
 
-    def observe(self, segment: Segment, roots: tuple) -> None:
-        """A call that the program of ``segment`` does not fit: notes which sizes and numbers differ."""
-        if self.dynamic is False:
+    def observe(self, roots: tuple, names: tuple) -> None:
+        """A call that no program fits: notes which sizes and numbers differ from what the newest one was captured for."""
+        segment = self._newest
+        if self.dynamic is False or segment is None:
             return
+        if names != self._names:
+            given = dict(zip(_told_apart(names), roots, strict=True))
+            roots = tuple([given.get(name) for name in _told_apart(self._names)])
         registers: dict[int, Any] = {}
         sources: dict[int, Source] = {}
         resized: set[str] = set()
@@ -165,6 +181,11 @@ def marked(values: Any) -> bool:
         elif type(v) in (list, tuple, dict) and len(v) < 100 and marked(v.values() if type(v) is dict else v):
             return True
     return False
+
+
+def _told_apart(names: tuple) -> list[tuple[Any, int]]:
+    """Names with how often each has been there before."""
+    return [(name, names[:i].count(name)) for i, name in enumerate(names)]
 
 
 def _belongs_to_module(src: Source) -> bool:
