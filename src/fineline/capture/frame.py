@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from fineline.bytecode.code import CodeInfo
+from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
 from fineline.kinds import is_a
 
 
@@ -99,6 +99,23 @@ class InterpretedGenerator:
         code = frame.info.code
         self.__name__ = code.co_name
         self.__qualname__ = code.co_qualname
+
+    def call(self) -> tuple[FunctionType, list, dict[str, Any]] | None:
+        """The call that made one that has not begun: function, arguments, keyword arguments."""
+        f = self.frame
+        if self.state != "new" or f is None or f.function is None:
+            return None
+        code = f.info.code
+        n, k = code.co_argcount, code.co_kwonlyargcount
+        values = [x.cell_contents if type(x) is CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)]
+        args, at = values[:n], n + k
+        kwargs = {code.co_varnames[i]: values[i] for i in range(n, at)}
+        if code.co_flags & CO_VARARGS:
+            args += values[at]
+            at += 1
+        if code.co_flags & CO_VARKEYWORDS:
+            kwargs.update(values[at])
+        return f.function, args, kwargs
 
     def __iter__(self) -> InterpretedGenerator:
         return self

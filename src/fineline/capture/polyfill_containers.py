@@ -119,57 +119,23 @@ def list_eq(self: list[Any], other: Any, /) -> Any:
     return len(self) == len(other) and _differ_at(self, other) < 0 and len(self) == len(other)
 
 
-def list_ne(self: list[Any], other: Any, /) -> Any:
-    if not is_a(other, list):
-        return NotImplemented
-    return not (len(self) == len(other) and _differ_at(self, other) < 0 and len(self) == len(other))
-
-
 def tuple_eq(self: Any, other: Any, /) -> Any:
     if not is_a(other, tuple):
         return NotImplemented
     return _differ_at(self, other) < 0 and len(self) == len(other)
 
 
-def tuple_ne(self: Any, other: Any, /) -> Any:
-    if not is_a(other, tuple):
-        return NotImplemented
-    return not (_differ_at(self, other) < 0 and len(self) == len(other))
+def opposite(equal: Any) -> Any:
+    """What `__ne__` gives where `__eq__` gives ``equal``."""
+    return equal if equal is NotImplemented else not equal
 
 
-def list_lt(self: list[Any], other: Any, /) -> Any:
-    return _ordered(list, operator.lt, self, other)
+def object_ne(self: Any, other: Any, /) -> Any:
+    equal: Any = type(self).__eq__
+    return opposite(equal(self, other))
 
 
-def list_le(self: list[Any], other: Any, /) -> Any:
-    return _ordered(list, operator.le, self, other)
-
-
-def list_gt(self: list[Any], other: Any, /) -> Any:
-    return _ordered(list, operator.gt, self, other)
-
-
-def list_ge(self: list[Any], other: Any, /) -> Any:
-    return _ordered(list, operator.ge, self, other)
-
-
-def tuple_lt(self: tuple[Any, ...], other: Any, /) -> Any:
-    return _ordered(tuple, operator.lt, self, other)
-
-
-def tuple_le(self: tuple[Any, ...], other: Any, /) -> Any:
-    return _ordered(tuple, operator.le, self, other)
-
-
-def tuple_gt(self: tuple[Any, ...], other: Any, /) -> Any:
-    return _ordered(tuple, operator.gt, self, other)
-
-
-def tuple_ge(self: tuple[Any, ...], other: Any, /) -> Any:
-    return _ordered(tuple, operator.ge, self, other)
-
-
-def _ordered(kind: Any, compare: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def ordered(kind: Any, compare: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     if not is_a(b, kind):
         return NotImplemented
     i = _differ_at(a, b)
@@ -277,11 +243,6 @@ def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
         if theirs is _ABSENT or not (value is theirs or value == theirs):
             return False
     return True
-
-
-def dict_ne(self: dict[Any, Any], other: Any, /) -> Any:
-    equal = dict_eq(self, other)
-    return equal if equal is NotImplemented else not equal
 
 
 def dict_ior(self: dict[Any, Any], value: Any, /) -> dict[Any, Any]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 
-class Map:
+class Lazy:
+    def __iter__(self) -> Self:
+        return self
+
+
+class Map(Lazy):
     def __init__(self, function: Callable[..., Any], iterable: Iterable[Any], /, *more: Iterable[Any]) -> None:
         self.function = function
         self.sources = [iter(iterable)]
         for other in more:
             self.sources.append(iter(other))
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if len(self.sources) == 1:
@@ -30,13 +32,10 @@ class Map:
         return self.function(*arguments)
 
 
-class Filter:
+class Filter(Lazy):
     def __init__(self, function: Callable[..., Any] | None, iterable: Iterable[Any], /) -> None:
         self.function = function
         self.source = iter(iterable)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         function = self.function
@@ -49,15 +48,12 @@ class Filter:
                 return item
 
 
-class Zip:
+class Zip(Lazy):
     def __init__(self, *iterables: Iterable[Any], strict: object = False) -> None:
         self.strict = bool(strict)
         self.sources: list[Iterator[Any]] = []
         for iterable in iterables:
             self.sources.append(iter(iterable))
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         items: list[Any] = []
@@ -91,13 +87,10 @@ def _span(count: int) -> str:
     return " 1" if count == 1 else f"s 1-{count}"
 
 
-class Enumerate:
+class Enumerate(Lazy):
     def __init__(self, iterable: Iterable[Any], start: Any = 0) -> None:
         self.count = operator.index(start)
         self.source = iter(iterable)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         item = next(self.source)
@@ -106,15 +99,12 @@ class Enumerate:
         return (count, item)
 
 
-class ReversedSequence:
+class ReversedSequence(Lazy):
     """What `reversed` makes of an object with `__len__` and `__getitem__` only."""
 
     def __init__(self, sequence: Any) -> None:
         self.index = len(sequence) - 1
         self.source = sequence
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __length_hint__(self) -> int:
         return self.index + 1
@@ -134,15 +124,12 @@ class ReversedSequence:
         raise StopIteration
 
 
-class CallableIterator:
+class CallableIterator(Lazy):
     """`iter(function, sentinel)`."""
 
     def __init__(self, function: Callable[[], Any], sentinel: Any) -> None:
         self.function: Callable[[], Any] | None = function
         self.sentinel = sentinel
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if self.function is not None:
@@ -157,15 +144,12 @@ class CallableIterator:
         raise StopIteration
 
 
-class SequenceIterator:
+class SequenceIterator(Lazy):
     """`iter(x)` of an object with `__getitem__` only."""
 
     def __init__(self, sequence: Any) -> None:
         self.index = 0
         self.source = sequence
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if self.source is None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from fineline.capture.polyfill_iterators import Filter
+from fineline.capture.polyfill_iterators import Filter, Lazy
 
 
 class FilterFalse(Filter):
@@ -26,13 +26,10 @@ class FilterFalse(Filter):
                 return item
 
 
-class Chain:
+class Chain(Lazy):
     def __init__(self, *iterables: Any) -> None:
         self.source: Iterator[Any] | None = iter(iterables)
         self.active: Iterator[Any] | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         while self.source is not None:
@@ -54,7 +51,7 @@ def chain_from_iterable(cls: type, iterable: Iterable[Any]) -> Chain:
     return chained
 
 
-class ISlice:
+class ISlice(Lazy):
     def __init__(self, iterable: Iterable[Any], /, *bounds: Any) -> None:
         if not 1 <= len(bounds) <= 3:
             raise TypeError(f"islice expected at {'least 2' if not bounds else 'most 4'} arguments, got {len(bounds) + 1}")
@@ -70,9 +67,6 @@ class ISlice:
             raise ValueError("Step for islice() must be a positive integer or None.")
         self.source: Iterator[Any] | None = iter(iterable)
         self.count = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         source = self.source
@@ -102,14 +96,11 @@ def _size(value: Any) -> int:
     return number if number <= sys.maxsize else -1
 
 
-class TakeWhile:
+class TakeWhile(Lazy):
     def __init__(self, predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> None:
         self.predicate = predicate
         self.source = iter(iterable)
         self.stopped = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if not self.stopped:
@@ -120,14 +111,11 @@ class TakeWhile:
         raise StopIteration
 
 
-class DropWhile:
+class DropWhile(Lazy):
     def __init__(self, predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> None:
         self.predicate = predicate
         self.source = iter(iterable)
         self.started = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         while True:
@@ -139,28 +127,22 @@ class DropWhile:
                 return item
 
 
-class StarMap:
+class StarMap(Lazy):
     def __init__(self, function: Callable[..., Any], iterable: Iterable[Iterable[Any]], /) -> None:
         self.function = function
         self.source = iter(iterable)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         return self.function(*tuple(next(self.source)))
 
 
-class Accumulate:
+class Accumulate(Lazy):
     def __init__(self, iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None) -> None:
         self.source = iter(iterable)
         self.function = func
         self.initial = initial
         self.started = False
         self.total: Any = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if self.initial is not None:
@@ -179,16 +161,13 @@ class Accumulate:
         return self.total
 
 
-class ZipLongest:
+class ZipLongest(Lazy):
     def __init__(self, *iterables: Iterable[Any], fillvalue: Any = None) -> None:
         self.fillvalue = fillvalue
         self.sources: list[Iterator[Any] | None] = []
         for iterable in iterables:
             self.sources.append(iter(iterable))
         self.active = len(self.sources)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if not self.active:
@@ -214,13 +193,10 @@ class ZipLongest:
         return tuple(items)
 
 
-class Compress:
+class Compress(Lazy):
     def __init__(self, data: Iterable[Any], selectors: Iterable[Any]) -> None:
         self.source = iter(data)
         self.selectors = iter(selectors)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         while True:
@@ -229,14 +205,11 @@ class Compress:
                 return item
 
 
-class Cycle:
+class Cycle(Lazy):
     def __init__(self, iterable: Iterable[Any], /) -> None:
         self.source: Iterator[Any] | None = iter(iterable)
         self.saved: list[Any] = []
         self.index = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         if self.source is not None:
@@ -254,13 +227,10 @@ class Cycle:
         return item
 
 
-class Count:
+class Count(Lazy):
     def __init__(self, start: Any = 0, step: Any = 1) -> None:
         self.count = start
         self.step = step
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         count = self.count
@@ -268,14 +238,11 @@ class Count:
         return count
 
 
-class Pairwise:
+class Pairwise(Lazy):
     def __init__(self, iterable: Iterable[Any], /) -> None:
         self.source: Iterator[Any] | None = iter(iterable)
         self.started = False
         self.last: Any = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         source = self.source
@@ -292,7 +259,7 @@ class Pairwise:
         return pair
 
 
-class GroupBy:
+class GroupBy(Lazy):
     def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
         self.source = iter(iterable)
         self.key = key
@@ -302,9 +269,6 @@ class GroupBy:
         self.current_key: Any = None
         self.value: Any = None
         self.group: Group | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         self.group = None
@@ -328,13 +292,10 @@ class GroupBy:
         self.started = True
 
 
-class Group:
+class Group(Lazy):
     def __init__(self, parent: GroupBy, target: Any) -> None:
         self.parent = parent
         self.target = target
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         parent = self.parent
@@ -348,13 +309,10 @@ class Group:
         return parent.value
 
 
-class Tee:
+class Tee(Lazy):
     def __init__(self, source: Iterator[Any], link: list[Any]) -> None:
         self.source = source
         self.link = link
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __copy__(self) -> Tee:
         return Tee(self.source, self.link)

@@ -1,6 +1,6 @@
 """The `operator` module in plain Python, for the interpreter to run on values that have special methods of their own."""
 # Plain statements: what the shorter forms would call is what is being defined.
-# ruff: noqa: SIM113, SIM210
+# ruff: noqa: SIM113
 
 from __future__ import annotations
 
@@ -8,112 +8,6 @@ import functools
 from collections.abc import Callable, Iterable
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any
-
-
-def lt(a: Any, b: Any, /) -> Any:
-    return a < b
-
-
-def le(a: Any, b: Any, /) -> Any:
-    return a <= b
-
-
-def eq(a: Any, b: Any, /) -> Any:
-    return a == b
-
-
-def ne(a: Any, b: Any, /) -> Any:
-    return a != b
-
-
-def ge(a: Any, b: Any, /) -> Any:
-    return a >= b
-
-
-def gt(a: Any, b: Any, /) -> Any:
-    return a > b
-
-
-def not_(a: Any, /) -> bool:
-    return not a
-
-
-def truth(a: Any, /) -> bool:
-    return True if a else False
-
-
-def object_ne(a: Any, b: Any, /) -> Any:
-    equal: Any = type(a).__eq__
-    result = equal(a, b)
-    return result if result is NotImplemented else not result
-
-
-def abs_(a: Any, /) -> Any:
-    return a.__abs__()
-
-
-def neg(a: Any, /) -> Any:
-    return -a
-
-
-def pos(a: Any, /) -> Any:
-    return +a
-
-
-def inv(a: Any, /) -> Any:
-    return ~a
-
-
-def add(a: Any, b: Any, /) -> Any:
-    return a + b
-
-
-def and_(a: Any, b: Any, /) -> Any:
-    return a & b
-
-
-def floordiv(a: Any, b: Any, /) -> Any:
-    return a // b
-
-
-def lshift(a: Any, b: Any, /) -> Any:
-    return a << b
-
-
-def mod(a: Any, b: Any, /) -> Any:
-    return a % b
-
-
-def mul(a: Any, b: Any, /) -> Any:
-    return a * b
-
-
-def matmul(a: Any, b: Any, /) -> Any:
-    return a @ b
-
-
-def or_(a: Any, b: Any, /) -> Any:
-    return a | b
-
-
-def pow_(a: Any, b: Any, /) -> Any:
-    return a**b
-
-
-def rshift(a: Any, b: Any, /) -> Any:
-    return a >> b
-
-
-def sub(a: Any, b: Any, /) -> Any:
-    return a - b
-
-
-def truediv(a: Any, b: Any, /) -> Any:
-    return a / b
-
-
-def xor(a: Any, b: Any, /) -> Any:
-    return a ^ b
 
 
 def iadd(a: Any, b: Any, /) -> Any:
@@ -194,10 +88,6 @@ def iconcat(a: Any, b: Any, /) -> Any:
     return a
 
 
-def contains(a: Any, b: Any, /) -> bool:
-    return b in a
-
-
 def count_of(a: Iterable[Any], b: Any, /) -> int:
     count = 0
     for item in a:
@@ -213,10 +103,6 @@ def index_of(a: Iterable[Any], b: Any, /) -> int:
             return index
         index += 1
     raise ValueError("sequence.index(x): x not in sequence")
-
-
-def getitem(a: Any, b: Any, /) -> Any:
-    return a[b]
 
 
 def setitem(a: Any, b: Any, c: Any, /) -> None:

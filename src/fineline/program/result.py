@@ -8,7 +8,6 @@ import itertools
 from types import CellType
 from typing import Any
 
-from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.polyfill_itertools import Tee
 from fineline.capture.stand_ins import recipe_of
@@ -49,7 +48,8 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         items = tuple([_real(x, seen) for x in v])
         new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else items
     elif type(v) is InterpretedGenerator:
-        new = _called_again(v) if v.state == "new" and v.frame is not None and v.frame.function is not None else _gone_on_with(v)
+        called = v.call()
+        new = called[0](*called[1], **called[2]) if called is not None else _gone_on_with(v)
     elif type(v) is TUPLE_ITERATOR:
         new = _real_iterator(v, seen)
     elif type(v) is Tee:
@@ -125,19 +125,3 @@ def _relay(gen: InterpretedGenerator) -> Any:
             item = step(given)
         except StopIteration as stop:
             return stop.value
-
-
-def _called_again(gen: InterpretedGenerator) -> Any:
-    f = gen.frame
-    assert f is not None and f.function is not None
-    code = f.info.code
-    n, k = code.co_argcount, code.co_kwonlyargcount
-    values = [x.cell_contents if type(x) is CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)]
-    args, at = values[:n], n + k
-    kwargs = {code.co_varnames[i]: values[i] for i in range(n, n + k)}
-    if code.co_flags & CO_VARARGS:
-        args += values[at]
-        at += 1
-    if code.co_flags & CO_VARKEYWORDS:
-        kwargs.update(values[at])
-    return f.function(*args, **kwargs)

@@ -1,0 +1,242 @@
+"""How a program makes again each kind of builtin object: containers, functions, iterators, views and wrappers."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fineline.capture.capture import GETTERS, is_value
+from fineline.capture.frame import InterpretedGenerator
+from fineline.capture.natives import ITERATORS, VIEWS
+from fineline.capture.signals import Unrebuildable
+from fineline.capture.stand_ins import Recipe
+from fineline.kinds import is_a
+
+TABLE_ITERATORS: dict[type, str] = {
+    type(iter(set())): "iter({})",
+    type(iter({})): "iter({})",
+    type(iter({}.values())): "iter({}.values())",
+    type(iter({}.items())): "iter({}.items())",
+    type(reversed({})): "reversed({})",
+    type(reversed({}.values())): "reversed({}.values())",
+    type(reversed({}.items())): "reversed({}.items())",
+}
+
+
+# -- containers ------------------------------------------------------------------------------------------------------------
+def _tuple(r: Any, v: tuple) -> str:
+    r.busy.add(id(v))
+    text = r.pack(v)
+    r.busy.discard(id(v))
+    return text if is_value(v) else r.statement("pack", text, v)
+
+
+def _size(r: Any, v: torch.Size) -> str:
+    return r.statement("size", f"{r.constant(torch.Size, 'Size')}({r.pack(v)})", v)
+
+
+def _list(r: Any, v: list) -> str:
+    r.check_made(v)
+    name = r.statement("items", "[]", v)
+    if v:
+        at = len(r.lines)
+        parts = r.items(v)
+        if len(r.lines) == at and not any(x is v for x in v):
+            r.lines[-1] = f"{name} = [{parts}]"
+        else:
+            r.lines.append(f"{name} += [{parts}]")
+    return name
+
+
+def _dict(r: Any, v: dict) -> str:
+    r.check_made(v)
+    owner = r.cap.owners.get(id(v))
+    if owner is not None:
+        return dict_of(r.expr(owner), type(owner))
+    name = r.statement("table", "{}", v)
+    at = len(r.lines)
+    pairs = r.pairs(v)
+    if len(r.lines) == at:
+        r.lines[-1] = f"{name} = {{{pairs}}}"
+    else:
+        r.lines.append(f"{name}.update({{{pairs}}})")
+    return name
+
+
+def dict_of(name: str, t: type) -> str:
+    """An instance's dict, read past the user's ``__getattribute__``."""
+    return f'object.__getattribute__({name}, "__dict__")' if is_a(t.__getattribute__, types.FunctionType) else f"{name}.__dict__"
+
+
+def _set(r: Any, v: set) -> str:
+    r.check_made(v)
+    return r.statement("group", f"set({r.pack(v)})", v)
+
+
+def _frozenset(r: Any, v: frozenset) -> str:
+    return r.statement("group", f"{r.constant(frozenset, 'frozenset')}({r.pack(v)})", v)
+
+
+def _slice(r: Any, v: slice) -> str:
+    return f"slice({r.expr(v.start)}, {r.expr(v.stop)}, {r.expr(v.step)})"
+
+
+def _namespace(r: Any, v: types.SimpleNamespace) -> str:
+    name = r.statement("namespace", f"{r.constant(types.SimpleNamespace, 'SimpleNamespace')}()", v)
+    r.fill_dict(f"{name}.__dict__", v.__dict__)
+    return name
+
+
+# -- functions and what wraps them -----------------------------------------------------------------------------------------
+def _function(r: Any, v: types.FunctionType) -> str:
+    if id(v) not in r.cap.made:
+        return r.constant(v, v.__name__)
+    closure = ""
+    if v.__closure__:
+        cells = r.pack(v.__closure__)
+        known = r.known(v)
+        if known is not None:
+            return known
+        closure = f", None, {cells}"
+    make, code, namespace = r.constant(types.FunctionType, "FunctionType"), r.constant(v.__code__, "code"), r.constant(v.__globals__, "globals")
+    name = r.statement(v.__name__, f"{make}({code}, {namespace}, {v.__name__!r}{closure})", v)
+    fresh = types.FunctionType(v.__code__, v.__globals__, v.__name__, None, v.__closure__)
+    if v.__defaults__ is not None:
+        r.lines.append(f"{name}.__defaults__ = {r.expr(v.__defaults__)}")
+    if v.__kwdefaults__ is not None:
+        r.lines.append(f"{name}.__kwdefaults__ = {{{r.pairs(v.__kwdefaults__)}}}")
+    for attr in ("__qualname__", "__doc__", "__module__"):
+        if getattr(v, attr) != getattr(fresh, attr):
+            r.lines.append(f"{name}.{attr} = {r.expr(getattr(v, attr))}")
+    if v.__annotations__:
+        r.lines.append(f"{name}.__annotations__ = {r.constant(v.__annotations__, 'annotations')}.copy()")
+    r.fill_dict(f"{name}.__dict__", v.__dict__)
+    return name
+
+
+def _cell(r: Any, v: types.CellType) -> str:
+    r.check_made(v)
+    name = r.statement("cell", f"{r.constant(types.CellType, 'CellType')}()", v)
+    try:
+        contents = v.cell_contents
+    except ValueError:
+        return name
+    text = r.expr(contents)
+    r.lines.append(f"{name}.cell_contents = {text}")
+    return name
+
+
+def _method(r: Any, v: types.MethodType) -> str:
+    return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
+
+
+def _native_method(r: Any, v: Any) -> str:
+    return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
+
+
+def _partial(r: Any, v: functools.partial) -> str:
+    name = r.statement("partial", f"{r.constant(functools.partial, 'partial')}({r.call((v.func, *v.args), v.keywords)})", v)
+    r.name_part(v.keywords, f"{name}.keywords")
+    # Not its __dict__: reading that makes one, and then it is no longer merged into a partial made of it.
+    r.fill_dict(f"{name}.__dict__", v.__reduce__()[2][3])
+    return name
+
+
+def _super(r: Any, v: Any) -> str:
+    return r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v)
+
+
+def _property(r: Any, v: property) -> str:
+    return r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v)
+
+
+def _wrapper(r: Any, v: Any) -> str:
+    return r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)
+
+
+# -- views and iterators ---------------------------------------------------------------------------------------------------
+def _shown(r: Any, v: Any) -> str:
+    """What the view shows is all that it refers to."""
+    return r.expr(gc.get_referents(v)[0])
+
+
+def _view(r: Any, v: Any) -> str:
+    shown = _shown(r, v)
+    return r.statement("view", f"{shown}.{type(v).__name__.rpartition('_')[2]}()", v)
+
+
+def _proxy(r: Any, v: MappingProxyType) -> str:
+    shown = _shown(r, v)
+    return r.statement("view", f"{r.constant(MappingProxyType, 'proxy')}({shown})", v)
+
+
+def _reduced(r: Any, v: Any) -> str:
+    fn, args, *rest = v.__reduce__()
+    if fn is iter and type(iter(args[0])) is not type(v):
+        raise Unrebuildable(f"a {type(v).__name__} that is under way")
+    return iterator(r, v, Recipe(fn, args, state=tuple([state for state in rest[:1] if state is not None])))
+
+
+def iterator(r: Any, v: Any, recipe: Recipe) -> str:
+    """An iterator of C's."""
+    make = recipe.make
+    given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
+    name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
+    r.lines += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
+    return name
+
+
+def _table_iterator(r: Any, v: Any) -> str:
+    """An iterator over a dict or a set, which reduces to a list's: a new one over the very table, gone on with as far."""
+    found = [x for x in gc.get_referents(v) if is_a(x, (dict, set, frozenset))]
+    if not found:
+        raise Unrebuildable(f"a {type(v).__name__} that has ended")
+    name = r.statement("iterator", TABLE_ITERATORS[type(v)].format(r.expr(found[0])), v)
+    if steps := len(found[0]) - v.__length_hint__():
+        r.lines += [f"for _ in range({steps}):", f"    next({name})"]
+    return name
+
+
+def _generator(r: Any, v: InterpretedGenerator) -> str:
+    """A generator that has not begun is a call of its function."""
+    called = v.call()
+    if called is None:
+        raise Unrebuildable("a generator that has begun and is not finished", v.called_at)
+    fn, args, kwargs = called
+    return r.statement(v.__name__, f"{r.expr(fn)}({r.call(args, kwargs)})", v)
+
+
+MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
+    {
+        tuple: _tuple,
+        torch.Size: _size,
+        list: _list,
+        dict: _dict,
+        set: _set,
+        frozenset: _frozenset,
+        slice: _slice,
+        types.SimpleNamespace: _namespace,
+        types.FunctionType: _function,
+        types.CellType: _cell,
+        types.MethodType: _method,
+        types.BuiltinFunctionType: _native_method,
+        types.MethodWrapperType: _native_method,
+        functools.partial: _partial,
+        super: _super,
+        property: _property,
+        classmethod: _wrapper,
+        staticmethod: _wrapper,
+        **dict.fromkeys(VIEWS, _view),
+        MappingProxyType: _proxy,
+        **dict.fromkeys((*ITERATORS, *GETTERS), _reduced),
+        **dict.fromkeys(TABLE_ITERATORS, _table_iterator),
+        InterpretedGenerator: _generator,
+    }
+)
+"""Type -> what writes the statements for an object of it, with a `Rebuilder`; -> the expression that gives it."""
