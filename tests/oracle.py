@@ -38,6 +38,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "limit1": {"recompile_limit": 1},
     "fake": {"first_call": "compiled"},
     "dynamic": {"dynamic": True},
+    "strict": {"fullgraph": True},  # a call that is refused has left nothing behind, and is made eagerly
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
 }
 EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
@@ -147,9 +148,25 @@ def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> 
     fineline.reset()
     options = TWINS[twin] | (own or {})
     how = {name: options.pop(name) for name in ("dynamic", "fullgraph") if name in options}
+    if twin == "strict":
+        return lambda fn: or_eagerly(fn, fineline.compile(fn, backend=probe, options=options, **how))
     if twin == "counted":
         return lambda fn: tallied(fineline.compile(fn, backend=probe, options=options, **how), probe.tally)
     return lambda fn: fineline.compile(fn, backend=probe, options=options, **how)
+
+
+def or_eagerly(fn: Any, compiled: Any) -> Callable[..., Any]:
+    """Calls what is compiled, and ``fn`` itself where that is refused."""
+    from fineline.errors import FinelineError
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compiled(*args, **kwargs)
+        except FinelineError:
+            pass
+        return fn(*args, **kwargs)
+
+    return call
 
 
 def tallied(compiled: Any, tally: Any) -> Any:

@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="of the first round")
     parser.add_argument("--examples", type=int, default=200, help="programs per round")
-    parser.add_argument("--twins", default="captured,reference,borders,limit1", help="fast, all, or a list with commas")
+    parser.add_argument("--twins", default="captured,borders,limit1,fake,dynamic,strict", help="fast, all, or a list with commas")
     parser.add_argument("--no-shrink", action="store_true", help="print findings as they are")
     parser.add_argument("--replay", metavar="FILE", help="run one program from a file instead")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """Random Python programs over tensors, containers, classes, closures, exceptions and generators, as source text.
 
 A program is self-contained: ``make()`` gives ``(fn, state)``, ``args(place)`` the arguments of a call, and ``state.changes[place]()`` is
-what happens before that call. Tensors all have the shape (2, 3), so that nearly every expression is valid; what is not raises, and
-the exception has to be the same one.
+what happens before that call. The tensors of one call all have the shape (rows, 3), so that nearly every expression is valid; what is not raises, and
+the exception has to be the same one. The rows may differ from call to call, and so may the numbers given.
 """
 
 from __future__ import annotations
@@ -15,8 +15,18 @@ from hypothesis import strategies as st
 from tests.oracle import Program, Step
 from tests.soundness.template import CALLS, CHANGES, EXTRAS, OVERRIDES, PRELUDE, SETTERS, classes, tail
 
-UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "reshape(3, 2).T", "t().reshape(2, 3)"]
-UNARY_2X3 = [u for u in UNARY if u != "reshape(3, 2).T"] + ["sum(1, keepdim=True).expand(2, 3)", "view(6).view(2, 3)", "softmax(0)"]
+UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "t().reshape(-1, 3)", "softmax(0)"]
+SIZED = [
+    "{T}.sum(1, keepdim=True).expand(-1, 3)", "{T}.reshape(-1).view(-1, 3)", "{T}.reshape(len({T}), 3)", "{T}.t().contiguous().view({T}.shape)",
+    "{T}.mean(0).expand_as({T})", "({T} / {T}.shape[0])", "({T} * torch.arange(len({T})).unsqueeze(1))", "{T}.flatten().reshape({T}.size())",
+    "torch.cat([{T}[:{N}], {T}[{N}:]])[:len(x)]", "torch.cat({T}.split(2))", "torch.cat({T}.chunk(2, 1), 1)", "{T}.roll({N}, 0)",
+    "torch.nn.functional.pad({T}, (0, 0, 1, 0))[1:]", "{T}.new_ones({T}.size(0), 3)", "torch.full({T}.shape, {N})", "{T}[torch.arange({T}.shape[0]).flip(0)]",
+    "{T}.repeat(2, 1)[: x.shape[0]]", "torch.stack(list({T}))", "torch.stack([row * {N} for row in {T}])", "{T}.view(-1, *{T}.shape[1:])",
+    "torch.zeros(*{T}.shape).add({N})", "torch.einsum('ij,ik->ik', {T}, {T})", "{T}.unfold(0, 1, 1).squeeze(-1)", "({T} * r)", "({T} ** 2 * (r + {N}))",
+    "{T}.narrow(0, 0, len({T}))", "{T}.cumsum(0)", "torch.tril({T}, {N})", "({T} @ {T}.T @ {T})", "{T}.as_strided({T}.size(), (3, 1))",
+    "{T}.masked_fill({T} > 0, r)", "torch.linspace(0, 1, len(x) * 3).view(-1, 3)", "{T}.index_select(0, torch.arange(len({T})))",
+]  # fmt: skip
+SIZES = ["{T}.shape[0]", "len({T})", "{T}.size(-2)", "{T}.numel() // 3", "({T}.shape[0] + 1) // 2", "{T}.stride()[0]", "int(r * 4)", "ROWS"]
 INPLACE = ["add_(1)", "mul_(0.5)", "tanh_()", "neg_()", "zero_()", "copy_({T})", "relu_()", "add_({T}, alpha=2)"]
 ERRORS = ["ZeroDivisionError", "KeyError", "IndexError", "TypeError", "Oops", "RuntimeError", "Exception", "(KeyError, Oops)"]
 BAD = ["1 // 0", "G_DICT['none']", "[][3]", "None + 1", "tensor(1) @ tensor(2)", "raise_oops({I})", "int('x')", "state.nothing"]
@@ -64,7 +74,7 @@ class Writer:
             return self.var("T") or "tensor(3)"
         T, less = (lambda: self.tensor(depth - 1)), depth - 1
         if kind <= 2:
-            return f"{T()}.{self.pick(UNARY_2X3)}"
+            return f"{T()}.{self.pick(UNARY)}" if self.chance(50) else self.pick(SIZED).format(T=T(), N=self.number(less))
         if kind <= 5:
             return f"({T()} {self.pick('+-*')} {T()})"
         if kind <= 7:
@@ -89,7 +99,7 @@ class Writer:
             return f"sum((v * {self.number(less)} for v in {xs}{self.pick(['', '[:2]', '[::-1]'])}), {T()})"
         if kind == 18 and self.chance(30):
             return f"({T()} * {T()}.mean().tanh().item())"
-        return f"{T()}[[1, 0]]"
+        return f"{T()}[[-1, 0]][: len(x)]"
 
     def number(self, depth: int = 1) -> str:
         simple = self.draw(st.integers(0, 3))
@@ -108,7 +118,7 @@ class Writer:
         if kind == 6:
             return f"({N()} if {self.truth(less)} else {N()})"
         if kind == 7:
-            return f"{self.tensor(less)}.shape[{simple % 2}]"
+            return self.pick(SIZES).format(T=self.tensor(less))
         if kind == 8:
             return self.pick(["G_INT", "state.n", "cell", "G_DICT['a']", "len(G_LIST)", "sum(G_DICT.values())"])
         if kind == 9:
@@ -235,7 +245,7 @@ class Writer:
         if kind == 0:
             self.emit(f"print('at', {self.number()})")
         elif kind == 1:
-            self.emit(f"LOG.append(float({self.tensor(1)}.sum()))")
+            self.emit(f"LOG.append(float({self.tensor(1)}.detach().sum()))")
         elif kind == 2 and self.loops:
             self.emit(f"if {self.truth()}:")
             self.emit(f"    {self.pick(['break', 'continue'])}")
@@ -253,10 +263,11 @@ class Writer:
         elif kind == 6:
             self.emit(f"assert {self.truth()}, 'checked'")
         elif kind == 7:
-            self.emit(f"LOG.append(({self.number()}, [{self.tensor(1)}.shape, {self.truth(0)}]))")
+            said = self.pick(["{T}.shape", "str({T}.shape)", "f'{{{T}.size(0)}} rows'", "repr({T}.numel())", "type({T}.shape[0])", "(r, {T}.stride())"])
+            self.emit(f"LOG.append(({self.number()}, [{said.format(T=self.tensor(1))}, {self.truth(0)}]))")
         elif kind == 8:
             name = self.name("T")
-            self.emit(f"{name} = torch.rand(2, 3)")
+            self.emit(f"{name} = torch.rand({self.pick(['len(x), 3', '*x.shape', 'ROWS, 3', 'y.size()'])})")
             self.bind("T", name)
         else:
             self.emit("graph_break()")
@@ -429,8 +440,13 @@ def programs(draw: Any) -> str:
     result = w.pick(["{0}", "[{0}]", "({0}, x)", "{{'r': [{0}]}}", "({0},)"]).format(", ".join(parts))
     changes = [draw(st.sampled_from(CHANGES)) for _ in range(CALLS)]
     given = [(w.pick([1, 1, 1, 2, 0]), w.pick([2, 2, 2, 3, 1, 0]), w.chance(25), w.chance(10)) for _ in range(CALLS)]
-    grad = w.chance(30)
-    return head + tail(w.lines, result, changes, given, grad)
+    if w.chance(60):
+        sizes = [(w.pick([2, 4, 3, 5, 7, 1]), w.pick([0.5, 0.25, 0.75, 1.5, 0.0])) for _ in range(CALLS)]
+        given = [(w.pick([n, n, 3, 4, 7]), length, alias, same, *size) for (n, length, alias, same), size in zip(given, sizes, strict=True)]
+    else:
+        given = [(*g, 2, 0.5) for g in given]
+    marks = [f"fineline.{w.pick(['maybe_mark_dynamic', 'mark_static'])}({w.pick('xy')}, {w.pick([0, -1])})"] if w.chance(15) else []
+    return head + tail(w.lines, result, changes, given, w.chance(30), marks)
 
 
 def program_of(source: str, number: int = 0) -> Program:

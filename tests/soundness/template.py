@@ -12,7 +12,10 @@ from types import SimpleNamespace
 
 import torch
 
+import fineline
+
 LOG = []
+ROWS = 2
 G_INT = 2
 G_LIST = [1, 2]
 G_DICT = {"a": 1, "b": 2}
@@ -20,7 +23,21 @@ G_DICT = {"a": 1, "b": 2}
 
 def tensor(seed, grad=False):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, 3, generator=generator).requires_grad_(grad)
+    return torch.randn(ROWS, 3, generator=generator).requires_grad_(grad)
+
+
+def fitted(value):
+    # The value, with as many rows in its tensors as this call's arguments have.
+    if isinstance(value, torch.Tensor):
+        fits = value.shape == (ROWS, 3) or value.dim() == 0
+        return value if fits else torch.ones(ROWS, 3).mul(value.detach().mean()).requires_grad_(value.requires_grad)
+    if isinstance(value, list):
+        value[:] = [fitted(v) for v in value]
+    elif isinstance(value, dict):
+        value.update({k: fitted(v) for k, v in value.items()})
+    elif isinstance(value, (Base, SimpleNamespace)):
+        fitted(vars(value))
+    return value
 
 
 class Oops(Exception):
@@ -120,7 +137,7 @@ class Sub(Base):
 """
 
 
-def tail(lines: list[str], result: str, changes: list[str], given: list[Any], grad: bool) -> str:
+def tail(lines: list[str], result: str, changes: list[str], given: list[Any], grad: bool, marks: list[str]) -> str:
     return f"""\
 
 
@@ -130,12 +147,13 @@ def make():
         n=1, t=tensor(20), ts=[tensor(21), tensor(22)], d={{"a": tensor(23)}}, o=Base(tensor(24), 2), items=[1], seen=set(), log=LOG
     )
 
-    def fn(x, y, xs, d, n=1):
+    def fn(x, y, xs, d, n=1, r=0.5):
         nonlocal cell
         global G_INT
 {chr(10).join(lines)}
         return {result}
 
+    globals()["made"] = state
     state.changes = [
         {("," + chr(10) + "        ").join(changes)},
     ]
@@ -143,11 +161,14 @@ def make():
 
 
 def args(place):
-    n, length, alias, same = {given!r}[place]
+    global ROWS
+    n, length, alias, same, ROWS, r = {given!r}[place]
+    fitted(made)
     x, y = tensor(place, {grad}), tensor(place + 10)
     if same:
         y = x
     xs = [tensor(place * 10 + k + 40) for k in range(length)]
     d = {{"a": xs[0] if alias and xs else tensor(place + 60), "b": tensor(place + 70)}}
-    return (x, y, xs, d) if n == 1 else (x, y, xs, d, n)
+    {(chr(10) + "    ").join(marks) or "pass"}
+    return (x, y, xs, d) if n == 1 and r == 0.5 else (x, y, xs, d, n, r)
 """

@@ -346,6 +346,8 @@ class TensorOps:
 
     def wrote(self, vm: Any, targets: Any) -> None:
         """These tensors are written into, by an operator or a call that is one node."""
+        if targets and vm.fakes is not None:
+            vm.fakes.forget()
         journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
         for t in targets:
             for x in t if is_a(t, (list, tuple)) else (t,):

@@ -111,6 +111,8 @@ class Fakes:
         self.context, self.bind = context, bind
         # Whether some number is symbolic.
         self.symbolic = False
+        # Whether a tensor's ``data`` has been read: what is written there changes no version.
+        self.unversioned = False
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
@@ -157,6 +159,11 @@ class Fakes:
             fresh = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
         return fresh.requires_grad_(found.requires_grad)
 
+    def forget(self) -> None:
+        """Memory is about to be written into: numbers that were read from there are to be read anew, also where no version says so."""
+        if self.unversioned:
+            self.mode.epoch += 1
+
     def number(self, value: torch.SymFloat) -> Tensor:
         """A float as a graph's input: a tensor that is known to hold it."""
         fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
@@ -165,6 +172,8 @@ class Fakes:
 
     def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         """``fn`` on the twins of what is real among its arguments."""
+        if fn is getattr and args[1] == "data":
+            self.unversioned = True
         args = [self._in(a) for a in args]
         kwargs = {k: self._in(v) for k, v in kwargs.items()} if kwargs else {}
         # What fails here is tried on the real tensors: no cause for alarm.

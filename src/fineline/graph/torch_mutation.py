@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -17,7 +18,8 @@ _SLOTS = (
     "__setitem__ __delitem__"
 )
 _IN_PLACE_SLOTS = frozenset(_SLOTS.split())
-_NONE_RETURNING = frozenset({"__setitem__", "__delitem__"})
+_NONE_RETURNING = frozenset({"__setitem__", "__delitem__", "setitem", "delitem"})
+_SIGNS = frozenset(fn for name in _IN_PLACE_SLOTS if (fn := getattr(operator, name, None)) is not None)
 _C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 _METADATA_MUTATORS = (
@@ -88,7 +90,7 @@ def is_inplace(fn: object) -> bool:
         return fn.__name__.endswith("_") and not fn.__name__.endswith("__")
     if isinstance(fn, (*_C_CALLABLES, types.FunctionType)):
         name = fn.__name__
-        return name in _IN_PLACE_SLOTS or (name.endswith("_") and not name.endswith("__"))
+        return name in _IN_PLACE_SLOTS or fn in _SIGNS or (name.endswith("_") and not name.endswith("__"))
     return False
 
 
