@@ -115,9 +115,79 @@ LAZY = unary(_unmaterialized, _of_two, "Lazy")
 EAGER = unary(lambda ctx, x: (x * 2, x * 3), _of_two, "Eager")
 
 
-@table.snippet(grad=True, twins=UNCOUNTED)
+@table.snippet(grad=True)
 def gradients_that_nobody_gives(x):
     return LAZY.apply(x)[0], EAGER.apply(x)[1]
+
+
+def _none_at_all(ctx, x):
+    ctx.set_materialize_grads(False)
+    return x * 2
+
+
+NONE = unary(lambda ctx, x: x * 1, lambda ctx, grad: None, "Nothing")
+PASSES = unary(_none_at_all, lambda ctx, grad: None if grad is None else grad * 2, "Passes")
+
+
+@table.snippet(grad=True)
+def gradients_that_are_none(x):
+    return NONE.apply(PASSES.apply(x)) + PASSES.apply(x), NONE.apply(LAZY.apply(x)[0])
+
+
+class Doubled(Function):
+    """Writes into what it is given."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y)
+        x.mul_(2).add_(y)
+        ctx.mark_dirty(x)
+        return x, x * y
+
+    @staticmethod
+    def backward(ctx, a, b):
+        (y,) = ctx.saved_tensors
+        return a * 2 + b * y, a
+
+
+@table.snippet(grad=True)
+def arguments_that_are_written(x, y):
+    z = x * 1
+    a, b = Doubled.apply(z, y)
+    return a is z, a, b, z * 2, z.requires_grad
+
+
+@table.program(args=lambda place: (t(place), t(place + 5, grad=True)))
+def arguments_of_the_call_that_are_written() -> Any:
+    def fn(x, y):
+        a, b = Doubled.apply(x, y)
+        return a is x, a + b
+
+    return fn
+
+
+def _writes_unmarked(ctx, x):
+    x.mul_(2)
+    return x * 1
+
+
+UNMARKED = unary(_writes_unmarked, lambda ctx, grad: grad * 2, "Unmarked")
+
+
+@table.snippet(grad=True, twins=UNCOUNTED)
+def writes_that_nobody_is_told_of(x):
+    z = x * 1
+    return UNMARKED.apply(z), z
+
+
+@table.snippet(grad=True)
+def needs_where_no_gradient_is_asked_for(x):
+    with torch.no_grad():
+        y = ASKED.apply(x)
+    return y, ASKED.apply(x.detach())
+
+
+ASKED = unary(lambda ctx, x: x * 2 if ctx.needs_input_grad[0] else x * 3, lambda ctx, grad: grad, "Asked")
 
 
 def _dropout(ctx, x):
@@ -296,7 +366,12 @@ def test_captured_as_two_graphs(function: Any) -> None:
     assert bodies(lambda x: function.apply(x), t(grad=True)) == 2
 
 
-@pytest.mark.parametrize("function", [LAZY, *DOUBLE], ids=lambda f: f.__name__)
+def test_captured_with_a_backward_for_each_set_of_gradients() -> None:
+    assert bodies(lambda x: LAZY.apply(x), t(grad=True)) == 5
+    assert bodies(lambda x: PASSES.apply(x), t(grad=True)) == 3
+
+
+@pytest.mark.parametrize("function", [UNMARKED, *DOUBLE], ids=lambda f: f.__name__)
 def test_captured_as_one_call(function: Any) -> None:
     compiled, graphs = captured(lambda x: function.apply(x))
     compiled(t(grad=True))
@@ -308,7 +383,19 @@ def test_arguments_of_all_kinds_are_captured() -> None:
     assert bodies(lambda x, y: Needs.apply(x, y) + Needs.apply(x, x), t(grad=True), t(1, grad=True)) == 4
 
 
-@pytest.mark.parametrize("function", [Sine, SineOnce, EXP], ids=lambda f: f.__name__)
+HUNDRED = unary(saves, lambda ctx, grad: grad * 100, "Hundred")
+
+
+def _applies(ctx, grad):
+    (x,) = ctx.saved_tensors
+    return HUNDRED.apply(grad * x)
+
+
+APPLIES = unary(saves, _applies, "Applies")
+FLIPS = unary(lambda ctx, x: x.flip(0), lambda ctx, grad: FLIPS.apply(grad * grad), "Flips")
+
+
+@pytest.mark.parametrize("function", [Sine, SineOnce, EXP, APPLIES, FLIPS], ids=lambda f: f.__name__)
 def test_second_derivatives(function: Any) -> None:
     def outcome(fn: Any) -> Any:
         x = t(grad=True)
@@ -324,7 +411,78 @@ def test_second_derivatives(function: Any) -> None:
         found = outcome(compiled)
         assert torch.equal(expected[0], found[0])
         assert torch.equal(expected[1], found[1]) if isinstance(expected[1], torch.Tensor) else expected[1] == found[1]
-    assert len(operators(graphs)) > 1
+    assert len(operators(graphs)) > (function is not FLIPS)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------------
+class Sizes(Function):
+    """Sizes read in both directions, and kept in between."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.rows, ctx.factor, ctx.shape = x.shape[0] * 2, factor, x.shape
+        ctx.save_for_backward(x)
+        return x * x.shape[0], x.sum(0)
+
+    @staticmethod
+    def backward(ctx, a, b):
+        (x,) = ctx.saved_tensors
+        return a * ctx.rows * ctx.factor + b.expand(ctx.shape) * a.shape[0] + x.view(-1, 4), None
+
+
+class Sorts(Function):
+    """One result has no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, at = x.sort(0)
+        ctx.mark_non_differentiable(at)
+        ctx.save_for_backward(at)
+        return values, at
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        (at,) = ctx.saved_tensors
+        return torch.zeros_like(grad).scatter_(0, at, grad)
+
+
+OF_SIZES: dict[str, Any] = {
+    "sizes": lambda x: Sizes.apply(x, 3)[0] + Sizes.apply(x, x.shape[0])[1],
+    "plain": lambda x: Sine.apply(x) + SineOnce.apply(x) + EXP.apply(x),
+    "setup": lambda x: WithDefaults.apply(x) * WithDefaults.apply(x, float(x.shape[0])),
+    "needs": lambda x: Needs.apply(x, x.detach()) + Needs.apply(x, x),
+    "constant": lambda x: sum(Sorts.apply(x)),
+    "lazy": lambda x: LAZY.apply(x)[0] + 1,
+    "dirty": lambda x: Doubled.apply(x * 1, x)[0],
+    "nested": lambda x: APPLIES.apply(x),
+    "argument": lambda x: SAME.apply(x) + 1,
+    "random": lambda x: DROP.apply(x),
+    "one call": lambda x: DOUBLE[-1].apply(x) + 1,
+}
+WAYS: dict[str, dict[str, Any]] = {"changed": {}, "all": {"dynamic": True}, "fake": {"options": {"first_call": "compiled"}}}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_six_sizes_take_two_captures(name: str, way: str, backend: str) -> None:
+    fn, captures = OF_SIZES[name], []
+
+    def count(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        captures.append(gm)
+        return fineline.backends.registry.lookup_backend(backend)(gm, inputs)
+
+    fineline.reset()
+    compiled = fineline.compile(fn, backend=count, **WAYS[way])
+    for rows in (3, 5, 7, 2, 11, 13):
+        inputs, outs = [t(rows, rows, 4, grad=True) for _ in range(2)], []
+        for run, x in zip((fn, compiled), inputs, strict=True):
+            torch.manual_seed(rows)
+            outs.append(run(x))
+            outs[-1].square().sum().backward()
+        torch.testing.assert_close(*outs)
+        torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+    assert len(captures) <= (4 if name == "one call" else 2)
 
 
 def test_custom_operators_run_once(capsys: pytest.CaptureFixture) -> None:

@@ -14,10 +14,11 @@ from fineline.capture.assumptions import settle_first
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
-from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function
+from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed
 from fineline.capture.introspection import load_cell
-from fineline.capture.signals import Border, Retreat
+from fineline.capture.signals import Border, Refused, Retreat
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 
 def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -33,17 +34,23 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(vm, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not kwargs and is_a(forward, types.FunctionType):
-        ctx = InlineContext(len(rest))
+    if not wants and not vm.again and not kwargs and is_a(forward, types.FunctionType):
+        ctx = InlineContext(needed(rest))
         cap.made.add(id(ctx))
         cap.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
-    if vm.fakes is not None:
-        # Its code would run now, and once more in the program; and on the real values it may well be two graphs.
-        raise Retreat("FL515", f"{cls.__qualname__} may do more than compute")
     if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
         return vm.finish(f, _record(vm, cls, graphs), then, data)
+    if vm.again:
+        raise Refused
+    if vm.fakes is not None:
+        # Its code would run now, and once more in the program.
+        text = f"{cls.__qualname__} may do more than compute"
+        if vm.fakes.symbolic and breaks_here(vm.options.breaks) == "any":
+            # On the real values each size would be captured by itself.
+            raise Border(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
+        raise Retreat("FL515", text)
     seen: set[int] = set()
     methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
     if not all([see_closed(vm, m, seen) for m in methods]):
@@ -66,11 +73,13 @@ def _with_defaults(vm: Any, forward: types.FunctionType, args: list) -> list:
 
 
 def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
-    """One node, which takes the two graphs: -> the results."""
-    recorder = vm.cap.recorder
-    parts = [recorder.part(f"{cls.__name__}_{n}", graph) for n, graph in (("forward", graphs.forward), ("backward", graphs.backward))]
-    nodes = [vm.cap.to_fx(t) for t in graphs.given]
-    return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, (*parts, *nodes), {}, graphs.apply())
+    """One node, which takes the graphs: -> the results."""
+    part, to_fx = vm.cap.recorder.part, vm.cap.to_fx
+    forward, *backwards = [
+        part(f"{cls.__name__}_{n}", graph) for n, graph in [("forward", graphs.forward), *[("backward", b) for b in graphs.backwards]]
+    ]
+    nodes = (forward, tuple(backwards), tuple([to_fx(n) for n in graphs.numbers]), *[to_fx(t) for t in graphs.given])
+    return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(vm))
 
 
 def _node_target(cls: Any) -> Callable:
@@ -86,8 +95,8 @@ def _node_target(cls: Any) -> Callable:
 class InlineContext:
     """The ``ctx`` of an autograd.Function whose backward will never run."""
 
-    def __init__(self, n: int) -> None:
-        self.needs_input_grad = (False,) * n
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
         self.saved_tensors: tuple = ()
 
     def save_for_backward(self, *tensors: Any) -> None:

@@ -1,23 +1,30 @@
-"""An autograd.Function as two graphs: its forward, captured as it runs, and its backward, on gradients that stand for those to come."""
+"""An autograd.Function as graphs: its forward, captured as it runs, and its backward, on gradients that stand for those to come."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fineline.backends.invoke import undisturbed
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
-from fineline.capture.signals import Refused
-from fineline.graph.function_node import function_node
-from fineline.graph.module import CapturedGraph, graph_module
+from fineline.capture.compute import compute, computing
+from fineline.capture.signals import Refused, Retreat
+from fineline.capture.symbolic import SYMBOLIC
+from fineline.graph.fake import own_attributes
+from fineline.graph.function_node import Ways, function_node
+from fineline.graph.module import CapturedGraph
 from fineline.graph.randomness import put_back, random_states
 from fineline.kinds import is_a
 
@@ -37,6 +44,8 @@ _OF_CONTEXT = frozenset(
     }
 )
 _DEEPEST = 4
+# Of so many results at most gradients may be missing: each set of them takes a backward of its own.
+_MOST_LAZY = 3
 
 
 class _Beyond:
@@ -68,31 +77,60 @@ class Context(FunctionCtx):
         return self._fineline_saved
 
 
+class Unasked(Context):
+    """... in a backward that is going to be differentiated itself, or not."""
+
+    needs_input_grad: Any = _Beyond()
+
+    def __init__(self) -> None:
+        pass
+
+
+def needed(args: Iterable[Any]) -> tuple[bool, ...]:
+    """What ``ctx.needs_input_grad`` says."""
+    return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
+
+
 class FunctionGraphs:
     """What became of one application of a function."""
 
-    def __init__(self, target: Callable, forward: CapturedGraph, backward: CapturedGraph, given: list[Tensor], results: tuple) -> None:
-        self.target, self.forward, self.backward, self.given = target, forward, backward, given
+    def __init__(
+        self, target: Callable, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any
+    ) -> None:
+        self.target, self.forward, self.backwards = target, forward, backwards
+        # What the graphs take: symbolic numbers from around them, and the tensors.
+        self.numbers, self.given = numbers, given
         self._results = results
 
-    def apply(self) -> Any:
+    def apply(self, vm: Any) -> Any:
         """The results, which have been computed already, with the history that they have when the graphs run."""
-        results = self._results
-        return self.target(lambda *args: results, self.backward, *self.given)
+        results = self._results if vm.fakes is None else vm.fakes.inside(self._results)
+        return compute(vm, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
 def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
-    """Both graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
+    """The graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
     if vm.trial is None or vm.opaque is not None or vm.options.force_borders or not _usual(vm, cls, args, given):
         return None
     states = random_states()
+    ctx = Unasked() if vm.again else Context(needed(args))
+    vm.cap.kept.append(ctx)
+    trial = vm.trial(vm, {"arg": given}, {id(ctx)}, writes=not (vm.cap.assumed or vm.switches))
     try:
-        return _capture(vm, cls, args, given)
-    except (Refused, Exception):
+        with computing(vm) if vm.fakes is not None else nullcontext():
+            graphs = _capture(vm, cls, ctx, args, trial)
+    except (Refused, Retreat, Exception) as e:
+        if is_a(e, Retreat) and e.again:
+            raise
         # The function itself runs instead. If it raises, the user sees it then.
+        trial.journal.undo_storages()
         put_back(states)
         return None
+    vm.cap.recorder.mutated |= trial.recorder.mutated.touched
+    if vm.undoable:
+        vm.cap.journal.storages = trial.journal.storages | vm.cap.journal.storages
+    return graphs
 
 
 def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
@@ -103,30 +141,44 @@ def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
         and id(cls) not in cap.made
         and cls not in cap.classes
         and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
-        and all([is_value(a) for a in args if not is_a(a, Tensor)])
+        and all([_fixed(a) for a in args if not is_a(a, Tensor)])
         and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_function_stack()
     )
 
 
-def _capture(vm: Any, cls: Any, args: list, given: list[Tensor]) -> FunctionGraphs:
-    ctx = Context(tuple([is_a(a, Tensor) and a.requires_grad for a in args]))
-    vm.cap.kept.append(ctx)
+def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
     setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
-    trial = vm.trial(vm, {"arg": given}, {id(ctx)})
     out = trial.attempt(protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)])
     outs = out if type(out) is tuple else (out,)
-    saved, kept, passed = _context_tensors(ctx, outs)
+    saved, kept, constant = _context_tensors(ctx, outs)
     recorder = trial.recorder
-    if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and not t.__dict__ for t in outs]):
+    if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and _bare(t) for t in outs]):
         raise Refused
+    dirty = _dirty(vm, ctx, trial, outs)
     nodes = [tuple([_node(recorder, t) for t in group]) for group in (outs, saved, kept)]
-    recorder.graph.create_node("output", "output", ((nodes[0] if type(out) is tuple else nodes[0][0], *nodes[1:]),), {}, "output")
+    lazy = (
+        ()
+        if ctx.materialize_grads
+        else tuple([i for i, t in enumerate(outs) if i not in constant and (t.is_floating_point() or t.is_complex())])
+    )
+    if len(lazy) > _MOST_LAZY:
+        raise Refused
     with undisturbed(), _disable_current_modes():
-        backward, once = _backward(vm, cls, ctx, outs, saved, kept, args)
-    indices = tuple([i for i, t in enumerate(outs) if any([t is other for other in passed])])
-    target = function_node(cls.__name__, indices, ctx._fineline_asked, once)
-    return FunctionGraphs(target, graph_module(recorder.graph, f"{cls.__name__}_forward", {}), backward, given, (out, saved, kept))
+        trials, once = _backwards(vm, cls, ctx, outs, (saved, kept), lazy, args)
+    numbers = list(
+        {key: n for part in (recorder, *[later.recorder for later, _ in trials]) for key, (_, n) in part.numbers.items()}.values()
+    )
+    results = (nodes[0] if type(out) is tuple else nodes[0][0], *nodes[1:])
+    forward = recorder.finished(results, [node for node, _ in recorder.inputs], numbers, f"{cls.__name__}_forward")
+    backwards = [_finished(later.recorder, found, saved, numbers, ctx, f"{cls.__name__}_backward") for later, found in trials]
+    ways = Ways(constant, dirty, lazy, ctx._fineline_asked, once)
+    return FunctionGraphs(function_node(cls.__name__, ways), forward, backwards, numbers, trial.given, (out, saved, kept))
+
+
+def _bare(t: Tensor) -> bool:
+    """Whether the user's code has hung nothing on ``t``."""
+    return t.__dict__.keys() <= own_attributes() if type(t) is FakeTensor else not t.__dict__
 
 
 def _node(recorder: Any, t: Tensor) -> Any:
@@ -137,10 +189,10 @@ def _node(recorder: Any, t: Tensor) -> Any:
 
 
 def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
-    """The tensors that ``ctx`` holds: those saved, those kept otherwise, and the results that are not differentiable."""
+    """The tensors that ``ctx`` holds: those saved, those kept otherwise; and which results are not differentiable."""
     saved = () if ctx.to_save is None else ctx.to_save
     passed = () if ctx.non_differentiable is None else ctx.non_differentiable
-    if type(saved) is not tuple or type(passed) is not tuple or ctx.dirty_tensors or ctx.materialize_grads is not True:
+    if type(saved) is not tuple or type(passed) is not tuple or type(ctx.materialize_grads) is not bool:
         raise Refused
     if ctx.saved_for_forward is not None or not all([any([t is out for out in outs]) for t in passed]):
         raise Refused
@@ -149,7 +201,20 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
         if name not in _OF_CONTEXT and not _tensors_in(value, kept):
             raise Refused
     ctx._fineline_saved = saved
-    return tuple([t for t in saved if t is not None]), tuple(kept.values()), passed
+    constant = tuple([i for i, t in enumerate(outs) if any([t is other for other in passed])])
+    return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
+
+
+def _dirty(vm: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
+    """Which tensors it was given are written into: those, and no other ones, that it says are."""
+    marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
+    dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
+    storages = {vm.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
+    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
+        raise Refused
+    if not all([any([t is out for out in outs]) for t in marked]):
+        raise Refused
+    return tuple(dirty)
 
 
 def _tensors_in(value: Any, found: dict[int, Tensor], depth: int = 0) -> bool:
@@ -160,39 +225,59 @@ def _tensors_in(value: Any, found: dict[int, Tensor], depth: int = 0) -> bool:
     if type(value) in (tuple, list, dict) and depth < _DEEPEST:
         parts = [*value.keys(), *value.values()] if type(value) is dict else value
         return all([_tensors_in(part, found, depth + 1) for part in parts])
-    return is_value(value)
+    return _fixed(value)
 
 
-def _backward(vm: Any, cls: Any, ctx: Context, outs: tuple, saved: tuple, kept: tuple, args: list) -> tuple[CapturedGraph, bool]:
+def _fixed(value: Any) -> bool:
+    """Whether ``value`` is a constant, or is made of these and of symbolic numbers."""
+    return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
+
+
+def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
+    """The backward for each set of gradients that may be missing: the machine that it ran on, and what it gave. And whether it runs once."""
     run = cls.backward
     once = run.__code__ is _ONCE
     if once:
         # The node takes its place.
         run = run.__closure__[run.__code__.co_freevars.index("fn")].cell_contents
-    held = dict(ctx.__dict__)
-    with torch.no_grad():
-        grads = [torch.zeros_like(t) for t in outs]
-        trial = vm.trial(vm, {"grad": grads, "saved": saved, "kept": kept}, {id(ctx)}, later=True)
-        found = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
-    if (
-        any([held.get(name) is not value for name, value in ctx.__dict__.items() if name != "_fineline_asked"])
-        or _state_changes(trial.recorder) > 2
-    ):
-        raise Refused
-    gradients = found if type(found) is tuple else (found,)
-    if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
-        raise Refused
+    before, found = dict(ctx.__dict__), []
+    for missing in range(2 ** len(lazy)):
+        come = [i for i in range(len(outs)) if ctx.materialize_grads or (i in lazy and not missing >> lazy.index(i) & 1)]
+        with torch.no_grad():
+            grads = {i: compute(vm, torch.zeros_like, (outs[i],), None) for i in come}
+            trial = vm.trial(vm, {"grad": grads.values(), "saved": held[0], "kept": held[1]}, {id(ctx)}, later=True)
+            if not once:
+                # A function in it may have to be differentiated as that one says; but not those in its own backward.
+                trial.again, trial.trial = True, None if vm.again else vm.trial
+            value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *[grads.get(i) for i in range(len(outs))]])
+        if (
+            any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"])
+            or _state_changes(trial.recorder) > 2
+        ):
+            raise Refused
+        gradients = value if type(value) is tuple else (value,)
+        if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
+            raise Refused
+        # PyTorch objects to a number, if it comes.
+        results = tuple(
+            [_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)]
+        )
+        if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
+            raise Refused
+        found.append((trial, results))
+    return found, once
+
+
+def _finished(recorder: Any, results: tuple, saved: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
+    """The graph of a backward, without the saved tensors if nobody asked for them."""
+    nodes = [node for node, _ in recorder.inputs]
     if not ctx._fineline_asked:
-        _drop(trial.recorder, len(grads), len(saved))
-    results = [None if g is None else _node(trial.recorder, g) for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)]
-    trial.recorder.graph.create_node("output", "output", (tuple(results),), {}, "output")
-    return graph_module(trial.recorder.graph, f"{cls.__name__}_backward", {}), once
-
-
-def _drop(recorder: Any, first: int, count: int) -> None:
-    """Takes inputs away that nobody asked for."""
-    for node, _ in recorder.inputs[first : first + count]:
-        recorder.graph.erase_node(node)
+        kept = [node for node in nodes if not str(node.target).startswith("saved")]
+        for node in nodes:
+            if node not in kept:
+                recorder.graph.erase_node(node)
+        nodes = kept
+    return recorder.finished(results, nodes, numbers, name)
 
 
 def _state_changes(recorder: Any) -> int:

@@ -90,15 +90,21 @@ class Journal:
         """About to write into a tensor's memory."""
         storage = t.untyped_storage()
         if storage._cdata not in self.storages:
-            self.storages[storage._cdata] = t, storage.clone(), None if t.is_inference() else t._version
+            with torch._C._DisableTorchDispatch():
+                self.storages[storage._cdata] = t, storage.clone(), None if t.is_inference() else t._version
 
-    def undo(self) -> None:
-        """Puts back what was there before the segment, newest kinds last."""
+    def undo_storages(self) -> None:
+        """Puts back what was in the tensors."""
         for t, before, version in self.storages.values():
-            t.untyped_storage().copy_(before)
+            with torch._C._DisableTorchDispatch():
+                t.untyped_storage().copy_(before)
             if version is not None:
                 # A backward pass from before the call may need it.
                 torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+
+    def undo(self) -> None:
+        """Puts back what was there before the segment, newest kinds last."""
+        self.undo_storages()
         for t in self.plain:
             if t.requires_grad:
                 t.detach_()

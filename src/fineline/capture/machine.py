@@ -90,6 +90,8 @@ class Machine:
         self.trial: Callable[..., Any] | None = None
         # Makes the machine for a function that a node of the graph is to run.
         self.inside: Callable[..., Any] | None = None
+        # Whether what runs is a backward that may be differentiated itself.
+        self.again = False
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)

@@ -16,7 +16,7 @@ from fineline.capture.floats import Floats, hint
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
-from fineline.graph.body import BodyRecorder
+from fineline.graph.body import Part
 from fineline.graph.fake import Fakes, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
@@ -165,7 +165,7 @@ class Symbols:
     def node(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
-        if is_a(self.cap.recorder, BodyRecorder):
+        if is_a(self.cap.recorder, Part):
             if not set(symbols_of(self.term(number))) <= self.leaves.keys():
                 raise Retreat("FL517", f"{expr} is known only as the graph runs")
             return self.cap.recorder.number(number)

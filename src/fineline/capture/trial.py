@@ -15,7 +15,8 @@ from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.machine import Machine
 from fineline.capture.signals import Abandoned, Border, Refused
 from fineline.capture.tensors import TensorOps
-from fineline.graph.recorder import OWN_NAMESPACES, Recorder
+from fineline.graph.body import Part
+from fineline.graph.recorder import OWN_NAMESPACES
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -34,9 +35,9 @@ _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_e
 class _ReadOnly(Journal):
     """Knows what has been written so far; the next write is refused."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, given: set[int]) -> None:
         super().__init__()
-        self.written, self.slots = journal.written, journal.slots
+        self.written, self.slots, self.given = journal.written, journal.slots, given
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         raise Refused
@@ -45,19 +46,23 @@ class _ReadOnly(Journal):
         raise Refused
 
     def note_storage(self, t: Tensor) -> None:
-        """The recorder refuses the writes that matter."""
+        if t.untyped_storage()._cdata in self.given:
+            super().note_storage(t)
 
 
-class _Untouched(set):
-    """The memory that operators write into: not that of what the code was given."""
+class _Memory(set):
+    """What operators write into; that of what the code was given only if it ``may``, and then it is known."""
 
-    def __init__(self, given: Iterable[Tensor]) -> None:
+    def __init__(self, given: Iterable[Tensor], may: bool) -> None:
         super().__init__()
         self.given = {t.untyped_storage()._cdata for t in given}
+        self.may, self.touched = may, set[int]()
 
     def add(self, storage: int) -> None:
         if storage in self.given:
-            raise Refused
+            if not self.may:
+                raise Refused
+            self.touched.add(storage)
         super().add(storage)
 
 
@@ -98,16 +103,21 @@ class _Tensors(TensorOps):
 class Trial(Machine):
     """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
 
-    def __init__(self, outer: Machine, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False) -> None:
+    def __init__(
+        self, outer: Machine, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False
+    ) -> None:
+        """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
         super().__init__(outer.options, outer.cap)
+        self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.tensors = _Tensors(later)
-        self.recorder = Recorder()
+        self.recorder: Any = Part()
         for name, tensors in given.items():
             for t in tensors:
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
-        self.recorder.mutated = _Untouched(self.given)
+        memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
+        self.undoable, self.journal = writes, _ReadOnly(outer.cap.journal, memory.given)
 
     def attempt(self, fn: Any, args: list) -> Any:
         """What ``fn`` gives; `Refused`, or an exception of the user's, if that is nothing for a graph."""
@@ -115,7 +125,7 @@ class Trial(Machine):
         before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
         assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()
         attributes = [dict(t.__dict__) for t in self.given]
-        cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, _ReadOnly(cap.journal), self.made, self
+        cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, self.journal, self.made, self
         try:
             value = self.run(self.push_function(None, fn, args, None))
         finally:

@@ -1,4 +1,4 @@
-"""Records the body of a control-flow operator: its operands become inputs first, then what it uses from around it."""
+"""Records graphs that nodes run with what they are given: their operands become inputs first, then what they use from around them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,38 @@ from fineline.graph.recorder import Recorder
 from fineline.graph.subgraph import SubRecorder
 
 
-class BodyRecorder(SubRecorder):
+class Part(Recorder):
+    """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
+
+    def number(self, n: Any) -> Node:
+        """A symbolic number from around it."""
+        # As it was made: what is learned of it later changes ``expr``.
+        key = n.node._expr
+        if key not in self.numbers:
+            self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
+        return self.numbers[key][0]
+
+    def finished(self, outputs: Any, inputs: Iterable[Node], numbers: Iterable[Any], name: str) -> CapturedGraph:
+        """The graph with its inputs in order, the ``numbers`` as the last ones, whether it uses them or not."""
+        last = self.graph._root
+        for node in [*inputs, *[self.number(n) for n in numbers]]:
+            last.append(node)
+            last = node
+        self.graph.create_node("output", "output", (outputs,), {}, "output")
+        return graph_module(self.graph, name, self.parts | self.modules)
+
+
+class BodyRecorder(Part, SubRecorder):
     """A sub-graph that is held whole or thrown away; nothing of it reaches ``parent`` before that is known."""
 
     def __init__(self, parent: Recorder) -> None:
         super().__init__(parent)
         self.inputs = []
         self.holes: list[tuple[Node, Tensor]] = []
-        # Those that are lifted, by what they stand for, with the numbers themselves.
-        self.numbers = {}
 
     def hole(self, t: Tensor) -> None:
         """A tensor that the operator is going to hand in."""
         self.holes.append((self._hole(t, f"operand_{len(self.holes)}"), t))
-
-    def number(self, n: Any) -> Node:
-        """A symbolic number from around the body."""
-        key = n.node.expr
-        if key not in self.numbers:
-            self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
-        return self.numbers[key][0]
 
     def given(self) -> list[Tensor]:
         """All tensors that are not its own."""
@@ -44,12 +56,6 @@ class BodyRecorder(SubRecorder):
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
         """The graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
-        inputs = [node for node, _ in self.holes]
-        inputs += [self.find(t) or self._lift(t, None) for t in tensors]
-        inputs += [self.number(n) for n in numbers]
-        last = self.graph._root
-        for node in inputs:
-            last.append(node)
-            last = node
-        self.graph.create_node("output", "output", (outputs,), {}, "output")
-        return graph_module(self.graph, name, self.parts | self.modules)
+        return self.finished(
+            outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
+        )

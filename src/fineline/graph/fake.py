@@ -174,8 +174,8 @@ class Fakes:
         """``fn`` on the twins of what is real among its arguments."""
         if fn is getattr and args[1] == "data":
             self.unversioned = True
-        args = [self._in(a) for a in args]
-        kwargs = {k: self._in(v) for k, v in kwargs.items()} if kwargs else {}
+        args = [self.inside(a) for a in args]
+        kwargs = {k: self.inside(v) for k, v in kwargs.items()} if kwargs else {}
         # What fails here is tried on the real tensors: no cause for alarm.
         quiet, _LOG.disabled = _LOG.disabled, True
         try:
@@ -188,18 +188,19 @@ class Fakes:
         finally:
             _LOG.disabled = quiet
 
-    def _in(self, a: Any) -> Any:
+    def inside(self, a: Any) -> Any:
+        """``a`` with the twins of what is real in it."""
         if is_a(a, Tensor):
             return self.twin(a)
         if is_a(a, (tuple, list)) and a:
-            items = [self._in(x) for x in a]
+            items = [self.inside(x) for x in a]
             if all([x is y for x, y in zip(items, a, strict=True)]):
                 return a
             return items if type(a) is list else tuple(items) if type(a) is tuple else type(a)(*items)
         if type(a) is dict:
-            return {k: self._in(v) for k, v in a.items()}
+            return {k: self.inside(v) for k, v in a.items()}
         if type(a) is slice:
-            return slice(self._in(a.start), self._in(a.stop), self._in(a.step))
+            return slice(self.inside(a.start), self.inside(a.stop), self.inside(a.step))
         return a
 
     def _out(self, value: Any) -> Any:

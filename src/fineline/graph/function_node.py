@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,45 +21,61 @@ class _TwiceDifferentiable(Interpreter):
         return None if target is torch._C._set_grad_enabled else super().call_function(target, args, kwargs)
 
 
-class _Captured(Function):
-    """Runs two graphs, and keeps between them what the user's own class did: under PyTorch's eyes what it had PyTorch keep."""
+class Ways(NamedTuple):
+    """What a function has told its ``ctx``."""
 
-    # Which results are not differentiable.
+    # Which results are not differentiable, and which arguments are written into.
     constant: tuple[int, ...]
+    dirty: tuple[int, ...]
+    # The results of which no gradient may come, where a missing one is None: there is a backward for each set of these.
+    lazy: tuple[int, ...]
     # Whether its backward asks for ``saved_tensors``; asked for a second time, PyTorch objects.
     asks: bool
+    # Whether its gradients can't be differentiated themselves.
+    once: bool
+
+
+class _Captured(Function):
+    """Runs graphs, and keeps between them what the user's own class did: under PyTorch's eyes what it had PyTorch keep."""
+
+    ways: Ways
 
     @staticmethod
-    def forward(ctx: Any, run: Forward, backward: GraphModule, *args: Tensor) -> Any:
-        out, saved, kept = run(*args)
+    def forward(ctx: Any, run: Forward, backwards: tuple[GraphModule, ...], numbers: tuple, *args: Tensor) -> Any:
+        out, saved, kept = run(*args, *numbers)
+        ways: Ways = ctx._forward_cls.ways
         ctx.save_for_backward(*saved)
-        ctx.kept, ctx.run = kept, backward
+        ctx.kept, ctx.numbers, ctx.backwards = kept, numbers, backwards
         outs = out if isinstance(out, tuple) else (out,)
-        ctx.mark_non_differentiable(*[outs[i] for i in ctx._forward_cls.constant])
+        ctx.mark_non_differentiable(*[outs[i] for i in ways.constant])
+        ctx.mark_dirty(*[args[i] for i in ways.dirty])
+        ctx.set_materialize_grads(not ways.lazy)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        given = (*grads, *(ctx.saved_tensors if ctx._forward_cls.asks else ()), *ctx.kept)
-        run = _TwiceDifferentiable(ctx.run).run if torch.is_grad_enabled() else ctx.run
-        return (None, None, *run(*given))
+        ways: Ways = ctx._forward_cls.ways
+        backward = ctx.backwards[sum([(grads[at] is None) << i for i, at in enumerate(ways.lazy)])]
+        given = (*[g for g in grads if g is not None], *(ctx.saved_tensors if ways.asks else ()), *ctx.kept, *ctx.numbers)
+        run = _TwiceDifferentiable(backward).run if torch.is_grad_enabled() else backward
+        return (None, None, None, *run(*given))
 
 
 class _CapturedOnce(_Captured):
     backward = staticmethod(once_differentiable(_Captured.backward))  # type: ignore[assignment]
 
 
-def function_node(name: str, constant: tuple[int, ...], asks: bool, once: bool) -> Callable[..., Any]:
-    """What a node calls with the two graphs and the tensors that the function was applied to.
+def function_node(name: str, ways: Ways) -> Callable[..., Any]:
+    """What a node calls with the graphs, the symbolic numbers that these take, and the tensors that the function was applied to.
 
-    The forward graph gives the results, the tensors saved, and the ones kept on ``ctx`` otherwise; the backward graph takes a gradient
-    for each result, and these. A class like the user's, so that gradients, hooks and errors are as ever; `autograd_function_apply` of
+    The forward graph gives the results, the tensors saved, and the ones kept on ``ctx`` otherwise; a backward graph takes the gradients
+    of the results, and these. A class like the user's, so that gradients, hooks and errors are as ever; `autograd_function_apply` of
     `torch.ops.higher_order` keeps all tensors out of PyTorch's sight, where nothing frees them or sees that they have changed.
     """
-    cls: Any = type(name, (_CapturedOnce if once else _Captured,), {"constant": constant, "asks": asks})
+    cls: Any = type(name, (_CapturedOnce if ways.once else _Captured,), {"ways": ways})
 
-    def apply(forward: Forward, backward: GraphModule, *args: Tensor) -> Any:
-        return cls.apply(forward, backward, *args)
+    def apply(forward: Forward, backwards: tuple[GraphModule, ...], numbers: tuple, *args: Tensor) -> Any:
+        return cls.apply(forward, backwards, numbers, *args)
 
     apply.__name__ = apply.__qualname__ = f"{name}_apply"
     return apply
