@@ -1,4 +1,4 @@
-"""Operators by identity: each spelling meets its name, over PyTorch's own list of operators, and globs meet registered names."""
+"""Operators by identity: each spelling meets its name, over PyTorch's own list of operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
 from fineline.graph import spelling_names as names
-from fineline.graph.spellings import matching, operator_name, overload_of, packet_of, spellings
+from fineline.graph.spellings import operator_name, overload_of, packet_of
 
 # In op_db as functions of its own, around the operator or instead of one.
 FOREIGN = ("functools", "torch.testing.", "torch.masked.", "torch.signal.", "torch.cuda.jiterator")
@@ -51,8 +51,6 @@ def test_spellings_have_one_name(op: Any) -> None:
     assert not name & name_inplace
     if fresh and inplace:
         assert name_inplace == {f"{n}_" for n in name}
-    for fn in (*fresh, *inplace):
-        assert any(fn is s for s in spellings(fn))
 
 
 def test_how_many_were_listed() -> None:
@@ -112,15 +110,13 @@ SUB_INPLACE = (
 )  # fmt: skip
 def test_names(name: str, fns: tuple[Any, ...]) -> None:
     assert {operator_name(fn) for fn in fns} == {name}
-    assert {id(fn) for fn in fns if not isinstance(fn, type(Tensor.T.__get__))} <= {id(fn) for fn in spellings(fns[0])}
-    assert {operator_name(fn) for fn in spellings(fns[0])} == {name}
 
 
 @pytest.mark.parametrize(
     "fn", [len, 5, "aten::sub", None, [], torch.vmap, torch.nn.Linear, torch.is_grad_enabled, Tensor.backward, lambda x: x]
 )
 def test_what_is_no_operator(fn: Any) -> None:
-    assert operator_name(fn) is None and packet_of(fn) is None and overload_of(fn) is None and spellings(fn) == ()
+    assert operator_name(fn) is None and packet_of(fn) is None and overload_of(fn) is None
 
 
 def test_inplace_argument() -> None:
@@ -140,7 +136,7 @@ def test_dispatchers_names() -> None:
 
 
 def test_each_aten_name_exists() -> None:
-    aten = matching("aten::*")
+    aten = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     listed = [*names.ALIASES, *(a for aliases in names.ALIASES.values() for a in aliases.split())]
     listed += [n for table in (names.C_NAMES, names.FUNCTIONAL, names.INFIX, names.UNARY, names.ATTRIBUTES) for n in table.values()]
     assert {f"aten::{name}" for name in listed} <= aten
@@ -171,19 +167,3 @@ def test_custom_operators() -> None:
 
     found = (twice, torch.ops.fineline_spellings.twice, torch.ops.fineline_spellings.twice.default)
     assert {operator_name(fn) for fn in found} == {packet_of(fn) for fn in found} == {"fineline_spellings::twice"}
-    assert spellings(twice) == found
-    # A library that is loaded late is found.
-    assert matching("fineline_spellings::*") == matching("torch.ops.fineline_spellings.*") == {"fineline_spellings::twice"}
-    assert matching("*::twice") == {"fineline_spellings::twice"}
-
-
-def test_matching() -> None:
-    assert matching("torch.ops.aten.add") == matching("aten::add") == {"aten::add"}
-    assert matching("torch.ops.aten.add.Tensor") == matching("aten::add.Tensor") == {"aten::add.Tensor"}
-    assert matching("aten::mm.default") == {"aten::mm.default"}
-    assert matching("aten::add.*") >= {"aten::add.Tensor", "aten::add.Scalar", "aten::add.out"}
-    assert matching("aten::_foreach_*") >= {"aten::_foreach_add", "aten::_foreach_add_"}
-    assert matching("torch.ops.quantized") == matching("quantized::*") == matching("quantized::")
-    assert not any("." in name for name in matching("torch.ops.aten.*"))
-    for nothing in ("fbgemm::*", "torch.ops.fbgemm.*", "aten::no_such", "aten::add.NoSuch", "torch.add", "add", "mypkg.io.*", ""):
-        assert matching(nothing) == frozenset()

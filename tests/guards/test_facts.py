@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fineline.guards.evaluate import ReferenceProgram, explain_failure
-from fineline.guards.facts import AMBIENT_NAMES, TENSOR_NAMES, TensorFacts, ambient_facts, describe_difference, tensor_facts
+from fineline.guards.facts import TENSOR_NAMES, AmbientFacts, TensorFacts, ambient_facts, describe_difference, tensor_facts
 from tests.guards.twins import Steps
 
 
@@ -265,7 +265,7 @@ def test_storages_of_every_kind(name: str) -> None:
 
 
 def test_differences_are_named() -> None:
-    assert len(TENSOR_NAMES) == len(tensor_facts(torch.zeros(1))) and len(AMBIENT_NAMES) == len(ambient_facts())
+    assert len(TENSOR_NAMES) == len(tensor_facts(torch.zeros(1))) and len(AmbientFacts._fields) == len(ambient_facts())
     old, new = tensor_facts(torch.zeros(2, 3)), tensor_facts(torch.zeros(4, 3, dtype=torch.float64))
     assert describe_difference(old, new) == "dtype torch.float32 -> torch.float64, sizes (2, 3) -> (4, 3)"
     assert describe_difference(old, old) == ""

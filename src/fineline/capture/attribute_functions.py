@@ -11,22 +11,8 @@ from typing import Any
 from torch import nn
 
 from fineline.capture import protocols
-from fineline.capture.attributes import (
-    MISSING,
-    PLAIN,
-    PROPERTY,
-    PY_DATA,
-    PY_OTHER,
-    STATIC,
-    delete_attr,
-    generic_delete,
-    generic_load,
-    generic_store,
-    load_attr,
-    raw_lookup,
-    store_attr,
-    type_info,
-)
+from fineline.capture.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
+from fineline.capture.attributes import MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, STATIC, generic_load, load_attr, raw_lookup, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
 from fineline.kinds import is_a

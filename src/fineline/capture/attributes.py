@@ -1,4 +1,4 @@
-"""Attribute reads, writes and deletions, as `object.__getattribute__` and friends do them, with what they read guarded."""
+"""Attribute reads, as `object.__getattribute__` and its kin do them, with what they read guarded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.capture.capture import HEAP_TYPE, NULL, Capture
 from fineline.capture.frame import Frame
-from fineline.capture.journal import EMPTY
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC, settled
@@ -36,20 +35,7 @@ TYPE_MRO = type.__dict__["__mro__"]
 TYPE_DICT = type.__dict__["__dict__"]
 # C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
 GENERIC_MODULES = frozenset(
-    {
-        "builtins",
-        "collections",
-        "functools",
-        "itertools",
-        "types",
-        "re",
-        "_thread",
-        "operator",
-        "_io",
-        "torch._C",
-        "torch",
-        "_collections_abc",
-    }
+    ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
 )
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType)
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
@@ -284,9 +270,7 @@ def module_child(cap: Capture, d: dict, src: Any, name: str) -> Any:
             continue
         if src is not None:
             cap.read_key(d, src, table, inner)
-            inner_src = cap.sources.get(id(inner))
-        else:
-            inner_src = cap.sources.get(id(inner))
+        inner_src = cap.sources.get(id(inner))
         value = inner.get(name, MISSING)
         if value is not MISSING:
             return cap.read_key(inner, inner_src, name, value)
@@ -374,13 +358,10 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     else:
         return vm.finish(f, getattr(sup, name), then, data)
     kind, descr = type_info(cap, cls).look(cap, name)
+    # In a class method: nothing is bound to an instance.
+    of_class = is_a(obj, type) and obj is start and not is_a(obj, this)
     if kind == METHOD:
-        target = start if obj is start else obj
-        if obj is start and not is_a(obj, type):
-            target = obj
-        if is_a(obj, type) and obj is start and not is_a(obj, this):
-            return vm.finish(f, descr, then, data)
-        return vm.finish(f, types.MethodType(descr, target), then, data)
+        return vm.finish(f, descr if of_class else types.MethodType(descr, obj), then, data)
     if kind == PROPERTY:
         return vm.call(f, descr.fget, [obj], None, then, data)
     if kind == STATIC:
@@ -392,9 +373,7 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     if kind == C_DATA:
         return vm.finish(f, read_member(vm, obj, descr, name), then, data)
     if kind == C_OTHER:
-        if is_a(obj, type) and obj is start and not is_a(obj, this):
-            return vm.finish(f, descr.__get__(None, start), then, data)
-        return vm.finish(f, descr.__get__(obj, start), then, data)
+        return vm.finish(f, descr.__get__(None if of_class else obj, start), then, data)
     return vm.finish(f, descr, then, data)
 
 
@@ -447,132 +426,3 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
                 return None
     f.stack.append(NULL)
     return load_attr(vm, f, obj, name)
-
-
-# -- writes ------------------------------------------------------------------------------------------------------------
-def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
-        setattr(obj, name, value)
-        return None
-    t = type(obj)
-    if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
-        cap.types.pop(obj, None)
-        setattr(obj, name, value)
-        return None
-    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
-        raise Border(
-            setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {'class' if is_a(obj, type) else 'function'}"
-        ).discard()
-    info = type_info(cap, t)
-    setter = info.setter(cap)
-    if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
-        return vm.call(f, setter, [obj, name, value], None, vm.discard)
-    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or is_a(obj, types.ModuleType):
-        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {t.__name__}").discard()
-    return generic_store(vm, f, obj, name, value)
-
-
-def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
-    """What ``object.__setattr__`` does."""
-    cap = vm.cap
-    info = type_info(cap, type(obj))
-    kind, descr = info.look(cap, name)
-    if kind == PROPERTY:
-        if descr.fset is None:
-            setattr(obj, name, value)
-            return None
-        return vm.call(f, descr.fset, [obj, value], None, vm.discard)
-    if kind == PY_DATA or (kind == PY_OTHER and is_a(raw_lookup(type(descr), "__set__"), types.FunctionType)):
-        return vm.call(f, type(descr).__set__, [descr, obj, value], None, vm.discard)
-    if kind == C_DATA:
-        write_member(vm, obj, descr, name, value)
-        return None
-    if not info.has_dict:
-        object.__setattr__(obj, name, value)
-        return None
-    d = dict_of(obj, info)
-    src = cap.dict_source(obj, d)
-    if src is not None:
-        cap.journal.note(d, src, name)
-        written_global(cap, d)
-    d[name] = value
-    return None
-
-
-def written_global(cap: Capture, d: dict) -> None:
-    cap.global_values.pop(id(d), None)
-
-
-def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
-    cap = vm.cap
-    if is_a(obj, Tensor):
-        vm.tensors.set_attribute(vm, obj, name, descr, value)
-        return
-    if name == "__class__" or name == "__dict__":
-        raise Border(setattr, (obj, name, value), None, "FL432", f"setting {name}").discard()
-    src = cap.sources.get(id(obj))
-    if src is not None:
-        try:
-            old = descr.__get__(obj, type(obj))
-        except AttributeError:
-            old = EMPTY
-        cap.journal.note_slot(obj, src, descr, old)
-    elif id(obj) not in cap.made:
-        raise Border(setattr, (obj, name, value), None, "FL432", f"setting .{name} on a {type(obj).__name__}").discard()
-    descr.__set__(obj, value)
-
-
-def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
-        delattr(obj, name)
-        return None
-    info = type_info(cap, type(obj))
-    custom = info.look(cap, "__delattr__")[1]
-    if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
-        return vm.call(f, custom, [obj, name], None, vm.discard)
-    return generic_delete(vm, f, obj, name)
-
-
-def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
-    cap = vm.cap
-    info = type_info(cap, type(obj))
-    kind, descr = info.look(cap, name)
-    if kind == PROPERTY and descr.fdel is not None:
-        return vm.call(f, descr.fdel, [obj], None, vm.discard)
-    if kind == PY_DATA and is_a(raw_lookup(type(descr), "__delete__"), types.FunctionType):
-        return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
-    if is_a(obj, type) and id(obj) in cap.made:
-        cap.types.pop(obj, None)
-        delattr(obj, name)
-        return None
-    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
-        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
-    d = dict_of(obj, info)
-    src = cap.dict_source(obj, d)
-    if name not in d:
-        if src is not None:
-            cap.read_absent(d, src, name)
-        object.__delattr__(obj, name)
-        return None
-    if src is not None:
-        cap.guard_presence(d, src, name)
-        cap.journal.note(d, src, name)
-        written_global(cap, d)
-    del d[name]
-    return None
-
-
-__all__ = [
-    "delete_attr",
-    "generic_delete",
-    "generic_load",
-    "generic_store",
-    "load_attr",
-    "load_method",
-    "raw_lookup",
-    "store_attr",
-    "torch",
-    "type_info",
-]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
-from fineline.capture.attributes import generic_store, load_attr
+from fineline.capture.attribute_writes import generic_store
+from fineline.capture.attributes import load_attr
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 

@@ -16,8 +16,9 @@ from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture
-from fineline.capture.flow import LONG_LOOP, sent, truth
+from fineline.capture.flow import LONG_LOOP, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.places import Place
@@ -46,12 +47,6 @@ QUIET = frozenset({"_operator", "builtins", "math"})
 INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
 # Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
 _SHALLOW = 50
-
-
-def delegate(f: Frame) -> Any:
-    """The iterator that a suspended generator's ``yield from`` waits for."""
-    name, arg = f.info.instructions[f.ip]
-    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
 
 
 class Machine:
@@ -218,77 +213,11 @@ class Machine:
             cap.pin(value, value.__qualname__)
         return value
 
+    resume_generator = resume_generator
+    leave_generator = leave_generator
+    bury = bury
     truth = staticmethod(truth)
     see_function = staticmethod(see_function)
-
-    # -- generators ------------------------------------------------------------------------------------------------
-    def resume_generator(
-        self,
-        f: Frame | None,
-        gen: InterpretedGenerator,
-        value: Any,
-        then: Any = None,
-        data: Any = None,
-        on_stop: Any = None,
-        throw: BaseException | None = None,
-    ) -> Frame | None:
-        """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
-        if gen.state == "running":
-            raise ValueError("generator already executing")
-        frame = gen.frame
-        if gen.state == "closed" or frame is None:
-            if throw is not None:
-                raise throw
-            if on_stop is not None:
-                return on_stop(self, f, None, data)
-            raise StopIteration
-        if gen.state == "new":
-            if throw is not None:
-                gen.state, gen.frame = "closed", None
-                raise throw
-            if value is not None:
-                raise TypeError("can't send non-None value to a just-started generator")
-        receiver = delegate(frame) if throw is not None else None
-        gen.state, frame.generator = "running", gen
-        gen.outer = self.handled
-        if gen.handled is not None:
-            self.handled = gen.handled
-        frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
-        self.frame = frame
-        if throw is None:
-            frame.stack.append(value)
-            return frame
-        if receiver is None:
-            frame.stack.append(None)
-            raise throw
-        # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
-        frame.ip -= 1
-        target = frame.info.instructions[frame.ip - 1].arg
-        if is_a(throw, GeneratorExit):
-            if is_a(receiver, InterpretedGenerator) and receiver.state == "suspended":
-                return self.call(frame, protocols.close_then_raise, [receiver, throw])
-            raise throw
-        if is_a(receiver, InterpretedGenerator):
-            return self.resume_generator(frame, receiver, None, None, target, sent, throw)
-        method = getattr(receiver, "throw", None)
-        if method is None:
-            raise throw
-        inner = self.call(frame, method, [throw], None, None, target)
-        if inner is not None:
-            inner.on_stop = sent
-        return inner or frame
-
-    def leave_generator(self, f: Frame, state: str) -> Frame | None:
-        gen = f.generator
-        assert gen is not None
-        gen.state, f.generator = state, None
-        gen.handled = self.handled if self.handled is not gen.outer and state == "suspended" else None
-        self.handled, gen.outer = gen.outer, None
-        if state == "closed":
-            gen.frame = None
-        back, f.back = f.back, None
-        self.frame = back
-        return back
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
@@ -305,24 +234,6 @@ class Machine:
         if gen.state == "closed":
             raise StopIteration(result)
         return result
-
-    def bury(self, gen: InterpretedGenerator) -> None:
-        """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
-        f = gen.frame
-        if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
-            gen.state, gen.frame = "closed", None
-        elif self.running:
-            self.dying.append(gen)
-        else:
-            try:
-                gen.close()
-            except BaseException as e:
-                protocols.unraisable(e, gen)
-
-    def close_dying(self, f: Frame) -> Frame:
-        gens = [*self.dying]
-        self.dying.clear()
-        return self.call(f, protocols.close_abandoned, [gens], None, self.discard) or f
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
@@ -348,7 +259,7 @@ class Machine:
                     ops = f.ops
                 while True:
                     if dying:
-                        f = self.close_dying(f)
+                        f = close_dying(self, f)
                         ops = f.ops
                     op, arg = ops[f.ip]
                     f.ip += 1

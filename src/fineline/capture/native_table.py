@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fineline.capture.native_types import TYPES, methods
+from fineline.capture.native_types import methods
 from fineline.capture.numpy_table import numpy_natives
 from fineline.kinds import is_a
 
@@ -45,9 +45,6 @@ class Native(NamedTuple):
     kind: str
     reads: str
 
-
-KINDS = frozenset({"pure", "mutator", "advance", "callback", "special"})
-READS = frozenset({"none", "shallow", "key", "deep"})
 
 _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
     {
@@ -188,11 +185,6 @@ INDEX_ARGS: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
 )
 """Callables that read less than `deep` -> positions of arguments that C puts through `__index__` (in a slice, the parts of
 it) or, as a flag, through `__bool__`: so an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read."""
-MISSING_AWARE: frozenset[Callable[..., Any]] = frozenset({dict.__getitem__})
-"""Look for `__missing__` when a dict subclass lacks the key, so they are not pure for those."""
-TABLED_TYPES: frozenset[type] = frozenset(facts.type for facts in TYPES)
-
-
 def classify(fn: object) -> Native | None:
     """The class of a C callable, or None if it is not known and so must not be called during capture.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType, MappingProxyType
@@ -16,6 +17,7 @@ from fineline.capture import polyfill_iterators as i
 from fineline.capture import polyfill_itertools as t
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.polyfills import POLYFILLS
+from fineline.kinds import is_a
 
 
 class Recipe(NamedTuple):
@@ -42,6 +44,42 @@ def sequence_iterator(index: int, sequence: Any) -> Iterator[Any]:
     it = iter(_NoItems() if sequence is None else sequence)
     it.__setstate__(index)  # type: ignore[attr-defined]
     return it
+
+
+def _gone_on(make: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Iterator[Any]]:
+    def iterator(table: Any, steps: int) -> Iterator[Any]:
+        it = make(table)
+        for _ in range(steps):
+            next(it)
+        return it
+
+    return iterator
+
+
+SET_ITERATOR: type = type(iter(set()))
+# Iterators over dicts and sets, which would reduce to a list's -> how one over the very table is made that has gone as far.
+TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingProxyType(
+    {
+        SET_ITERATOR: _gone_on(iter),
+        **{
+            type(make({})): _gone_on(make)
+            for make in (
+                iter, lambda d: iter(d.values()), lambda d: iter(d.items()), reversed, lambda d: reversed(d.values()), lambda d: reversed(d.items()),
+            )
+        },
+    }
+)  # fmt: skip
+
+
+def table_recipe(it: Any) -> Recipe | None:
+    """How an iterator over a dict or a set is made again; None: it is none."""
+    make = TABLE_ITERATORS.get(type(it))
+    if make is None:
+        return None
+    found = [x for x in gc.get_referents(it) if is_a(x, (dict, set, frozenset))]
+    # One that has ended holds its table no more.
+    table = found[0] if found else set() if type(it) is SET_ITERATOR else {}
+    return Recipe(make, (table, len(table) - it.__length_hint__()))
 
 
 # Stand-in -> the type that it is to the captured code.

@@ -16,7 +16,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.signals import Abandoned, Border, Refused
 from fineline.capture.tensors import TensorOps
 from fineline.graph.body import Part
-from fineline.graph.recorder import OWN_NAMESPACES
+from fineline.graph.spellings import OWN
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
@@ -86,7 +86,7 @@ class _Tensors(TensorOps):
         if vm.opaque is not None or is_a(fn, CustomOpDef):
             raise Refused
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
-        if name.partition("::")[0] not in OWN_NAMESPACES:
+        if name.partition("::")[0] not in OWN:
             # Nobody knows what it does besides.
             raise Refused
         return super().operator(vm, fn, args, kwargs, used)

@@ -6,7 +6,8 @@ import types
 from typing import Any
 
 from fineline.capture import blocks as blocks  # its import registers its handlers
-from fineline.capture.attributes import delete_attr, load_attr, load_method, store_attr
+from fineline.capture.attribute_writes import delete_attr, store_attr
+from fineline.capture.attributes import load_attr, load_method
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
 from fineline.capture.introspection import load_cell

@@ -27,10 +27,6 @@ class CapturedGraph(_LazyGraphModule):
 
     forward = _lazy_forward
 
-    @property
-    def unwritten(self) -> bool:
-        return self._needs_recompile()
-
 
 def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> CapturedGraph:
     """The module of ``graph``, whose nodes find other graphs under their names."""

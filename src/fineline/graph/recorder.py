@@ -16,6 +16,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Graph, GraphModule, Node
 
 from fineline.graph.function_node import function_node
+from fineline.graph.spellings import is_custom
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -23,10 +24,6 @@ FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _BUILTINS = frozenset(dir(builtins))
-
-
-# Those of the operators that PyTorch itself has; nobody knows what others do besides.
-OWN_NAMESPACES = frozenset({"aten", "prim", "prims"})
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 
@@ -47,8 +44,7 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
 
 def _harmless(target: Any) -> bool:
     if is_a(target, (OpOverload, OpOverloadPacket)):
-        name = target.name() if is_a(target, OpOverload) else target._qualified_op_name
-        return name.partition("::")[0] in OWN_NAMESPACES and classify_torch(target) == "op"
+        return not is_custom(target) and classify_torch(target) == "op"
     module = getattr(target, "__module__", None)
     return (
         module in ("_operator", "math", "builtins")

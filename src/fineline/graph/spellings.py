@@ -13,14 +13,13 @@ import operator
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.nn.functional
-from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.graph import spelling_names as names
@@ -81,44 +80,6 @@ def is_custom(fn: object) -> bool:
         return False
     packet = packet_of(fn)
     return packet is None or packet.partition("::")[0] not in OWN
-
-
-def spellings(fn: object) -> tuple[Any, ...]:
-    """All callables that are known to be spellings of the operator of ``fn``."""
-    name = operator_name(fn)
-    if name is None:
-        return ()
-    listed = _groups().get(name, ())
-    namespace, _, op = name.removesuffix(".out").partition("::")
-    if not op:
-        return listed
-    raw = [op, *(alias for alias in _aten() if _alias(alias) == op)] if namespace == "aten" else [op]
-    packets = [packet for r in dict.fromkeys(raw) if (packet := getattr(getattr(torch.ops, namespace), r, None)) is not None]
-    registered = set(torch._C._dispatch_get_all_op_names())
-    overloads = [o for p in packets for n in p.overloads() if (o := getattr(p, n)).name() in registered]
-    definition = OPDEFS.get(name)
-    operators = [definition, *packets, *overloads] if definition is not None else [*packets, *overloads]
-    return (*listed, *(o for o in operators if operator_name(o) == name))
-
-
-def matching(pattern: str) -> frozenset[str]:
-    """The dispatcher's names that match an operator glob, as in ``torch.ops.fbgemm.*``, ``fbgemm::*``, ``aten::add.Tensor``; none: empty.
-
-    A glob with a dot behind the operator matches overloads (``aten::add.Tensor``), one without matches operators (``aten::add``).
-    Computed anew each time: libraries that are loaded later bring further names.
-    """
-    namespace, found, op = pattern.partition("::")
-    if not found:
-        if not pattern.startswith("torch.ops."):
-            return frozenset()
-        namespace, _, op = pattern.removeprefix("torch.ops.").partition(".")
-    glob = f"{namespace}::{op or '*'}"
-    registered = torch._C._dispatch_get_all_op_names()
-    if "." in op:
-        candidates = {name if "." in name else f"{name}.default" for name in registered}
-    else:
-        candidates = {name.partition(".")[0] for name in registered}
-    return frozenset(name for name in candidates if fnmatchcase(name, glob))
 
 
 def _operator(qualified: str) -> str:
@@ -212,11 +173,3 @@ def _table() -> Mapping[int, tuple[Any, str]]:
     for fn in (builtins.abs, builtins.pow):
         table[id(fn)] = (fn, dunders[f"__{fn.__name__}__"])
     return MappingProxyType(table)
-
-
-@cache
-def _groups() -> Mapping[str, tuple[Any, ...]]:
-    groups: dict[str, list[Any]] = {}
-    for fn, name in _table().values():
-        groups.setdefault(name, []).append(fn)
-    return MappingProxyType({name: tuple(fns) for name, fns in groups.items()})

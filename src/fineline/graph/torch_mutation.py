@@ -1,4 +1,4 @@
-"""Which PyTorch callables write to their arguments, what they change, and which give an argument back."""
+"""Which PyTorch callables write to their arguments, and what they change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _SLOTS = (
     "__setitem__ __delitem__"
 )
 _IN_PLACE_SLOTS = frozenset(_SLOTS.split())
-_NONE_RETURNING = frozenset({"__setitem__", "__delitem__", "setitem", "delitem"})
 _SIGNS = frozenset(fn for name in _IN_PLACE_SLOTS if (fn := getattr(operator, name, None)) is not None)
 _C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -33,8 +32,6 @@ METADATA_MUTATORS: frozenset[Callable[..., Any]] = frozenset(
     if (value := getattr(owner, name, None)) is not None
 )
 """In-place callables that change sizes, strides, storage, or autograd state of their first argument, not (only) its numbers."""
-
-"""Attributes of a tensor that can be assigned; `real` and `imag` write numbers, the others metadata or state."""
 
 DATA_SHAPED: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -92,29 +89,3 @@ def is_inplace(fn: object) -> bool:
         name = fn.__name__
         return name in _IN_PLACE_SLOTS or fn in _SIGNS or (name.endswith("_") and not name.endswith("__"))
     return False
-
-
-def returns_self(fn: object) -> bool:
-    """Is the result of the in-place callable its first argument, the very object?"""
-    if not is_inplace(fn):
-        return False
-    if isinstance(fn, OpOverload):
-        returns = fn._schema.returns
-        return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
-    name = getattr(fn, "__name__", "")
-    return name not in _NONE_RETURNING and not name.startswith(("_foreach_", "_fused_", "_amp_"))
-
-
-def _self_returning() -> frozenset[Callable[..., Any]]:
-    functions = torch._C._VariableFunctions
-    return frozenset(
-        value
-        for owner in (torch.Tensor, torch._C.TensorBase, functions)
-        for name in (dir(functions) if owner is functions else vars(owner))
-        if (value := getattr(owner, name, None)) is not None
-        if isinstance(value, (*_C_CALLABLES, types.FunctionType)) and returns_self(value)
-    )
-
-
-RETURNS_SELF: frozenset[Callable[..., Any]] = _self_returning()
-"""The methods and `torch` functions for which `returns_self` holds."""

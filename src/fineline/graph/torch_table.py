@@ -25,8 +25,6 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.graph import torch_names as names
 from fineline.kinds import is_a
 
-CLASSES = frozenset({"op", "metadata", "data", "state", "query", "effect", "python"})
-
 _C_NAMESPACES: tuple[tuple[Any, Mapping[str, str], str | None], ...] = (
     (torch._C._VariableFunctions, names.FUNCTIONS, "op"),
     (torch._C._nn, names.NN, "op"),
@@ -152,20 +150,6 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
 
 METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type})
 """Class `op`, but `metadata` when called without arguments."""
-
-COMPILING: frozenset[Callable[..., Any]] = frozenset(
-    {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting, torch._utils.is_compiling}
-)
-"""Class `query`, but the answer is the capture's, not the ambient state's."""
-
-MODES: Mapping[type, tuple[Callable[..., Any], Callable[..., Any]]] = MappingProxyType(
-    {
-        torch.autocast: (torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast),
-        torch.inference_mode: (torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode),
-    }
-)
-"""Context manager -> the pair of nodes that stands for entering and leaving it."""
-
 
 def classify_torch(fn: object) -> str | None:
     """The class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""

@@ -61,7 +61,6 @@ class AmbientFacts(NamedTuple):
 
 
 TENSOR_NAMES = TensorFacts._fields
-AMBIENT_NAMES = AmbientFacts._fields
 
 
 def tensor_facts(t: torch.Tensor) -> TensorFacts:

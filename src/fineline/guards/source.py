@@ -43,10 +43,7 @@ class Source:
             return f"{parent.text()}.__dict__"
         if op == "key":
             if parent.op == "dict" and parent.parent is not None and is_a(self.key, str):
-                holder = parent.parent
-                if holder.op == "key" and holder.parent is not None and holder.key in ("_modules", "_parameters", "_buffers"):
-                    return f"{holder.text()}.{self.key}"
-                return f"{holder.text()}.{self.key}"
+                return f"{parent.parent.text()}.{self.key}"
             if parent.key in ("_modules", "_parameters", "_buffers") and parent.parent is not None and parent.parent.parent is not None:
                 return f"{parent.parent.parent.text()}.{self.key}"
             return f"{parent.text()}[{self.key!r}]"

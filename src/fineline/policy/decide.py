@@ -190,10 +190,6 @@ class Rules:
             self._hits.append(rule)
         return rule
 
-    def unmatched(self) -> list[Rule]:
-        """Rules that nothing has met."""
-        return [rule for rule in self.all if not self.fired[rule]]
-
 
 def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
     """The rules for a capture that this thread begins in a region of that policy; None: there are none at all.

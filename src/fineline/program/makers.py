@@ -15,18 +15,8 @@ from fineline.capture.capture import GETTERS, is_value
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
-from fineline.capture.stand_ins import Recipe
+from fineline.capture.stand_ins import Recipe, table_recipe
 from fineline.kinds import is_a
-
-TABLE_ITERATORS: dict[type, str] = {
-    type(iter(set())): "iter({})",
-    type(iter({})): "iter({})",
-    type(iter({}.values())): "iter({}.values())",
-    type(iter({}.items())): "iter({}.items())",
-    type(reversed({})): "reversed({})",
-    type(reversed({}.values())): "reversed({}.values())",
-    type(reversed({}.items())): "reversed({}.items())",
-}
 
 
 # -- containers ------------------------------------------------------------------------------------------------------------
@@ -177,6 +167,9 @@ def _proxy(r: Any, v: MappingProxyType) -> str:
 
 
 def _reduced(r: Any, v: Any) -> str:
+    recipe = table_recipe(v)
+    if recipe is not None:
+        return iterator(r, v, recipe)
     fn, args, *rest = v.__reduce__()
     if fn is iter and type(iter(args[0])) is not type(v):
         raise Unrebuildable(f"a {type(v).__name__} that is under way")
@@ -189,17 +182,6 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
     name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
     r.lines += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
-    return name
-
-
-def _table_iterator(r: Any, v: Any) -> str:
-    """An iterator over a dict or a set, which reduces to a list's: a new one over the very table, gone on with as far."""
-    found = [x for x in gc.get_referents(v) if is_a(x, (dict, set, frozenset))]
-    if not found:
-        raise Unrebuildable(f"a {type(v).__name__} that has ended")
-    name = r.statement("iterator", TABLE_ITERATORS[type(v)].format(r.expr(found[0])), v)
-    if steps := len(found[0]) - v.__length_hint__():
-        r.lines += [f"for _ in range({steps}):", f"    next({name})"]
     return name
 
 
@@ -235,7 +217,6 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         **dict.fromkeys(VIEWS, _view),
         MappingProxyType: _proxy,
         **dict.fromkeys((*ITERATORS, *GETTERS), _reduced),
-        **dict.fromkeys(TABLE_ITERATORS, _table_iterator),
         InterpretedGenerator: _generator,
     }
 )

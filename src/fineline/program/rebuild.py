@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -204,7 +205,7 @@ class Rebuilder:
 
     def loose(self, v: Any) -> str:
         """A container that ``__reduce__`` made just now is as good as made in the capture."""
-        if type(v) in (list, dict) and id(v) not in self.cap.sources:
+        if type(v) in (list, dict, set) and id(v) not in self.cap.sources:
             self.cap.made.add(id(v))
             self._kept.append(v)
         return self.expr(v)

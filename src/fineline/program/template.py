@@ -15,7 +15,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Unrebuildable
-from fineline.capture.stand_ins import KINDS
+from fineline.capture.stand_ins import KINDS, table_recipe
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -282,7 +282,8 @@ class Template:
         if at is None:
             at = self._iterator_at[id(it)] = len(self.iterators)
             self.iterators.append(None)  # type: ignore[arg-type]
-            reduced = it.__reduce__()
+            recipe = table_recipe(it)
+            reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
             self._kept.append(reduced)
             self.containers += [a for a in reduced[1] if id(a) in self._cap.sources or id(a) in self._cap.made]
             state = reduced[2] if len(reduced) > 2 else None

@@ -1,0 +1,126 @@
+"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the journal."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from torch import Tensor
+
+from fineline.capture.attributes import C_DATA, GENERIC_MODULES, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
+from fineline.capture.frame import Frame
+from fineline.capture.journal import EMPTY
+from fineline.capture.signals import Border
+from fineline.kinds import is_a
+
+
+def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        setattr(obj, name, value)
+        return None
+    t = type(obj)
+    if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
+        cap.types.pop(obj, None)
+        setattr(obj, name, value)
+        return None
+    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
+        raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
+    info = type_info(cap, t)
+    setter = info.setter(cap)
+    if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
+        return vm.call(f, setter, [obj, name, value], None, vm.discard)
+    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or is_a(obj, types.ModuleType):
+        raise _unset(obj, name, value, f".{name} on a {t.__name__}")
+    return generic_store(vm, f, obj, name, value)
+
+
+def _unset(obj: Any, name: str, value: Any, what: str) -> Border:
+    return Border(setattr, (obj, name, value), None, "FL432", f"setting {what}").discard()
+
+
+def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+    """What ``object.__setattr__`` does."""
+    cap = vm.cap
+    info = type_info(cap, type(obj))
+    kind, descr = info.look(cap, name)
+    if kind == PROPERTY:
+        if descr.fset is None:
+            setattr(obj, name, value)
+            return None
+        return vm.call(f, descr.fset, [obj, value], None, vm.discard)
+    if kind == PY_DATA or (kind == PY_OTHER and is_a(raw_lookup(type(descr), "__set__"), types.FunctionType)):
+        return vm.call(f, type(descr).__set__, [descr, obj, value], None, vm.discard)
+    if kind == C_DATA:
+        write_member(vm, obj, descr, name, value)
+        return None
+    if not info.has_dict:
+        object.__setattr__(obj, name, value)
+        return None
+    d = dict_of(obj, info)
+    src = cap.dict_source(obj, d)
+    if src is not None:
+        cap.journal.note(d, src, name)
+        cap.global_values.pop(id(d), None)
+    d[name] = value
+    return None
+
+
+def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
+    cap = vm.cap
+    if is_a(obj, Tensor):
+        vm.tensors.set_attribute(vm, obj, name, descr, value)
+        return
+    if name == "__class__" or name == "__dict__":
+        raise _unset(obj, name, value, name)
+    src = cap.sources.get(id(obj))
+    if src is not None:
+        try:
+            old = descr.__get__(obj, type(obj))
+        except AttributeError:
+            old = EMPTY
+        cap.journal.note_slot(obj, src, descr, old)
+    elif id(obj) not in cap.made:
+        raise _unset(obj, name, value, f".{name} on a {type(obj).__name__}")
+    descr.__set__(obj, value)
+
+
+def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        delattr(obj, name)
+        return None
+    info = type_info(cap, type(obj))
+    custom = info.look(cap, "__delattr__")[1]
+    if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
+        return vm.call(f, custom, [obj, name], None, vm.discard)
+    return generic_delete(vm, f, obj, name)
+
+
+def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    cap = vm.cap
+    info = type_info(cap, type(obj))
+    kind, descr = info.look(cap, name)
+    if kind == PROPERTY and descr.fdel is not None:
+        return vm.call(f, descr.fdel, [obj], None, vm.discard)
+    if kind == PY_DATA and is_a(raw_lookup(type(descr), "__delete__"), types.FunctionType):
+        return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
+    if is_a(obj, type) and id(obj) in cap.made:
+        cap.types.pop(obj, None)
+        delattr(obj, name)
+        return None
+    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
+        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+    d = dict_of(obj, info)
+    src = cap.dict_source(obj, d)
+    if name not in d:
+        if src is not None:
+            cap.read_absent(d, src, name)
+        object.__delattr__(obj, name)
+        return None
+    if src is not None:
+        cap.guard_presence(d, src, name)
+        cap.journal.note(d, src, name)
+        cap.global_values.pop(id(d), None)
+    del d[name]
+    return None

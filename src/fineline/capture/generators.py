@@ -1,0 +1,106 @@
+"""Suspended generators: how the interpreter goes on in one, leaves it, and lets one go that nobody refers to any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fineline.capture import protocols
+from fineline.capture.flow import sent
+from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.kinds import is_a
+
+
+def delegate(f: Frame) -> Any:
+    """The iterator that a suspended generator's ``yield from`` waits for."""
+    name, arg = f.info.instructions[f.ip]
+    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
+
+
+def resume_generator(
+    vm: Any,
+    f: Frame | None,
+    gen: InterpretedGenerator,
+    value: Any,
+    then: Any = None,
+    data: Any = None,
+    on_stop: Any = None,
+    throw: BaseException | None = None,
+) -> Frame | None:
+    """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
+    if gen.state == "running":
+        raise ValueError("generator already executing")
+    frame = gen.frame
+    if gen.state == "closed" or frame is None:
+        if throw is not None:
+            raise throw
+        if on_stop is not None:
+            return on_stop(vm, f, None, data)
+        raise StopIteration
+    if gen.state == "new":
+        if throw is not None:
+            gen.state, gen.frame = "closed", None
+            raise throw
+        if value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+    receiver = delegate(frame) if throw is not None else None
+    gen.state, frame.generator = "running", gen
+    gen.outer = vm.handled
+    if gen.handled is not None:
+        vm.handled = gen.handled
+    frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
+    vm.frame = frame
+    if throw is None:
+        frame.stack.append(value)
+        return frame
+    if receiver is None:
+        frame.stack.append(None)
+        raise throw
+    # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
+    frame.ip -= 1
+    target = frame.info.instructions[frame.ip - 1].arg
+    if is_a(throw, GeneratorExit):
+        if is_a(receiver, InterpretedGenerator) and receiver.state == "suspended":
+            return vm.call(frame, protocols.close_then_raise, [receiver, throw])
+        raise throw
+    if is_a(receiver, InterpretedGenerator):
+        return vm.resume_generator(frame, receiver, None, None, target, sent, throw)
+    method = getattr(receiver, "throw", None)
+    if method is None:
+        raise throw
+    inner = vm.call(frame, method, [throw], None, None, target)
+    if inner is not None:
+        inner.on_stop = sent
+    return inner or frame
+
+
+def leave_generator(vm: Any, f: Frame, state: str) -> Frame | None:
+    gen = f.generator
+    assert gen is not None
+    gen.state, f.generator = state, None
+    gen.handled = vm.handled if vm.handled is not gen.outer and state == "suspended" else None
+    vm.handled, gen.outer = gen.outer, None
+    if state == "closed":
+        gen.frame = None
+    back, f.back = f.back, None
+    vm.frame = back
+    return back
+
+
+def bury(vm: Any, gen: InterpretedGenerator) -> None:
+    """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
+    f = gen.frame
+    if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
+        gen.state, gen.frame = "closed", None
+    elif vm.running:
+        vm.dying.append(gen)
+    else:
+        try:
+            gen.close()
+        except BaseException as e:
+            protocols.unraisable(e, gen)
+
+
+def close_dying(vm: Any, f: Frame) -> Frame:
+    gens = [*vm.dying]
+    vm.dying.clear()
+    return vm.call(f, protocols.close_abandoned, [gens], None, vm.discard) or f
