@@ -229,10 +229,59 @@ def not_for_cond(x):
     return out, x + 1
 
 
+def strict(**marks):
+    """Numbers that only the graph knows are asked for."""
+    return table.snippet(
+        args=lambda place: (t(place, 3 + place, 4) + (9 if place % 2 else -9),), options={"fullgraph": True}, recompiles={1}, breaks=True, **marks
+    )
+
+
+@strict()
+def branches_give_different_integers(x):
+    y, n, same = torch.cond(x.sum() > 0, lambda x: (x + 1, 3, 7), lambda x: (x - 1, 5, 7), (x,))
+    return y * n, n + 1, same, torch.ones(n).sum() + y
+
+
+@strict()
+def branches_give_different_sizes(x):
+    y = torch.cond(x.sum() > 0, lambda x: x[:2] * 1, lambda x: x + 1, (x,))
+    return y * 2, y.shape[0] + 1, y.sum(0)
+
+
+@strict()
+def a_number_is_read_in_a_branch(x):
+    return torch.cond(x.sum() > 0, lambda x: x * x.sum().item(), lambda x: x + x.shape[0], (x,))
+
+
+@alternating(breaks=True, recompiles={1})
+def branches_give_different_integers_where_nobody_asks(x):
+    y, n = torch.cond(x.sum() > 0, lambda x: (x + 1, 3), lambda x: (x - 1, 5), (x,))
+    return y * n, n
+
+
 # -- while_loop ----------------------------------------------------------------------------------------------------------------
 @table.snippet()
 def a_loop(x):
     return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x))
+
+
+@strict()
+def a_loop_carries_integers(x):
+    i, y, j = while_loop(lambda i, x, j: i < 3, lambda i, x, j: (i + 1, x * 2 + i, 5), (0, x, x.shape[0]))
+    return i, y + i, j, torch.ones(i)
+
+
+@strict()
+def a_loop_of_integers_alone(x):
+    limit = x.shape[0] * 2
+    (i,) = while_loop(lambda i: i < limit, lambda i: (i + limit // 3,), (x.shape[0],))
+    return i, x + i
+
+
+@table.snippet(breaks=True)
+def a_loop_carries_integers_where_nobody_asks(x):
+    i, y = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))
+    return i, y + i
 
 
 @table.program()

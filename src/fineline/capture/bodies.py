@@ -22,6 +22,7 @@ from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import computing
 from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes
 from fineline.graph.module import CapturedGraph
@@ -34,18 +35,38 @@ _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.Mo
 
 
 class NoBody(Exception):
-    """A body that no graph can hold; the text says why."""
+    """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else."""
+
+    def __init__(self, text: str, error: str = "FL520") -> None:
+        super().__init__(text)
+        self.error = error
 
 
 class Body:
     """One that has become a graph."""
 
-    def __init__(self, recorder: BodyRecorder, outputs: list[Tensor], nodes: list[Any], leaves: list[Any], spec: TreeSpec) -> None:
+    def __init__(self, recorder: BodyRecorder, leaves: list[Any], given: dict[int, Any], spec: TreeSpec) -> None:
         self.recorder = recorder
-        # The tensors in what it gives, and their nodes.
-        self.outputs, self.nodes = outputs, nodes
-        # All that it gives, flat, with None for the tensors, and how it is put together.
-        self.leaves, self.spec = leaves, spec
+        # All that it gives, flat, and how it is put together; of the tensors, by their places, the nodes.
+        self.flat, self.spec = leaves, spec
+        self._given = given
+
+    def give(self, place: int, node: Any) -> None:
+        """A number that the graph gives, too."""
+        self._given[place] = node
+
+    @property
+    def nodes(self) -> list[Any]:
+        return [self._given[i] for i in sorted(self._given)]
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.flat[i] for i in sorted(self._given)]
+
+    @property
+    def leaves(self) -> list[Any]:
+        """All that it gives, with a mark for what its graph does."""
+        return [EMPTY if i in self._given else leaf for i, leaf in enumerate(self.flat)]
 
     def rebuilt(self, tensors: Iterable[Any]) -> Any:
         """What the body gives, made of these tensors."""
@@ -81,6 +102,10 @@ class Bodies:
         twin = self.twin(t)
         return self._empty(twin.shape[1:], twin.stride()[1:], twin)
 
+    def carried(self, v: Any) -> Any:
+        """Stands for what goes from step to step, a tensor or an integer."""
+        return self.like(v) if is_a(v, Tensor) else self.vm.cap.symbols.handed()
+
     def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
         """Stands for any number, on the device of ``like``."""
         with computing(self.vm), self.fakes.mode:
@@ -104,16 +129,26 @@ class Bodies:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
-        self, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Tensor] = (), aliases: bool = False, indices: bool = False
+        self,
+        fn: Any,
+        args: Iterable[Any],
+        kwargs: dict | None = None,
+        holes: Iterable[Any] = (),
+        aliases: bool = False,
+        indices: bool = False,
+        numbers: bool = False,
     ) -> Body:
         """``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator hands in.
 
         ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
+        ``numbers``: it may give symbolic numbers.
         """
         vm, args = self.vm, tuple(args)
         machine = vm.inside(vm, self.fakes, indices)
         for t in holes:
-            machine.recorder.hole(t)
+            node = machine.recorder.hole(t)
+            if type(t) is torch.SymInt:
+                machine.recorder.own[t.node.expr] = node
         watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
         machine.made |= {id(given), id(args)}
@@ -130,24 +165,27 @@ class Bodies:
                 watch.undo()
         if changed:
             raise NoBody("it changes what the code around it has made")
-        body = self._body(machine.recorder, value, aliases)
+        body = self._body(machine, value, aliases, numbers)
         self.bodies.append(body)
         return body
 
-    def _body(self, recorder: BodyRecorder, value: Any, aliases: bool) -> Body:
+    def _body(self, machine: Any, value: Any, aliases: bool, numbers: bool) -> Body:
+        recorder: BodyRecorder = machine.recorder
         leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
-        outputs, nodes = [], []
+        given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
                 self.twin(leaf)
-                outputs.append(leaf)
-                nodes.append(self._node(recorder, leaf))
-                leaves[i] = EMPTY
+                given[i] = self._node(recorder, leaf)
+            elif type(leaf) in SYMBOLIC and numbers:
+                given[i] = machine.number(leaf)
             elif not is_value(leaf):
                 raise NoBody(f"it gives a {type(leaf).__name__}")
         if not aliases:
-            self.apart([*outputs, *recorder.given()], "it uses and gives tensors that share memory")
-        return Body(recorder, outputs, nodes, leaves, spec)
+            self.apart(
+                [*[leaves[i] for i in given if is_a(leaves[i], Tensor)], *recorder.given()], "it uses and gives tensors that share memory"
+            )
+        return Body(recorder, leaves, given, spec)
 
     def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
         node = recorder.find(t)
