@@ -410,6 +410,55 @@ def an_associative_scan_over_structures(x):
     return associative_scan(combine, (x, x.cos()), 1, reverse=True, combine_mode="generic")
 
 
+# -- inside of vmap ------------------------------------------------------------------------------------------------------------
+@table.snippet()
+def a_branch_for_each_row(x):
+    shift = x.sum(0)
+    rows = torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: r.sin() + shift, lambda r: r.cos() - r, (r,)))(x)
+    return rows, torch.vmap(lambda r: torch.cond(shift.sum() > 0, lambda r: r * 2, lambda r: r * 3, (r,)) + r)(x)
+
+
+@table.snippet()
+def a_branch_for_each_row_of_rows(x):
+    return torch.vmap(torch.vmap(lambda v: torch.cond(v > 0, lambda v: v.sin(), lambda v: v * 2, (v,))))(x)
+
+
+@table.snippet()
+def a_branch_closes_over_its_row(x):
+    def of(r):
+        twice = r * 2
+        return torch.cond(r.sum() > 0, lambda: twice + 1, lambda: twice * r, ())
+
+    return torch.vmap(of, in_dims=1)(x)
+
+
+@table.snippet(grad=True, tolerance=1e-6)
+def a_branch_for_each_row_with_gradients(x):
+    return torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: r.sin(), lambda r: r.cos(), (r,)))(x) * x
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def branches_for_each_row_give_more(x):
+    try:
+        return torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: (r.sin(), r * 1), lambda r: (r.cos(), r + 1), (r,)))(x)
+    except Exception as e:
+        return type(e).__name__
+
+
+@table.snippet()
+def a_scan_for_each_row(x):
+    w = x.mean()
+    return torch.vmap(lambda r: scan(lambda c, v: (c + v * w, c * v), r[0], r))(x)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_loop_for_each_row(x):
+    try:
+        return torch.vmap(lambda r: while_loop(lambda r: r.sum() < 100, lambda r: (r.abs() * 2 + 1,), (r,))[0])(x)
+    except Exception as e:
+        return type(e).__name__
+
+
 # -- flex_attention --------------------------------------------------------------------------------------------------------------
 def heads(place, grad=False):
     return tuple([t(3 * place + k, 1, 2, 16, 16, grad=grad) for k in range(3)])

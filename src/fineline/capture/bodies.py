@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -24,7 +26,7 @@ from fineline.capture.compute import computing
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import Fakes
+from fineline.graph.fake import Fakes, Rows
 from fineline.graph.module import CapturedGraph
 from fineline.kinds import is_a
 
@@ -84,11 +86,15 @@ class Body:
 class Bodies:
     """Those of one call of an operator."""
 
-    def __init__(self, vm: Any) -> None:
-        if torch._C._functorch.get_dynamic_layer_stack_depth():
+    def __init__(self, vm: Any, rows: bool = False) -> None:
+        """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
+        levels = retrieve_all_functorch_interpreters()
+        if levels and (not rows or vm.fakes is not None or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
         self.vm = vm
-        self.fakes: Fakes = vm.fakes if vm.fakes is not None else Fakes(ShapeEnv(), lambda t: (None, None), lambda t, fake: None)
+        self.fakes: Fakes = (
+            vm.fakes if vm.fakes is not None else (Rows if levels else Fakes)(ShapeEnv(), _nothing_varies, lambda t, fake: None)
+        )
         self.bodies: list[Body] = []
 
     # -- operands ------------------------------------------------------------------------------------------------------
@@ -112,7 +118,7 @@ class Bodies:
             return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
     def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
-        with computing(self.vm), self.fakes.mode, torch.no_grad():
+        with computing(self.vm), temporarily_clear_interpreter_stack(), self.fakes.mode, torch.no_grad():
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
@@ -153,7 +159,7 @@ class Bodies:
         given = {**(kwargs or {})}
         machine.made |= {id(given), id(args)}
         try:
-            with computing(vm):
+            with computing(vm), temporarily_clear_interpreter_stack():
                 value = machine.settled(protocols.call_spread, [fn, args, given])
         except NoBody:
             raise
@@ -224,6 +230,10 @@ class Bodies:
 
     def _numbers(self) -> list[Any]:
         return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
+
+
+def _nothing_varies(t: Tensor) -> tuple[None, None]:
+    return None, None
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------

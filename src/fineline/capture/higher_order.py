@@ -86,7 +86,7 @@ class Call:
 
 
 def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    vm, bodies = call.vm, Bodies(call.vm)
+    vm, bodies = call.vm, Bodies(call.vm, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
     vm.cap.expand(operands, True)
@@ -109,6 +109,8 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
                 raise NoBody("the branches give tensors of different types, devices, or numbers of dimensions")
             call.needs(True, "the branches give tensors of different sizes or strides")
     lifted, nodes = bodies.lifted()
+    if len(then.outputs) != 1 and torch._C._functorch.is_functorch_wrapped_tensor(pred):
+        raise NoBody("inside of vmap PyTorch's own rule for it gives one result only")
     graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
     results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
     value = then.rebuilt(results)
@@ -140,7 +142,7 @@ def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional
 
 
 def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
-    bodies = Bodies(call.vm)
+    bodies = Bodies(call.vm, rows=True)
     _only_tensors(call, init, xs)
     holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
     body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
