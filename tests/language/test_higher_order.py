@@ -229,10 +229,59 @@ def not_for_cond(x):
     return out, x + 1
 
 
+def strict(**marks):
+    """Numbers that only the graph knows are asked for."""
+    return table.snippet(
+        args=lambda place: (t(place, 3 + place, 4) + (9 if place % 2 else -9),), options={"fullgraph": True}, recompiles={1}, breaks=True, **marks
+    )
+
+
+@strict()
+def branches_give_different_integers(x):
+    y, n, same = torch.cond(x.sum() > 0, lambda x: (x + 1, 3, 7), lambda x: (x - 1, 5, 7), (x,))
+    return y * n, n + 1, same, torch.ones(n).sum() + y
+
+
+@strict()
+def branches_give_different_sizes(x):
+    y = torch.cond(x.sum() > 0, lambda x: x[:2] * 1, lambda x: x + 1, (x,))
+    return y * 2, y.shape[0] + 1, y.sum(0)
+
+
+@strict()
+def a_number_is_read_in_a_branch(x):
+    return torch.cond(x.sum() > 0, lambda x: x * x.sum().item(), lambda x: x + x.shape[0], (x,))
+
+
+@alternating(breaks=True, recompiles={1})
+def branches_give_different_integers_where_nobody_asks(x):
+    y, n = torch.cond(x.sum() > 0, lambda x: (x + 1, 3), lambda x: (x - 1, 5), (x,))
+    return y * n, n
+
+
 # -- while_loop ----------------------------------------------------------------------------------------------------------------
 @table.snippet()
 def a_loop(x):
     return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x))
+
+
+@strict()
+def a_loop_carries_integers(x):
+    i, y, j = while_loop(lambda i, x, j: i < 3, lambda i, x, j: (i + 1, x * 2 + i, 5), (0, x, x.shape[0]))
+    return i, y + i, j, torch.ones(i)
+
+
+@strict()
+def a_loop_of_integers_alone(x):
+    limit = x.shape[0] * 2
+    (i,) = while_loop(lambda i: i < limit, lambda i: (i + limit // 3,), (x.shape[0],))
+    return i, x + i
+
+
+@table.snippet(breaks=True)
+def a_loop_carries_integers_where_nobody_asks(x):
+    i, y = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))
+    return i, y + i
 
 
 @table.program()
@@ -359,6 +408,55 @@ def an_associative_scan_over_structures(x):
         return a[0] * b[0], a[1] * b[0] + b[1]
 
     return associative_scan(combine, (x, x.cos()), 1, reverse=True, combine_mode="generic")
+
+
+# -- inside of vmap ------------------------------------------------------------------------------------------------------------
+@table.snippet()
+def a_branch_for_each_row(x):
+    shift = x.sum(0)
+    rows = torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: r.sin() + shift, lambda r: r.cos() - r, (r,)))(x)
+    return rows, torch.vmap(lambda r: torch.cond(shift.sum() > 0, lambda r: r * 2, lambda r: r * 3, (r,)) + r)(x)
+
+
+@table.snippet()
+def a_branch_for_each_row_of_rows(x):
+    return torch.vmap(torch.vmap(lambda v: torch.cond(v > 0, lambda v: v.sin(), lambda v: v * 2, (v,))))(x)
+
+
+@table.snippet()
+def a_branch_closes_over_its_row(x):
+    def of(r):
+        twice = r * 2
+        return torch.cond(r.sum() > 0, lambda: twice + 1, lambda: twice * r, ())
+
+    return torch.vmap(of, in_dims=1)(x)
+
+
+@table.snippet(grad=True, tolerance=1e-6)
+def a_branch_for_each_row_with_gradients(x):
+    return torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: r.sin(), lambda r: r.cos(), (r,)))(x) * x
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def branches_for_each_row_give_more(x):
+    try:
+        return torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: (r.sin(), r * 1), lambda r: (r.cos(), r + 1), (r,)))(x)
+    except Exception as e:
+        return type(e).__name__
+
+
+@table.snippet()
+def a_scan_for_each_row(x):
+    w = x.mean()
+    return torch.vmap(lambda r: scan(lambda c, v: (c + v * w, c * v), r[0], r))(x)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_loop_for_each_row(x):
+    try:
+        return torch.vmap(lambda r: while_loop(lambda r: r.sum() < 100, lambda r: (r.abs() * 2 + 1,), (r,))[0])(x)
+    except Exception as e:
+        return type(e).__name__
 
 
 # -- flex_attention --------------------------------------------------------------------------------------------------------------

@@ -378,14 +378,6 @@ def transforms_in_branches(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x + 1, (x,))
 
 
-@table.snippet(min_graphs=0, breaks=True, tolerance=1e-5)
-def branches_in_transforms(x):
-    try:
-        return vmap(lambda row: torch.cond(row.sum() > 0, lambda r: r + 1, lambda r: r * 2, (row,)))(x)
-    except Exception as e:
-        return type(e).__name__
-
-
 @table.snippet(min_graphs=0, breaks=True)
 def forward_mode_in_branches(x):
     def yes(x):

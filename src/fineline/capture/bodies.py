@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -22,8 +24,9 @@ from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import computing
 from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import Fakes
+from fineline.graph.fake import Fakes, Rows
 from fineline.graph.module import CapturedGraph
 from fineline.kinds import is_a
 
@@ -34,18 +37,38 @@ _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.Mo
 
 
 class NoBody(Exception):
-    """A body that no graph can hold; the text says why."""
+    """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else."""
+
+    def __init__(self, text: str, error: str = "FL520") -> None:
+        super().__init__(text)
+        self.error = error
 
 
 class Body:
     """One that has become a graph."""
 
-    def __init__(self, recorder: BodyRecorder, outputs: list[Tensor], nodes: list[Any], leaves: list[Any], spec: TreeSpec) -> None:
+    def __init__(self, recorder: BodyRecorder, leaves: list[Any], given: dict[int, Any], spec: TreeSpec) -> None:
         self.recorder = recorder
-        # The tensors in what it gives, and their nodes.
-        self.outputs, self.nodes = outputs, nodes
-        # All that it gives, flat, with None for the tensors, and how it is put together.
-        self.leaves, self.spec = leaves, spec
+        # All that it gives, flat, and how it is put together; of the tensors, by their places, the nodes.
+        self.flat, self.spec = leaves, spec
+        self._given = given
+
+    def give(self, place: int, node: Any) -> None:
+        """A number that the graph gives, too."""
+        self._given[place] = node
+
+    @property
+    def nodes(self) -> list[Any]:
+        return [self._given[i] for i in sorted(self._given)]
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.flat[i] for i in sorted(self._given)]
+
+    @property
+    def leaves(self) -> list[Any]:
+        """All that it gives, with a mark for what its graph does."""
+        return [EMPTY if i in self._given else leaf for i, leaf in enumerate(self.flat)]
 
     def rebuilt(self, tensors: Iterable[Any]) -> Any:
         """What the body gives, made of these tensors."""
@@ -63,11 +86,15 @@ class Body:
 class Bodies:
     """Those of one call of an operator."""
 
-    def __init__(self, vm: Any) -> None:
-        if torch._C._functorch.get_dynamic_layer_stack_depth():
+    def __init__(self, vm: Any, rows: bool = False) -> None:
+        """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
+        levels = retrieve_all_functorch_interpreters()
+        if levels and (not rows or vm.fakes is not None or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
         self.vm = vm
-        self.fakes: Fakes = vm.fakes if vm.fakes is not None else Fakes(ShapeEnv(), lambda t: (None, None), lambda t, fake: None)
+        self.fakes: Fakes = (
+            vm.fakes if vm.fakes is not None else (Rows if levels else Fakes)(ShapeEnv(), _nothing_varies, lambda t, fake: None)
+        )
         self.bodies: list[Body] = []
 
     # -- operands ------------------------------------------------------------------------------------------------------
@@ -81,13 +108,17 @@ class Bodies:
         twin = self.twin(t)
         return self._empty(twin.shape[1:], twin.stride()[1:], twin)
 
+    def carried(self, v: Any) -> Any:
+        """Stands for what goes from step to step, a tensor or an integer."""
+        return self.like(v) if is_a(v, Tensor) else self.vm.cap.symbols.handed()
+
     def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
         """Stands for any number, on the device of ``like``."""
         with computing(self.vm), self.fakes.mode:
             return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
     def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
-        with computing(self.vm), self.fakes.mode, torch.no_grad():
+        with computing(self.vm), temporarily_clear_interpreter_stack(), self.fakes.mode, torch.no_grad():
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
@@ -104,21 +135,31 @@ class Bodies:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
-        self, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Tensor] = (), aliases: bool = False, indices: bool = False
+        self,
+        fn: Any,
+        args: Iterable[Any],
+        kwargs: dict | None = None,
+        holes: Iterable[Any] = (),
+        aliases: bool = False,
+        indices: bool = False,
+        numbers: bool = False,
     ) -> Body:
         """``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator hands in.
 
         ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
+        ``numbers``: it may give symbolic numbers.
         """
         vm, args = self.vm, tuple(args)
         machine = vm.inside(vm, self.fakes, indices)
         for t in holes:
-            machine.recorder.hole(t)
+            node = machine.recorder.hole(t)
+            if type(t) is torch.SymInt:
+                machine.recorder.own[t.node.expr] = node
         watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
         machine.made |= {id(given), id(args)}
         try:
-            with computing(vm):
+            with computing(vm), temporarily_clear_interpreter_stack():
                 value = machine.settled(protocols.call_spread, [fn, args, given])
         except NoBody:
             raise
@@ -130,24 +171,27 @@ class Bodies:
                 watch.undo()
         if changed:
             raise NoBody("it changes what the code around it has made")
-        body = self._body(machine.recorder, value, aliases)
+        body = self._body(machine, value, aliases, numbers)
         self.bodies.append(body)
         return body
 
-    def _body(self, recorder: BodyRecorder, value: Any, aliases: bool) -> Body:
+    def _body(self, machine: Any, value: Any, aliases: bool, numbers: bool) -> Body:
+        recorder: BodyRecorder = machine.recorder
         leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
-        outputs, nodes = [], []
+        given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
                 self.twin(leaf)
-                outputs.append(leaf)
-                nodes.append(self._node(recorder, leaf))
-                leaves[i] = EMPTY
+                given[i] = self._node(recorder, leaf)
+            elif type(leaf) in SYMBOLIC and numbers:
+                given[i] = machine.number(leaf)
             elif not is_value(leaf):
                 raise NoBody(f"it gives a {type(leaf).__name__}")
         if not aliases:
-            self.apart([*outputs, *recorder.given()], "it uses and gives tensors that share memory")
-        return Body(recorder, outputs, nodes, leaves, spec)
+            self.apart(
+                [*[leaves[i] for i in given if is_a(leaves[i], Tensor)], *recorder.given()], "it uses and gives tensors that share memory"
+            )
+        return Body(recorder, leaves, given, spec)
 
     def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
         node = recorder.find(t)
@@ -186,6 +230,10 @@ class Bodies:
 
     def _numbers(self) -> list[Any]:
         return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
+
+
+def _nothing_varies(t: Tensor) -> tuple[None, None]:
+    return None, None
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------

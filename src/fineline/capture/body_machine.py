@@ -14,7 +14,7 @@ from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.places import is_own
-from fineline.capture.signals import Abandoned, Border, Refused, Retreat
+from fineline.capture.signals import READS, Abandoned, Border, Refused, Retreat
 from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
@@ -80,7 +80,7 @@ class BodyMachine(Trial):
         self.trial, self.inside = outer.trial, outer.inside
         self.recorder = BodyRecorder(outer.cap.recorder)
         self.recorder.mutated = _Written(self)
-        self.why = "it changes something that is not its own"
+        self.why, self.error = "it changes something that is not its own", "FL520"
 
     def settled(self, fn: Any, args: list) -> Any:
         """``attempt``, after which PyTorch's state is as before."""
@@ -92,13 +92,24 @@ class BodyMachine(Trial):
         except Retreat as e:
             raise NoBody(e.text + self.reached()) from None
         except (Refused, Abandoned, Border):
-            raise NoBody(self.why + self.reached()) from None
+            raise NoBody(self.why + self.reached(), self.error) from None
         finally:
             for context in reversed(self.inference_modes):
                 _exit_inference_mode(context)
             restore(before, ambient_facts())
             put_back_hidden(hidden)
             self.forget_generators()
+
+    def number(self, n: Any) -> Any:
+        """The node of a symbolic number that the body gives."""
+        cap = self.cap
+        before, cap.recorder = cap.recorder, self.recorder
+        try:
+            return cap.symbols.node(n)
+        except Retreat as e:
+            raise NoBody(e.text) from None
+        finally:
+            cap.recorder = before
 
     def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
         before = ambient_facts()
@@ -120,6 +131,8 @@ class BodyMachine(Trial):
 
     def at_border(self, border: Border) -> Frame:
         self.why = f"it breaks the graph: {border.reason}"
+        # In the other mode this may be a number.
+        self.error = border.error if border.error in READS else "FL520"
         raise Refused
 
     def fail(self, error: str, text: str, hint: bool) -> None:

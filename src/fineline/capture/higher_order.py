@@ -29,6 +29,7 @@ from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
 
+INTEGERS = frozenset({int, torch.SymInt})
 _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
 
 
@@ -53,7 +54,7 @@ class Call:
         try:
             return bodies.capture(*args, **kwargs)
         except NoBody as e:
-            raise NoBody(f"{name} can't be a graph: {e}") from None
+            raise NoBody(f"{name} can't be a graph: {e}", e.error) from None
 
     def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
         """Runs the operator and records it: -> its results.
@@ -64,7 +65,17 @@ class Call:
         result = compute(vm, self.op, args, None)
         part = vm.cap.recorder.part
         fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else vm.cap.to_fx(a) for i, a in enumerate(args)])
-        return vm.tensors.keep(vm, self.op, "call_function", self.op, fx, {}, result)
+        if not any([type(v) in SYMBOLIC for v in result]):
+            return vm.tensors.keep(vm, self.op, "call_function", self.op, fx, {}, result)
+        vm.tensors.record(vm, "call_function", self.op, fx, {}, result)
+        vm.cap.symbols.given(result, next(reversed(vm.cap.recorder.graph.nodes)))
+        return result
+
+    def needs(self, shapes: bool, text: str) -> None:
+        """The operator gives a number, or if ``shapes`` a size, that only the graph knows: may that be?"""
+        symbols = self.vm.cap.symbols
+        if symbols is None or not (symbols.shaped if shapes else symbols.scalars):
+            raise NoBody(text, "FL508" if shapes else "FL502")
 
     def given(self, body: Body, results: Any) -> Any:
         if not self.inner:
@@ -75,7 +86,7 @@ class Call:
 
 
 def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    vm, bodies = call.vm, Bodies(call.vm)
+    vm, bodies = call.vm, Bodies(call.vm, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
     vm.cap.expand(operands, True)
@@ -85,11 +96,21 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     other = call.capture(bodies, "false_fn", false_fn, operands)
     if not all([leaf is EMPTY or type(leaf) is int for leaf in then.leaves]):
         raise NoBody("a branch gives something else than tensors and integers")
+    for i, (a, b) in enumerate(zip(then.flat, other.flat, strict=False)):
+        if type(a) is type(b) is int and a != b:
+            call.needs(False, "an integer that it gives depends on a tensor's values")
+            then.give(i, a)
+            other.give(i, b)
     if not then.same_structure(other):
         raise NoBody("the branches give different structures")
-    if not all([bodies.alike(a, b) for a, b in zip(then.outputs, other.outputs, strict=True)]):
-        raise NoBody("the branches give tensors of different sizes, strides, types or devices")
+    for a, b in zip(then.outputs, other.outputs, strict=True):
+        if is_a(a, Tensor) and not bodies.alike(a, b):
+            if (a.dtype, a.device, a.dim()) != (b.dtype, b.device, b.dim()):
+                raise NoBody("the branches give tensors of different types, devices, or numbers of dimensions")
+            call.needs(True, "the branches give tensors of different sizes or strides")
     lifted, nodes = bodies.lifted()
+    if len(then.outputs) != 1 and torch._C._functorch.is_functorch_wrapped_tensor(pred):
+        raise NoBody("inside of vmap PyTorch's own rule for it gives one result only")
     graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
     results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
     value = then.rebuilt(results)
@@ -99,14 +120,19 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
 
 def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
     bodies = Bodies(call.vm)
-    _only_tensors(call, carried)
+    if any([type(v) in INTEGERS for v in carried]):
+        call.needs(False, "an integer that it carries depends on tensors' values")
+    _only_tensors(call, carried, also=INTEGERS)
     found = []
     for name, fn in (("cond_fn", cond_fn), ("body_fn", body_fn)):
-        holes = [bodies.like(t) for t in carried]
-        found.append(call.capture(bodies, name, fn, [*holes, *additional], holes=holes))
+        holes = [bodies.carried(t) for t in carried]
+        found.append(call.capture(bodies, name, fn, [*holes, *additional], holes=holes, numbers=True))
     test, body = found
-    if len(test.leaves) != 1 or not test.outputs or test.outputs[0].dtype != torch.bool or test.outputs[0].dim():
+    if len(test.leaves) != 1 or not test.outputs or not _one_bool(test.outputs[0]):
         raise NoBody("cond_fn does not give one bool in a tensor without dimensions")
+    for i, v in enumerate(carried):
+        if type(v) in INTEGERS and i < len(body.flat) and type(body.flat[i]) is int:
+            body.give(i, body.flat[i])
     _carries(bodies, body, carried, len(carried))
     lifted, nodes = bodies.lifted()
     graphs = bodies.module(test, "cond_fn", single=True), bodies.module(body, "body_fn")
@@ -116,7 +142,7 @@ def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional
 
 
 def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
-    bodies = Bodies(call.vm)
+    bodies = Bodies(call.vm, rows=True)
     _only_tensors(call, init, xs)
     holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
     body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
@@ -176,10 +202,14 @@ def _flex_attention(
     return call.run(args, {3: "score_mod"}, {4: fx_mask, 7: tuple(score_nodes), 8: tuple(mask_nodes)})
 
 
-def _only_tensors(call: Call, *operands: Any) -> None:
+def _one_bool(v: Any) -> bool:
+    return type(v) is torch.SymBool or (is_a(v, Tensor) and v.dtype == torch.bool and not v.dim())
+
+
+def _only_tensors(call: Call, *operands: Any, also: frozenset[type] = frozenset()) -> None:
     for given in operands:
         call.vm.cap.expand(given, True)
-        if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) for t in given]):
+        if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) or type(t) in also for t in given]):
             raise NoBody("its operands are something else than tensors")
 
 
@@ -188,8 +218,9 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
     n = len(before)
     if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
         raise NoBody("it gives another number of tensors than it is given")
-    if not all([bodies.alike(a, b, strides=False) for a, b in zip(before, body.outputs, strict=False)]):
-        raise NoBody("it gives tensors of other sizes, types or devices than it is given")
+    for a, b in zip(before, body.outputs, strict=False):
+        if is_a(a, Tensor) != is_a(b, Tensor) or (is_a(a, Tensor) and not bodies.alike(a, b, strides=False)):
+            raise NoBody("it gives tensors of other sizes, types or devices than it is given")
 
 
 def _operator(capture: Callable) -> Callable:
@@ -197,7 +228,12 @@ def _operator(capture: Callable) -> Callable:
         if not vm.cap.active:
             return vm.finish(f, vm.native(op, tuple(args), kwargs), then, data)
         inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
-        if op is cond_op and len(args) == 4 and not is_a(args[0], Tensor) and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float))):
+        if (
+            op is cond_op
+            and len(args) == 4
+            and not is_a(args[0], Tensor)
+            and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float)))
+        ):
             vm.cap.expand(args[3])
             return vm.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
         try:
@@ -205,7 +241,7 @@ def _operator(capture: Callable) -> Callable:
         except NoBody as e:
             text = f"{op.name()}: {e}"
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
-            raise Border(run, given, kwargs, "FL520", text).to(then, data) from None
+            raise Border(run, given, kwargs, e.error, text).to(then, data) from None
         except Border as b:
             raise b.to(then, data) from None
         return vm.finish(f, value, then, data)

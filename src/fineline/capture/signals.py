@@ -9,6 +9,9 @@ from typing import Any
 # Borders at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
+# Borders at what fake mode may make a symbol of.
+READS = frozenset({"FL502", "FL508"})
+
 
 class Border(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import Any, NamedTuple
 
@@ -166,15 +167,36 @@ class Symbols:
         """What stands in the graph for a symbolic number."""
         expr = number.node.expr
         if is_a(self.cap.recorder, Part):
-            if not set(symbols_of(self.term(number))) <= self.leaves.keys():
-                raise Retreat("FL517", f"{expr} is known only as the graph runs")
-            return self.cap.recorder.number(number)
+            return self._in_part(self.cap.recorder, number)
         if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
             return self._carried(expr, number)
         # What is made of a float is computed by the program as well.
         term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
         return nodes_of(term, env, self.cap.recorder.graph, self.cap.recorder.numbers)
+
+    def _in_part(self, part: Part, number: Any) -> Any:
+        """... in a graph that another one runs, which knows symbols of its own."""
+        term = self.term(number)
+        env = {symbol: found for symbol in symbols_of(term) if (found := self._own(part, symbol)) is not None}
+        if not env:
+            return part.number(number)
+        for symbol in set(symbols_of(term)) - env.keys():
+            if not symbol.is_integer:
+                raise Retreat("FL517", f"{symbol} is a float from around a body, and is used with a number from inside")
+            value = self.shapes.backed_var_to_val.get(symbol)
+            env[symbol] = part.number(self.shapes.create_symintnode(symbol, hint=None if value is None else int(value)))
+        return nodes_of(term, env, part.graph, part.computed)
+
+    def _own(self, part: Part, symbol: sympy.Symbol) -> Any:
+        """The node of a symbol that is known inside only."""
+        if symbol in part.own or symbol in self.leaves or symbol not in self._born:
+            return part.own.get(symbol)
+        tensor, kind, at = self._born[symbol]
+        if not part.own_tensor(tensor):
+            return None
+        node = part.own[symbol] = self.cap.recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+        return node
 
     def _carried(self, symbol: sympy.Symbol, number: torch.SymFloat) -> Any:
         found = self.cap.recorder.numbers.get(symbol)
@@ -253,8 +275,24 @@ class Symbols:
 
     def read(self, number: Any, node: Any) -> Any:
         """``node`` of the graph gives the new symbol in ``number``; -> the number."""
-        self.cap.recorder.numbers[self._new()[-1]] = node
+        self.told(self._new()[-1], node)
         return number
+
+    def told(self, symbol: sympy.Symbol, node: Any) -> None:
+        """``node`` of the graph gives ``symbol``."""
+        recorder = self.cap.recorder
+        (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
+
+    def given(self, results: Any, node: Any) -> None:
+        """An operator's ``node`` gave ``results``: the numbers among these are new."""
+        for i, v in enumerate(results):
+            if type(v) is torch.SymInt and v.node.expr.is_Symbol:
+                self.told(v.node.expr, self.cap.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
+
+    def handed(self) -> torch.SymInt:
+        """A number that an operator is going to hand to a graph."""
+        with self.shapes.ignore_fresh_unbacked_symbols():
+            return self.shapes.create_unbacked_symint()
 
     def apart(self, op: Any, values: Any) -> Any:
         """An operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""

@@ -11,10 +11,21 @@ from torch.fx import Node
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import Recorder
 from fineline.graph.subgraph import SubRecorder
+from fineline.kinds import is_a
 
 
 class Part(Recorder):
     """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # The nodes of symbols that it knows alone, and of what is computed of them.
+        self.own: dict[Any, Node] = {}
+        self.computed: dict[Any, Any] = {}
+
+    def own_tensor(self, t: Tensor) -> bool:
+        """Whether it has been made here."""
+        return self.known(t)
 
     def number(self, n: Any) -> Node:
         """A symbolic number from around it."""
@@ -42,13 +53,18 @@ class BodyRecorder(Part, SubRecorder):
         self.inputs = []
         self.holes: list[tuple[Node, Tensor]] = []
 
-    def hole(self, t: Tensor) -> None:
-        """A tensor that the operator is going to hand in."""
-        self.holes.append((self._hole(t, f"operand_{len(self.holes)}"), t))
+    def own_tensor(self, t: Tensor) -> bool:
+        return self.made(t)
+
+    def hole(self, t: Any) -> Node:
+        """A tensor, or a number, that the operator is going to hand in."""
+        node = self._hole(t, f"operand_{len(self.holes)}")
+        self.holes.append((node, t))
+        return node
 
     def given(self) -> list[Tensor]:
         """All tensors that are not its own."""
-        return [*self.operands, *[t for _, t in self.holes]]
+        return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
 
     def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
         """What stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._guards import Source as NamedSource
 from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator, OpOverload
@@ -209,3 +210,17 @@ class Fakes:
         if type(value) in (tuple, list) and any([id(x) in self._reals for x in value]):
             return type(value)([self._out(x) for x in value])
         return value
+
+
+class Rows(Fakes):
+    """Inside of ``vmap``: what stands for a tensor there is as large as one row."""
+
+    def twin(self, t: Tensor) -> Tensor:
+        if type(t) is FakeTensor or not torch._C._functorch.is_functorch_wrapped_tensor(t):
+            return super().twin(t)
+        if id(t) not in self._twins:
+            with temporarily_clear_interpreter_stack(), self.mode, torch.no_grad():
+                fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).requires_grad_(t.requires_grad)
+            self._twins[id(t)] = Twin(t, fake, fake._version, t.requires_grad)
+            self._reals[id(fake)] = t
+        return self._twins[id(t)].fake

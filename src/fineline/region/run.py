@@ -17,7 +17,7 @@ from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.places import is_own
-from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
@@ -55,10 +55,6 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
     return as_it_is(gm)
-
-
-# Borders at what fake mode may make a symbol of.
-READS = frozenset({"FL502", "FL508"})
 
 
 class Unkept(Exception):
@@ -238,6 +234,9 @@ class Run:
         region = self.region
         f = vm.frame
         assert f is not None
+        if vm.abandoned is not None:
+            # Code of the user's that runs on the way out: why they are on it has been said.
+            raise Abandoned
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
         if vm.rules is not None and not border.rule:
