@@ -306,7 +306,7 @@ class Symbols:
             if shapes._maybe_evaluate_static(expr, axioms=()) is None:
                 claims.append(expr)
         terms = [floats.expanded(claim) for claim in claims] + floats.claims
-        for symbol, exact in floats.exact.items():
+        for symbol in floats.exact:
             now = shapes.simplify(symbol)
             if now != symbol:
                 terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
