@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fineline.capture.fake_forms import FAKE_FORMS
 from fineline.capture.signals import Border, Retreat
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
 
@@ -27,7 +28,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     name = getattr(fn, "__name__", str(fn))
     vm.computing = True
     try:
-        result = vm.fakes.run(fn, args, kwargs)
+        result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         if born and vm.cap.symbols is not None and vm.cap.symbols.shapes.pending_fresh_unbacked_symbols:
             vm.cap.symbols.born(result)
         return result

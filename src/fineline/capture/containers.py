@@ -17,7 +17,9 @@ from fineline.capture.attributes import (
 )
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
+from fineline.capture.operators import store_dict_item
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import holds
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -109,11 +111,30 @@ def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
     return vm.finish(f, result, then, data)
 
 
+def _get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``dict.get`` and ``dict.setdefault`` read one key, and no other is guarded."""
+    cap = vm.cap
+    plain = cap.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict and not holds(args[1])
+    src = cap.sources.get(id(args[0])) if plain else None
+    if not plain or (src is None and id(args[0]) not in cap.made) or not natives.key_plain(cap, args[1], args[0]):
+        return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+    d, key = args[:2]
+    if dict.__contains__(d, key):
+        return vm.finish(f, cap.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
+    default = args[2] if len(args) == 3 else None
+    cap.read_absent(d, src, key)
+    if fn is dict.setdefault:
+        store_dict_item(cap, d, key, default)
+    return vm.finish(f, default, then, data)
+
+
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
         builtins.len: _len,
         builtins.bool: _bool,
+        dict.get: _get,
+        dict.setdefault: _get,
         **{t.__init__: _container_init for t, _ in UPDATES},
         collections.defaultdict.__init__: _container_init,
     }

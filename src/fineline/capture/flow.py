@@ -115,6 +115,9 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
         if cap.active and not vm.known.has(v, cap.recorder.mutated):
+            number = vm.known.number(v, cap.recorder.mutated)
+            if number is not None:
+                return vm.finish(f, bool(decided(number)), then, data)
             raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
         return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
     if t in natives.CONTAINERS:

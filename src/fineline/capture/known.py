@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.capture.symbolic import unknown
 from fineline.graph.fake import Fakes
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
@@ -34,6 +36,15 @@ READERS = frozenset(
     id(getattr(Tensor, name))
     for name in ["__bool__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero", "item", "tolist"]
 ) | frozenset(map(id, (torch.allclose, torch.equal, torch.is_nonzero)))
+# Of whole numbers, some of them symbolic, in tensors of one number; by the name of the operator.
+_WHOLE: Mapping[str, Callable] = MappingProxyType(
+    {
+        **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor", "clone", "contiguous", "detach", "long", "squeeze"), operator.pos),
+        **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "floordiv")},
+        **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        "floor_divide": operator.floordiv, "maximum": torch.sym_max, "minimum": torch.sym_min,
+    }
+)
 # Larger ones nobody reads; and the numbers of each would be held.
 MOST = 64
 # Behind these calls all that was known still is: they write into no tensor.
@@ -45,6 +56,8 @@ class KnownTensors:
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Tensor, int, Tensor]] = {}
+        # In fake mode: those of one number, which is symbolic.
+        self._symbolic: dict[int, tuple[Tensor, int, torch.SymInt]] = {}
         # In fake mode: what says whether a tensor that existed before was written into.
         self.fakes: Fakes | None = None
 
@@ -94,3 +107,38 @@ class KnownTensors:
 
     def clear(self) -> None:
         self._held.clear()
+        self._symbolic.clear()
+
+    # -- symbolic numbers ----------------------------------------------------------------------------------------------
+    def number(self, t: Any, mutated: Collection[int]) -> Any:
+        """The symbolic number that is all of ``t``; None if there is none."""
+        held = self._symbolic.get(id(t))
+        if held is None or held[1] != held[0]._version or held[0].untyped_storage()._cdata in mutated:
+            return None
+        return held[2]
+
+    def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
+        """In fake mode: an operator gave ``result``; if that is one whole number made of symbolic ones, or compares such, it is known too."""
+        if type(result) is not FakeTensor or result.dim() or result.dtype not in (torch.int64, torch.bool) or len(args) > 2:
+            return
+        rounding = {k: v for k, v in (kwargs or {}).items() if k not in ("dtype", "device")}
+        compute = _WHOLE.get(getattr(fn, "__name__", ""))
+        values = [self._whole(a, mutated) for a in args]
+        if None in values or torch.SymInt not in map(type, values) or any(map(unknown, values)):
+            return
+        if fn in (torch.div, Tensor.div) and rounding in ({"rounding_mode": "trunc"}, {"rounding_mode": "floor"}):
+            # Of natural numbers both are the same.
+            natural = bool(values[0] >= 0 and values[1] > 0)
+            compute, rounding = (operator.floordiv, {}) if natural else (None, {})
+        elif id(fn) not in FOLDED and fn is not torch._refs.tensor:
+            return
+        if compute is not None and not rounding:
+            self._symbolic[id(result)] = result, result._version, compute(*values)
+            mutated.discard(result.untyped_storage()._cdata)
+
+    def _whole(self, a: Any, mutated: set[int]) -> Any:
+        if type(a) in (int, torch.SymInt):
+            return a
+        if not is_a(a, Tensor) or a.dim() or a.dtype is not torch.int64:
+            return None
+        return self.numbers(a).item() if self.has(a, mutated) else self.number(a, mutated)

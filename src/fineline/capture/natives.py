@@ -65,6 +65,12 @@ MOVERS = frozenset(
         deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__,
     }
 )  # fmt: skip
+# What compares the items of a sequence.
+COMPARERS = frozenset(
+    getattr(t, name)
+    for t in (list, tuple)
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
+)
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
@@ -243,6 +249,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if cap.lazy:
                 _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
+        polyfill = POLYFILLS.get(key) if key in COMPARERS else None
+        if polyfill is not None and polyfill.__code__ is not f.info.code and not kwargs:
+            # It compares the items one by one, whatever they are.
+            return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs

@@ -17,6 +17,7 @@ from fineline.capture.caches import lasts
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
+from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
 from fineline.capture.symbolic_forms import item_of
@@ -202,6 +203,10 @@ def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> Frame | None:
     return None
 
 
+# No number equals one of these.
+NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
+
+
 def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
@@ -226,6 +231,9 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
                 cap.settle(a)
                 cap.settle(b)
             f.stack.append(compared(op, a, b))
+            return None
+        if name in ("__eq__", "__ne__") and not NO_NUMBERS.isdisjoint((type(a), type(b))):
+            f.stack.append(name == "__ne__")
             return None
         a, b = settled(a), settled(b)
     if vm.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
@@ -275,8 +283,12 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     a = s.pop()
     cap = vm.cap
     if cap.active:
-        a, b = settled(a), settled(b)
-        if type(a) in VALUES or type(b) in VALUES:
+        numbers = type(a) in NUMBERS and type(b) in NUMBERS
+        if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code)):
+            # To a polyfill it is a short cut in front of a comparison.
+            pass
+        elif type(a) in VALUES or type(b) in VALUES or numbers:
+            a, b = settled(a), settled(b)
             if cap.lazy:
                 cap.settle(a)
                 cap.settle(b)
@@ -295,9 +307,11 @@ def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     cap = vm.cap
-    if vm.fakes is not None:
-        item, container = settled(item), settle_all(container)
     t = type(container)
+    if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if vm.fakes is not None:
+        item, container = settle_all(item), settle_all(container)
     if not cap.active:
         if _python_method(cap, container, None, "__contains__", "__iter__"):
             return vm.call(f, protocols.contains, [container, item], None, then)

@@ -18,10 +18,12 @@ _OF_NUMBERS: Mapping[Any, Callable] = MappingProxyType({torch.tensor: torch._ref
 _WHOLE = slice(None)
 
 
-def form_of(fn: Any, args: Any) -> Any:
-    """``fn``, or what does the same with numbers some of which are symbolic."""
+def form_of(fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
+    """An operator and its arguments, or what does the same with numbers some of which are symbolic."""
+    if fn is Tensor.new_tensor and holds(args[1:]) and only_numbers(args[1:]):
+        return torch._refs.tensor, args[1:], {"dtype": args[0].dtype, "device": args[0].device, **(kwargs or {})}
     form = _OF_NUMBERS.get(fn)
-    return form if form is not None and holds(args) and only_numbers(args) else fn
+    return form if form is not None and holds(args) and only_numbers(args) else fn, args, kwargs
 
 
 def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:

@@ -286,7 +286,7 @@ class TensorOps:
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
         if vm.fakes is not None:
-            fn = form_of(fn, args)
+            fn, args, kwargs = form_of(fn, args, kwargs)
         try:
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
@@ -321,6 +321,8 @@ class TensorOps:
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))
+        elif vm.fakes is not None:
+            vm.known.computed(fn, args, kwargs, result, cap.recorder.mutated)
         if vm.options.force_borders and not used and cap.active:
             raise Border(passed, (result,), None, "FL403", "the region has force_borders")
         return result

@@ -40,6 +40,8 @@ WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error me
 def readable(vm: Any, t: Any) -> bool:
     """Whether the number in ``t`` may be a symbol."""
     symbols = vm.cap.symbols
+    if symbols is not None and vm.known.number(t, vm.cap.recorder.mutated) is not None:
+        return True
     return symbols is not None and symbols.scalars and vm.tensors.symbolic and vm.opaque is None and is_a(t, Tensor) and t.numel() == 1
 
 
@@ -58,6 +60,9 @@ def used(args: Any, kwargs: dict | None) -> bool:
 
 def item(vm: Any, t: Tensor) -> Any:
     """The number in ``t``."""
+    known = vm.known.number(t, vm.cap.recorder.mutated)
+    if known is not None:
+        return known
     if vm.subgraphs:
         # Symbols belong to the outermost graph.
         give_up_subgraphs(vm)

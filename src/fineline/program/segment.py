@@ -233,8 +233,8 @@ class SegmentWriter:
                 late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable) -> Segment:
-        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises.
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable, shown: bool = True) -> Segment:
+        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises, if the graph is ``shown`` to one.
 
         ``again`` runs the segment, and all behind it, in Python.
         """
@@ -253,7 +253,7 @@ class SegmentWriter:
                 cap.symbols.prune()
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
                 pattern = self._sharing() or ()
-                if len(set(pattern)) < len(pattern):
+                if shown and len(set(pattern)) < len(pattern):
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):

@@ -36,7 +36,8 @@ class Guard(NamedTuple):
 
 def guard_at(segment: Segment, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
-    return Guard(_subject(segment, at), _claim(segment, op, payload), _place(segment, at))
+    name = payload.text if op == "relation" else _subject(segment, at)
+    return Guard(name, _claim(segment, op, payload), _place(segment, at))
 
 
 def guards_of(segment: Segment) -> tuple[Guard, ...]:
@@ -118,7 +119,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "ambient":
             return "is as it was (grad mode, autocast, default dtype and device, ...)"
         case "relation":
-            return f"{payload[2]} holds"
+            return "holds"
         case "predicate":
             return str(payload[1])
     return ACCESSES.get(op, op)

@@ -85,7 +85,8 @@ class Run:
         self.random = random_states() if capture and site is region.entry else []
         self.hidden = hidden_states() if capture else None
         self.site = site
-        self.borders = site.borders
+        # The borders so far: how many at each place.
+        self.passed = site.passed
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border = self.on_border
@@ -212,7 +213,7 @@ class Run:
         if region.tally is not None:
             region.tally.close(kind)
             compile_graph = region.tally.watch(kind, compile_graph)
-        segment = writer.compile(compile_graph, self.site.again(self.kwnames))
+        segment = writer.compile(compile_graph, self.site.again(self.kwnames), not small)
         if segment.graph is not None:
             places = writer.cap.recorder.places
             if small:
@@ -257,16 +258,16 @@ class Run:
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
             region._note(Event("skipped", border.error, border.reason, *unseen, border.rule))
-        self.borders += 1
-        if self.borders > MOST_BORDERS:
+        if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
             return vm.native(border.fn, border.args_, border.kwargs)
         try:
             template = Template(vm, border)
             template.place = place
+            self._pass(template)
             declared = border.error in DECLARED
-            after = Site(region, template, False, declared, self.borders)
-            failed = Site(region, template, True, declared, self.borders) if template.has_handlers else None
+            after = Site(region, template, False, declared, self.passed)
+            failed = Site(region, template, True, declared, self.passed) if template.has_handlers else None
             writer = SegmentWriter(vm.cap, self._name())
             writer.border(
                 border.fn,
@@ -316,6 +317,13 @@ class Run:
         vm.known.carry(border.fn, vm.cap.recorder.mutated)
         self._begin(after, template, value, "result")
         return value
+
+    @property
+    def borders(self) -> int:
+        return sum(self.passed.values())
+
+    def _pass(self, template: Template) -> None:
+        self.passed = {**self.passed, template.stack: self.passed.get(template.stack, 0) + 1}
 
     def _leave(self, template: Template, behind: Callable[[], Any]) -> NoReturn:
         """Ends this run at a border: the programs behind it do the rest of the call."""
@@ -367,11 +375,12 @@ class Run:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
             return None
         if dispatcher is None:
+            self._pass(template)
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
                 return None
-            site = Site(self.region, template, False, borders=self.borders + 1)
+            site = Site(self.region, template, False, passed=self.passed)
             dispatcher = site.dispatcher
             self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)

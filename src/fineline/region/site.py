@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,27 +19,29 @@ from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
 
+NOWHERE: Mapping = MappingProxyType({})
+
 
 class Site:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
-    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True, borders: int = 0) -> None:
+    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE) -> None:
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
         # dispatchers that it goes on with. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
         self._dispatcher: Callable[[], Any] = lambda: None
         self.template = template
         self.raised = raised
-        # How many borders lie before it.
-        self.borders = borders
+        # The borders that lie before it: how many at each place.
+        self.passed = passed
         # Whether the user asked for the border before it.
         self.declared = declared
         # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
         self.resumed: list[tuple[Site, Any]] = []
         self.segments: list[Segment] = []
-        # The same place in the code, as far on in the call, is behind each program that leads there.
-        place = (raised, borders, template.stack) if template is not None else None
+        # The same place in the code, met as often in the call, is behind each program that leads there.
+        place = (raised, template.stack, passed[template.stack]) if template is not None else None
         self.varying: Varying = region.varying.setdefault(place, Varying(region.options.dynamic))
 
     @property
