@@ -81,15 +81,9 @@ def compile(
 
 
 def _region(
-    fn: Callable,
-    *,
-    backend: str | Callable,
-    breaks: Breaks,
-    mode: str | None,
-    options: dict[str, Any] | None,
-    policy: Policy | None,
-    dynamic: bool | None,
-) -> Region:
+    fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Region:  # fmt: skip
     own, rest = split_options(options)
     region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, dynamic=dynamic, **own))
     _REGIONS.add(region)
@@ -97,6 +91,7 @@ def _region(
 
 
 def _dispatcher(make: Callable[[Callable], Region], mod: nn.Module) -> Callable:
+    # Its own variable: nothing else holds the region before its dispatcher does.
     region = make(mod)
     return region.entry.dispatcher
 
@@ -136,7 +131,7 @@ def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = No
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
         breaks: Breaks = "none" if fullgraph else "any"
-        region = _region(target, backend="eager", breaks=breaks, mode=None, options=None, policy=policy, dynamic=dynamic)
+        region = _region(target, backend="eager", breaks=breaks, policy=policy, dynamic=dynamic)
         call = region.entry.dispatcher
         name = getattr(target, "__qualname__", type(target).__qualname__)
         tree = Tree(name, place_of(target))

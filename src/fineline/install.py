@@ -403,12 +403,9 @@ _FACE: types.MappingProxyType[str, Any] = types.MappingProxyType(
         "msg": property(lambda self: self.reason),
         "inner_exception": property(lambda self: self.__cause__),
         "backend_name": property(lambda self: self.reason.split("'")[1] if "'" in self.reason else "?"),
-        "real_stack": None,
-        "first_useful_frame": None,
-        "frame_exec_strategy": None,
-        "_torch_dynamo_tracer_output": None,
-        "gb_type": None,
-        "category": None,
+        **dict.fromkeys(
+            ("real_stack", "first_useful_frame", "frame_exec_strategy", "_torch_dynamo_tracer_output", "gb_type", "category")
+        ),
         "skip_frame": False,
         "logged": True,
     }

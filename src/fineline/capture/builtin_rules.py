@@ -22,7 +22,7 @@ from fineline.graph import torch_table
 from fineline.kinds import is_a
 from fineline.policy.marks import DYNAMO_NAMES, graph_break, torch_mark
 from fineline.policy.rule import BUILT_IN, Rule
-from fineline.policy.selector import GLOB, OBJECT, Identity, Selector, describe
+from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
 
 
 class Kind(NamedTuple):
@@ -124,17 +124,12 @@ def _kind(fn: Any) -> str:
         return "cached"
     if is_a(fn, type):
         return _of_class(fn)
-    if is_a(fn, _C_CALLABLES):
+    if is_a(fn, IN_C):
         if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
             fn = getattr(type(fn.__self__), fn.__name__, fn)
         return _of_native(fn) or "unknown"
     # Such as NumPy's functions, which are objects of a type of their own.
     return (_of_native(fn) if hashable(fn) else None) or "code"
-
-
-_C_CALLABLES = (
-    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType,
-)  # fmt: skip
 
 
 def _of_function(fn: types.FunctionType) -> str:

@@ -17,11 +17,7 @@ import torch
 from torch import nn
 
 from fineline.capture import protocols
-from fineline.capture.attributes import (
-    raw_lookup,
-    type_info,
-    watches,
-)
+from fineline.capture.attributes import raw_lookup, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
@@ -242,15 +238,8 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.type: _type,
         builtins.super: _super,
         builtins.__build_class__: _build_class,
-        property: _wrapper,
-        classmethod: _wrapper,
-        staticmethod: _wrapper,
-        property.setter: _wrapper,
-        property.getter: _wrapper,
-        property.deleter: _wrapper,
+        **dict.fromkeys((property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
         enum.EnumMeta.__call__: _enum_call,
-        collections.namedtuple: _class_factory,
-        dataclasses._process_class: _class_factory,  # type: ignore[attr-defined]
-        types.new_class: _class_factory,
+        **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]
     }
 )

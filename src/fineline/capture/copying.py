@@ -12,15 +12,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
-from fineline.capture.attributes import (
-    raw_lookup,
-    type_info,
-    watches,
-)
+from fineline.capture.attributes import raw_lookup, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
+
+# What a class may do of its own when it is copied.
+HOOKS = (
+    "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
+    "__new__",
+)  # fmt: skip
 
 
 def _notes_reads(cap: Any, t: type) -> bool:
@@ -52,20 +54,7 @@ def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
     if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
         return False
     info = type_info(cap, t)
-    if _notes_reads(cap, t) or any(
-        is_a(info.look(cap, n)[1], types.FunctionType)
-        for n in (
-            "__deepcopy__",
-            "__copy__",
-            "__reduce__",
-            "__reduce_ex__",
-            "__getstate__",
-            "__setstate__",
-            "__getnewargs__",
-            "__getnewargs_ex__",
-            "__new__",
-        )
-    ):
+    if _notes_reads(cap, t) or any(is_a(info.look(cap, n)[1], types.FunctionType) for n in HOOKS):
         return False
     if (
         any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
@@ -120,8 +109,5 @@ def _copying(name: str) -> Callable:
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
-    {
-        copy.copy: _copying("__copy__"),
-        copy.deepcopy: _copying("__deepcopy__"),
-    }
+    {copy.copy: _copying("__copy__"), copy.deepcopy: _copying("__deepcopy__")},
 )

@@ -75,9 +75,6 @@ class Frame:
     def file(self) -> str:
         return self.info.code.co_filename
 
-    def cell(self, slot: int) -> CellType:
-        return self.local[slot]
-
 
 class InterpretedGenerator:
     """Stands in for a generator whose frame the interpreter runs.

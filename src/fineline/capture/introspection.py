@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fineline.capture.attributes import (
-    load_attr,
-)
+from fineline.capture.attributes import load_attr
 from fineline.capture.capture import NULL
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border

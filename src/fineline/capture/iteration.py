@@ -14,11 +14,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import (
-    MISSING,
-    raw_lookup,
-    type_info,
-)
+from fineline.capture.attributes import MISSING, raw_lookup, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.signals import Border

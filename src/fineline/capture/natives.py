@@ -26,16 +26,7 @@ from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-VIEWS = frozenset(
-    {
-        type({}.keys()),
-        type({}.values()),
-        type({}.items()),
-        type(OrderedDict().keys()),
-        type(OrderedDict().values()),
-        type(OrderedDict().items()),
-    }
-)
+VIEWS = frozenset(type(view) for d in (dict[str, int](), OrderedDict[str, int]()) for view in (d.keys(), d.values(), d.items()))
 ITERATORS = frozenset(
     type(x)  # type: ignore[var-annotated]
     for x in (
@@ -80,6 +71,14 @@ APPENDS = frozenset({list.append, list.extend})
 ITERATOR_MAKERS = frozenset({POLYFILLS[itertools.tee], POLYFILLS[itertools.chain.__dict__["from_iterable"]]})
 OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
 DEFAULT_COMPARE = ("__eq__", "__hash__")
+# What C asks of a container or number that it walks, and of an object that it hashes, compares and prints.
+WALKED = (
+    "__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__",
+)  # fmt: skip
+COMPARED = (
+    "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
+    "__len__",
+)  # fmt: skip
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -97,7 +96,7 @@ def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
     )
 
 
-def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
+def plain(cap: Capture, a: Any) -> bool:
     """Whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
@@ -109,25 +108,9 @@ def plain(cap: Capture, a: Any, walk: bool = True) -> bool:
     if is_a(a, PINNED):
         return not is_a(a, type) or type(a) is type
     if not t.__flags__ & HEAP_TYPE:
-        return not walk
+        return False
     if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
-        return not overridden(
-            cap,
-            t,
-            (
-                "__iter__",
-                "__len__",
-                "__getitem__",
-                "keys",
-                "__eq__",
-                "__hash__",
-                "__contains__",
-                "__str__",
-                "__lt__",
-                "__index__",
-                "__bool__",
-            ),
-        )
+        return not overridden(cap, t, WALKED)
     return False
 
 
@@ -175,25 +158,7 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     if is_a(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if is_a(a, dict) else a
         return plain(cap, a) and all([deep_plain(cap, x, depth + 1) for x in items])
-    return plain(cap, a) or not overridden(
-        cap,
-        t,
-        (
-            "__eq__",
-            "__hash__",
-            "__lt__",
-            "__gt__",
-            "__le__",
-            "__ge__",
-            "__str__",
-            "__repr__",
-            "__format__",
-            "__index__",
-            "__float__",
-            "__bool__",
-            "__len__",
-        ),
-    )
+    return plain(cap, a) or not overridden(cap, t, COMPARED)
 
 
 def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
@@ -299,8 +264,6 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             cap.made.update(map(id, result))
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
-    if cap.lazy and id(result) in cap.lazy:
-        pass  # the very number came out of a container: still unread
     return vm.finish(f, result, then, data)
 
 

@@ -1,13 +1,12 @@
 """Builtins and functools functions that consume an iterable or call back, in plain Python for the interpreter to run."""
 # Plain statements: what the shorter forms would call is what is being defined.
-# ruff: noqa: C414, SIM105, SIM110
+# ruff: noqa: SIM105, SIM110
 
 from __future__ import annotations
 
 import functools
-import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fineline.capture.polyfill_iterators import CallableIterator, ReversedSequence
@@ -43,29 +42,28 @@ def length_hint(obj: Any, default: int = 0, /) -> int:
 
 def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
     items: list[Any] = []
-    iterator = iter(iterable)
+    source = iter(iterable)
     operator.length_hint(iterable, 8)
-    for item in iterator:
+    for item in source:
         items.append(item)
     return items
 
 
-def tuple_(iterable: Iterable[Any] = (), /) -> tuple[Any, ...]:
-    return tuple(list(iterable))
+def iterator(iterable: Iterable[Any], text: str) -> Iterator[Any]:
+    """``text`` is the error if there is no iterating over it."""
+    found: Any = _ABSENT
+    try:
+        found = iter(iterable)
+    except TypeError:
+        pass
+    if found is _ABSENT:
+        raise TypeError(text)
+    return found
 
 
 def sequence(iterable: Iterable[Any], text: str) -> Any:
-    """A list or tuple of the items; ``text`` is the error if there is no iterating over it."""
-    if is_a(iterable, (list, tuple)):
-        return iterable
-    iterator: Any = _ABSENT
-    try:
-        iterator = iter(iterable)
-    except TypeError:
-        pass
-    if iterator is _ABSENT:
-        raise TypeError(text)
-    return list(iterator)
+    """... a list or tuple of the items."""
+    return iterable if is_a(iterable, (list, tuple)) else list(iterator(iterable, text))
 
 
 def any_(iterable: Iterable[Any], /) -> bool:
@@ -83,7 +81,7 @@ def all_(iterable: Iterable[Any], /) -> bool:
 
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
-    iterator = iter(iterable)
+    source = iter(iterable)
     if is_a(start, str):
         raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
     if is_a(start, bytes):
@@ -91,7 +89,7 @@ def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     if is_a(start, bytearray):
         raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
     total = start
-    for item in iterator:
+    for item in source:
         total = total + item
     return total
 
@@ -223,15 +221,8 @@ def _count_run(items: list[Any], keys: list[Any]) -> int:
 
 
 def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _ABSENT, /) -> Any:
-    iterator: Any = _ABSENT
-    try:
-        iterator = iter(iterable)
-    except TypeError:
-        pass
-    if iterator is _ABSENT:
-        raise TypeError("reduce() arg 2 must support iteration")
     value = initial
-    for item in iterator:
+    for item in iterator(iterable, "reduce() arg 2 must support iteration"):
         value = item if value is _ABSENT else function(value, item)
     if value is _ABSENT:
         raise TypeError("reduce() of empty iterable with no initial value")
@@ -296,15 +287,3 @@ def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
     for item in iterable:
         total = total * item
     return total
-
-
-def fsum(seq: Iterable[Any], /) -> float:
-    return math.fsum(list(seq))
-
-
-def str_join(self: str, iterable: Iterable[str], /) -> str:
-    return str.join(self, sequence(iterable, "can only join an iterable"))
-
-
-def bytes_join(self: bytes, iterable: Iterable[Any], /) -> bytes:
-    return bytes.join(self, sequence(iterable, "can only join an iterable"))

@@ -10,16 +10,16 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from fineline.capture.polyfill_builtins import sequence
+from fineline.capture.polyfill_builtins import iterator, sequence
 from fineline.kinds import is_a
 
 _ABSENT = object()
 
 
 def list_extend(self: list[Any], iterable: Iterable[Any], /) -> None:
-    iterator = iter(iterable)
+    source = iter(iterable)
     operator.length_hint(iterable, 8)
-    for item in iterator:
+    for item in source:
         list.append(self, item)
 
 
@@ -30,14 +30,7 @@ def list_iadd(self: list[Any], value: Iterable[Any], /) -> list[Any]:
 
 def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
     if is_a(key, slice):
-        iterator: Any = _ABSENT
-        try:
-            iterator = iter(value)
-        except TypeError:
-            pass
-        if iterator is _ABSENT:
-            raise TypeError("can only assign an iterable" if key.step is None else "must assign iterable to extended slice")
-        value = list(iterator)
+        value = list(iterator(value, "can only assign an iterable" if key.step is None else "must assign iterable to extended slice"))
     list.__setitem__(self, key, value)
 
 
@@ -267,13 +260,8 @@ def count_elements(mapping: Any, iterable: Iterable[Any], /) -> None:
 
 def set_(iterable: Iterable[Any] = (), /) -> set[Any]:
     made: set[Any] = set()
-    for item in iterable:
-        made.add(item)
+    set_update(made, iterable)
     return made
-
-
-def frozenset_(iterable: Iterable[Any] = (), /) -> frozenset[Any]:
-    return frozenset(set_(iterable))
 
 
 def set_update(self: set[Any], /, *others: Iterable[Any]) -> None:
@@ -284,17 +272,13 @@ def set_update(self: set[Any], /, *others: Iterable[Any]) -> None:
 
 def set_union(self: set[Any], /, *others: Iterable[Any]) -> set[Any]:
     made = set.union(self)
-    for other in others:
-        for item in other:
-            made.add(item)
+    set_update(made, *others)
     return made
 
 
 def frozenset_union(self: frozenset[Any], /, *others: Iterable[Any]) -> frozenset[Any]:
     made = set(self)
-    for other in others:
-        for item in other:
-            made.add(item)
+    set_update(made, *others)
     return frozenset(made)
 
 

@@ -345,15 +345,3 @@ def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
     for iterable in iterables:
         pools.append(tuple(iterable))
     return itertools.product(*pools, repeat=repeat)
-
-
-def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
-    return itertools.permutations(tuple(iterable), r)
-
-
-def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
-    return itertools.combinations(tuple(iterable), r)
-
-
-def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
-    return itertools.combinations_with_replacement(tuple(iterable), r)

@@ -122,10 +122,7 @@ def contains(container: Any, item: Any) -> bool:
     method = special(container, "__contains__")
     if method is not MISSING:
         return bool(method(item))
-    for x in container:
-        if x is item or x == item:
-            return True
-    return False
+    return contains_item(container, item)
 
 
 def truth(obj: Any) -> bool:

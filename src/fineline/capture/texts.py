@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives
-from fineline.capture.attributes import (
-    type_info,
-)
+from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
@@ -61,11 +59,5 @@ def _prints_address(obj: Any) -> bool:
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
-    {
-        builtins.str: _text,
-        builtins.repr: _text,
-        builtins.format: _text,
-        builtins.hash: _text,
-        builtins.id: _text,
-    }
+    dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
 )

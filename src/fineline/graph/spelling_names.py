@@ -98,22 +98,9 @@ FUNCTIONAL: Mapping[str, str] = MappingProxyType(
 """Function of `torch.nn.functional` -> the one ATen operator that it wraps, where the names differ (`aten::unfold` is `Tensor.unfold`)."""
 
 INFIX: Mapping[str, str] = MappingProxyType(
-    {
-        "add": "add",
-        "sub": "sub",
-        "mul": "mul",
-        "div": "div",
-        "truediv": "div",
-        "floordiv": "floor_divide",
-        "mod": "remainder",
-        "pow": "pow",
-        "matmul": "matmul",
-        "and": "bitwise_and",
-        "or": "bitwise_or",
-        "xor": "bitwise_xor",
-        "lshift": "bitwise_left_shift",
-        "rshift": "bitwise_right_shift",
-    }
+    {name: name for name in ("add", "sub", "mul", "div", "pow", "matmul")}
+    | {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
+    | {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 )
 """Infix operator -> the ATen operator that `__name__` and the reverse `__rname__` stand for; `__iname__` stands for its in-place variant."""
 

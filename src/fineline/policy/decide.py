@@ -129,17 +129,13 @@ class Rules:
         return None
 
     def _by_name(self, fn: Any, t: type) -> Rule | None:
-        if t is types.FunctionType:
-            code = fn.__code__
-            key = (fn.__module__, fn.__qualname__, code.co_filename)
-            found = self._named.get(key, UNSEEN)
-            if found is UNSEEN:
-                found = self._named[key] = self._look(*key, fn)
-            return found
         if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):
             return self._by_name(fn.__wrapped__, types.FunctionType)
-        target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
-        key = (_module(target), getattr(target, "__qualname__", None), None)
+        if t is types.FunctionType:
+            target, key = fn, (fn.__module__, fn.__qualname__, fn.__code__.co_filename)
+        else:
+            target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
+            key = (_module(target), getattr(target, "__qualname__", None), None)
         found = self._named.get(key, UNSEEN)
         if found is UNSEEN:
             found = self._named[key] = self._look(*key, target)

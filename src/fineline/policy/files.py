@@ -13,7 +13,7 @@ from typing import Any
 
 from fineline.errors import BadRule
 from fineline.kinds import is_a
-from fineline.policy.policy import KEYS, Policy, check_disallowed, check_substitute, selectors_for
+from fineline.policy.policy import KEYS, Policy, check_rules, check_substitute, selectors_for
 from fineline.policy.rule import Rule
 from fineline.policy.selector import OPERATOR_TEXT, Selector, operator_selector, selectors
 
@@ -114,10 +114,7 @@ class PolicyFile:
         if not is_a(reason, str):
             raise self.wrong(f"a reason is a text, not {_toml_type(reason)}", "reason")
         rules = [rule for key, value in self.table.items() if key != "reason" for rule in self._rules(key, value, reason)]
-        allowed = {rule.selector for rule in rules if rule.verb == "allow"}
-        for rule in rules:
-            if rule.verb == "disallow" and rule.selector not in allowed:
-                check_disallowed(rule.selector)
+        check_rules(rules)
         return Policy.of(tuple(rules))
 
     def _rules(self, key: str, value: Any, reason: str) -> Iterator[Rule]:

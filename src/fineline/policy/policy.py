@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,10 +42,7 @@ class Policy:
         for original, replacement in (substitute or {}).items():
             check_substitute(original, replacement)
             rules += [Rule("substitute", s, reason, place, replacement) for s in selectors(original)]
-        allowed = {rule.selector for rule in rules if rule.verb == "allow"}
-        for value in selectors(disallow):
-            if value not in allowed:
-                check_disallowed(value)
+        check_rules(rules)
         object.__setattr__(self, "rules", tuple(rules))
 
     @classmethod
@@ -109,6 +106,14 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
             elif s.kind in ("operator", "dispatch") or (s.kind == "glob" and s.key[0] == "operator") or is_c(value):
                 raise BadRule(f"{s.text} is no Python code", id="FL216")
             yield s
+
+
+def check_rules(rules: Collection[Rule]) -> None:
+    """What is made opaque by a rule may be disallowed by another one."""
+    allowed = {rule.selector for rule in rules if rule.verb == "allow"}
+    for rule in rules:
+        if rule.verb == "disallow" and rule.selector not in allowed:
+            check_disallowed(rule.selector)
 
 
 def check_disallowed(selector: Selector) -> None:

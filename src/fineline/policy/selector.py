@@ -120,10 +120,10 @@ def python_function(value: Any) -> types.FunctionType | None:
 def is_c(value: Any) -> bool:
     """Whether a selector names one function or class in C, as an object or by a text."""
     found = loaded(value.strip()) if type(value) is str else value
-    return is_a(found, _IN_C) or (is_a(found, type) and not found.__flags__ & 1 << 9)
+    return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & 1 << 9)
 
 
-_IN_C = (
+IN_C = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType,
 )  # fmt: skip
 

@@ -27,10 +27,6 @@ def _tuple(r: Any, v: tuple) -> str:
     return text if is_value(v) else r.statement("pack", text, v)
 
 
-def _size(r: Any, v: torch.Size) -> str:
-    return r.statement("size", f"{r.constant(torch.Size, 'Size')}({r.pack(v)})", v)
-
-
 def _list(r: Any, v: list) -> str:
     r.check_made(v)
     name = r.statement("items", "[]", v)
@@ -67,14 +63,6 @@ def dict_of(name: str, t: type) -> str:
 def _set(r: Any, v: set) -> str:
     r.check_made(v)
     return r.statement("group", f"set({r.pack(v)})", v)
-
-
-def _frozenset(r: Any, v: frozenset) -> str:
-    return r.statement("group", f"{r.constant(frozenset, 'frozenset')}({r.pack(v)})", v)
-
-
-def _slice(r: Any, v: slice) -> str:
-    return f"slice({r.expr(v.start)}, {r.expr(v.stop)}, {r.expr(v.step)})"
 
 
 def _namespace(r: Any, v: types.SimpleNamespace) -> str:
@@ -122,14 +110,6 @@ def _cell(r: Any, v: types.CellType) -> str:
     return name
 
 
-def _method(r: Any, v: types.MethodType) -> str:
-    return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
-
-
-def _native_method(r: Any, v: Any) -> str:
-    return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
-
-
 def _partial(r: Any, v: functools.partial) -> str:
     name = r.statement("partial", f"{r.constant(functools.partial, 'partial')}({r.call((v.func, *v.args), v.keywords)})", v)
     r.name_part(v.keywords, f"{name}.keywords")
@@ -138,32 +118,12 @@ def _partial(r: Any, v: functools.partial) -> str:
     return name
 
 
-def _super(r: Any, v: Any) -> str:
-    return r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v)
-
-
-def _property(r: Any, v: property) -> str:
-    return r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v)
-
-
-def _wrapper(r: Any, v: Any) -> str:
-    return r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)
-
-
 # -- views and iterators ---------------------------------------------------------------------------------------------------
-def _shown(r: Any, v: Any) -> str:
-    """What the view shows is all that it refers to."""
-    return r.expr(gc.get_referents(v)[0])
-
-
 def _view(r: Any, v: Any) -> str:
-    shown = _shown(r, v)
-    return r.statement("view", f"{shown}.{type(v).__name__.rpartition('_')[2]}()", v)
-
-
-def _proxy(r: Any, v: MappingProxyType) -> str:
-    shown = _shown(r, v)
-    return r.statement("view", f"{r.constant(MappingProxyType, 'proxy')}({shown})", v)
+    # What the view shows is all that it refers to.
+    shown = r.expr(gc.get_referents(v)[0])
+    way = type(v).__name__.rpartition("_")[2]
+    return r.statement("view", f"{r.constant(MappingProxyType, 'proxy')}({shown})" if type(v) is MappingProxyType else f"{shown}.{way}()", v)
 
 
 def _reduced(r: Any, v: Any) -> str:
@@ -197,25 +157,27 @@ def _generator(r: Any, v: InterpretedGenerator) -> str:
 MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
     {
         tuple: _tuple,
-        torch.Size: _size,
+        torch.Size: lambda r, v: r.statement("size", f"{r.constant(torch.Size, 'Size')}({r.pack(v)})", v),
         list: _list,
         dict: _dict,
         set: _set,
-        frozenset: _frozenset,
-        slice: _slice,
+        frozenset: lambda r, v: r.statement("group", f"{r.constant(frozenset, 'frozenset')}({r.pack(v)})", v),
+        slice: lambda r, v: f"slice({r.expr(v.start)}, {r.expr(v.stop)}, {r.expr(v.step)})",
         types.SimpleNamespace: _namespace,
         types.FunctionType: _function,
         types.CellType: _cell,
-        types.MethodType: _method,
-        types.BuiltinFunctionType: _native_method,
-        types.MethodWrapperType: _native_method,
+        types.MethodType: lambda r, v: r.statement(
+            "method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v
+        ),
+        **dict.fromkeys(
+            (types.BuiltinFunctionType, types.MethodWrapperType),
+            lambda r, v: r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v),
+        ),
         functools.partial: _partial,
-        super: _super,
-        property: _property,
-        classmethod: _wrapper,
-        staticmethod: _wrapper,
-        **dict.fromkeys(VIEWS, _view),
-        MappingProxyType: _proxy,
+        super: lambda r, v: r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v),
+        property: lambda r, v: r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v),
+        **dict.fromkeys((classmethod, staticmethod), lambda r, v: r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)),
+        **dict.fromkeys((*VIEWS, MappingProxyType), _view),
         **dict.fromkeys((*ITERATORS, *GETTERS), _reduced),
         InterpretedGenerator: _generator,
     }
