@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator
 
 from benchmarks.bench import Pair, stored, summary
+from benchmarks.dynamic import TARGETS, WARM_TARGET
 from benchmarks.results import load
 
 
@@ -23,6 +24,13 @@ def totals() -> Iterator[str]:
     pairs = stored()
     for what, found, _ in summary(pairs):
         yield f"| {what} | {found} |"
+    if dynamic := load("dynamic"):
+        for name, what in (("fake", "cold first call that runs the backend's code already"), ("symbolic", "cold first call with all sizes symbolic")):
+            ratios = [r["torch"] / r[name] for r in dynamic]
+            least, target = min(ratios), TARGETS[name]
+            yield f"| {what}, median | {statistics.median(ratios):.1f}x faster (target {target:g}x); {least:.1f}x at the least |"
+        warm = [r["warm_symbolic"] / r["warm_static"] for r in dynamic if r["warm_static"] and r["warm_symbolic"]]
+        yield f"| warm call with symbolic guards, median | {statistics.median(warm):.2f}x one with static guards (target {WARM_TARGET}x) |"
     trivial = load("trivial")
     if trivial:
         mine, other = trivial["x + 1: fineline"], trivial["x + 1: torch.compile"]
