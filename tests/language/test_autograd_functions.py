@@ -295,6 +295,12 @@ class WithDefaults(Function):
         return grad * ctx.factor * ctx.count, None
 
 
+@table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6)
+def numbers_that_only_the_graph_knows(x):
+    y, n = x[x > 0], x.detach().abs().sum().long().item()
+    return Sizes.apply(x, n)[0], SAME.apply(y) * 2, WithDefaults.apply(y, float(y.shape[0])) + 1
+
+
 @table.snippet(grad=True)
 def setup_context_sees_defaults(x):
     return WithDefaults.apply(x), WithDefaults.apply(x, 2.0), WithDefaults.apply(x.detach())

@@ -253,6 +253,13 @@ def a_number_is_read_in_a_branch(x):
     return torch.cond(x.sum() > 0, lambda x: x * x.sum().item(), lambda x: x + x.shape[0], (x,))
 
 
+@strict()
+def branches_use_numbers_from_around(x):
+    n, y = x.sum().long().item(), x[x > 0]
+    z = torch.cond(x.sum() > 0, lambda y: y * n, lambda y: y + y.shape[0], (y,))
+    return torch.cond(x.sum() > 0, lambda x: x * n, lambda x: x + n, (x,)), z
+
+
 @alternating(breaks=True, recompiles={1})
 def branches_give_different_integers_where_nobody_asks(x):
     y, n = torch.cond(x.sum() > 0, lambda x: (x + 1, 3), lambda x: (x - 1, 5), (x,))
