@@ -378,7 +378,7 @@ def transforms_in_branches(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x + 1, (x,))
 
 
-@table.snippet(min_graphs=0, breaks=True)
+@table.snippet()
 def forward_mode_in_branches(x):
     def yes(x):
         return jvp(torch.sin, (x,), (x,))[1]

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import eager_transforms
+from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.bodies import NoBody
@@ -19,8 +21,11 @@ from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, NoTwin
-from fineline.graph.state import hidden_states, put_back_hidden, restore
+from fineline.graph.state import hidden_states, leave_dual_levels, put_back_hidden, restore
 from fineline.guards.facts import ambient_facts
+
+# Modules whose variables count levels of forward-mode gradients.
+_COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
 
 
 class _Operators(TensorOps):
@@ -28,12 +33,6 @@ class _Operators(TensorOps):
 
     def __init__(self, indices: bool) -> None:
         self.indices = indices
-
-    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        if fn is torch._functorch.predispatch._enter_dual_level:
-            # A variable of PyTorch's keeps count of these.
-            vm.refuse_because("it enters a level of forward-mode gradients")
-        return super().call(vm, f, fn, kind, args, kwargs, then, data)
 
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         if fn is Tensor.requires_grad_ and any([args[0] is t for t in vm.recorder.given()]):
@@ -80,11 +79,13 @@ class BodyMachine(Trial):
         self.trial, self.inside = outer.trial, outer.inside
         self.recorder = BodyRecorder(outer.cap.recorder)
         self.recorder.mutated = _Written(self)
+        self.journal.counters = _COUNTERS
         self.why, self.error = "it changes something that is not its own", "FL520"
 
     def settled(self, fn: Any, args: list) -> Any:
         """``attempt``, after which PyTorch's state is as before."""
         before, hidden = ambient_facts(), hidden_states()
+        nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
         try:
             return self.attempt(fn, args)
         except NoTwin as e:
@@ -98,6 +99,9 @@ class BodyMachine(Trial):
                 _exit_inference_mode(context)
             restore(before, ambient_facts())
             put_back_hidden(hidden)
+            reached, forward_ad._current_level = forward_ad._current_level, level
+            leave_dual_levels(reached)
+            eager_transforms.JVP_NESTING = nested
             self.forget_generators()
 
     def number(self, n: Any) -> Any:

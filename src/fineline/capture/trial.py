@@ -39,8 +39,13 @@ class _ReadOnly(Journal):
         super().__init__()
         self.written, self.slots, self.given = journal.written, journal.slots, given
 
+    # Those that code sets and sets back.
+    counters: frozenset[int] = frozenset()
+
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
-        raise Refused
+        if id(obj) not in self.counters:
+            raise Refused
+        super().note(obj, src, key)
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise Refused
