@@ -510,6 +510,15 @@ def growing_between_breaks(x):
     return x * 2
 
 
+# Two inputs share memory, and the graph writes into that of a third.
+@varied(lambda n: (t(n, n, 4), *[base[k:n] for base in [t(1, 40, 4)] for k in (0, 2)]), breaks=True)
+def views_beside_a_write(x, a, b):
+    y = x.clone()
+    torch._dynamo.graph_break()
+    y.add_(a[0].sum() + b[0].sum())
+    return y * 2
+
+
 # Behind a break that not every call meets, the place is the same.
 @varied(lambda n: (t(n, n, 4), n in (12, 30)), breaks=True, recompiles=(1, 2))
 def one_break_more(x, more):
