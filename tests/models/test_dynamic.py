@@ -16,10 +16,8 @@ SIZES = [(0, 0), (1, 3), (2, 5), (3, 1), (1, 6), (4, 2)]
 # Models whose own code asks for more, and is cut into graphs: here only the results count.
 OTHERWISE = {
     "hf_switch_transformers": "its experts get as many tokens as the router says",
-    "pyg_gcn": "it has no batch",
 }
-# Longformer is cut by its data into more than a hundred graphs for six sizes, and Mamba halves the sequence until nothing is left, so
-# that each length is a program of its own: that takes minutes.
+# Longformer is slow, and smaller below; Mamba halves the sequence until nothing is left, so that each length is a program of its own.
 LEFT_OUT = {"hf_longformer_mlm", "hf_mamba"}
 CASES = [name for name, entry in (MODULES[0].REGISTRY.items() if MODULES else ()) if entry.kind == "module" and name not in LEFT_OUT]
 
@@ -75,3 +73,33 @@ def test_sizes_that_change(name: str) -> None:
     if name not in OTHERWISE:
         assert counts[0] <= RIVAL_GRAPHS.get(name, (1, 1))[0]
         assert counts[-1] <= 2 * counts[0], f"graphs after each call: {counts}"
+
+
+@pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
+def test_a_model_that_its_data_cuts() -> None:
+    """Longformer in small: where the first call is cut, and how large the pieces are, is told by the data."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LongformerConfig(
+        attention_window=[8] * 2, num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=100,
+        max_position_embeddings=80,
+    )  # fmt: skip
+    model = transformers.LongformerForMaskedLM(config).eval()
+    made: list[Any] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list) -> Any:
+        made.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(model, backend=backend)
+    counts = []
+    for more, less in SIZES:
+        words = torch.randint(5, 99, (3 + more, 32 - less))
+        attended = torch.zeros_like(words)
+        attended[:, 0] = 1
+        how = {"input_ids": words, "attention_mask": torch.ones_like(words), "global_attention_mask": attended}
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(**how).logits, model(**how).logits)
+        counts.append(len(made))
+    # torch.compile: 17, and 39 in the end.
+    assert counts[0] <= 6 and counts[-1] <= 2 * counts[0], f"graphs after each call: {counts}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -470,8 +472,7 @@ def _host(x: torch.Tensor) -> float:
     return float(x.sum() * 0)
 
 
-# What is read behind the break has varied once more at the third call.
-@varied(breaks=True, recompiles=(1, 2))
+@varied(breaks=True)
 def break_in_between(x):
     n = x.shape[0]
     y = x * n
@@ -480,11 +481,144 @@ def break_in_between(x):
     return y[: n // 2] * y.shape[0], n
 
 
-@varied(growing, breaks=True, recompiles=(1, 2))
+@varied(growing, breaks=True)
 def break_with_a_number_alive(x, n):
     y = x * n
     zero = y.abs().sum().item() > -1
     return y[: n - 1] + n, zero
+
+
+@varied(breaks=True)
+def sizes_that_data_decides(x):
+    y = x[(x[:, 0] < 1e9).nonzero()[:, 0]] * 2
+    z = y[(y[:, 1] < 1e9).nonzero()[:, 0]].sin()
+    return z[(z[:, 2] < 1e9).nonzero()[:, 0]] + 1
+
+
+@varied(breaks=True)
+def sizes_that_data_decides_in_a_loop(x):
+    for i in range(3):
+        x = x[(x[:, 0] < 1e9).nonzero()[:, 0]].sin() + i
+    return x
+
+
+@varied(breaks=True)
+def growing_between_breaks(x):
+    for _ in range(3):
+        x = torch.cat([x, x[:1] * 2])
+        torch._dynamo.graph_break()
+    return x * 2
+
+
+# Two inputs share memory, and the graph writes into that of a third.
+@varied(lambda n: (t(n, n, 4), *[base[k:n] for base in [t(1, 40, 4)] for k in (0, 2)]), breaks=True)
+def views_beside_a_write(x, a, b):
+    y = x.clone()
+    torch._dynamo.graph_break()
+    y.add_(a[0].sum() + b[0].sum())
+    return y * 2
+
+
+# Behind a break that not every call meets, the place is the same.
+@varied(lambda n: (t(n, n, 4), n in (12, 30)), breaks=True, recompiles=(1, 2))
+def one_break_more(x, more):
+    if more:
+        torch._dynamo.graph_break()
+    y = x[(x[:, 0] < 1e9).nonzero()[:, 0]] * 2
+    return y.sum(0), (y < 1e9).nonzero()
+
+
+@varied(lambda n: (torch.arange(4.0 * n).view(n, 4),), breaks=True)
+def whole_numbers_behind_a_break(x):
+    n = int(x.sum().item())
+    m = round(n / 3)
+    return x * n + m, torch.zeros(n % 7 + 2), n // 2, f"{type(n)}"
+
+
+# Read at six values, within one branch.
+@varied(lambda n: (torch.arange(4.0 * n).view(n, 4),), breaks=True)
+def branch_on_what_was_read(x):
+    n = int(x[-1, 0].item())
+    return x.sin() + 1 if n > 4 else x.cos()
+
+
+FAR = (3.5, 7.25, float("inf"), 1e300, float("nan"), -2.5)
+
+
+@table.snippet(calls=len(FAR), args=lambda p: (t(p), FAR[p]), recompiles=range(1, len(FAR)))
+def whole_numbers_of_any_float(x, f):
+    y = x * 2
+    try:
+        n = int(f)
+    except (OverflowError, ValueError) as e:
+        return y, str(e)
+    return y * (n % 5), n, math.floor(f), math.ceil(f)
+
+
+# -- sizes in tensors of one number ------------------------------------------------------------------------------------
+@varied()
+def sizes_through_tensors(x):
+    half = torch.div(x.shape[0] * 4, 2, rounding_mode="trunc")
+    less = torch.div(x.size(0), 2, rounding_mode="floor") - 1
+    n = torch.tensor(x.shape[0])
+    same = list(x.size()) == [n, 4]
+    return x.view(half, 2), x.new_zeros(less + 1), n.item() + 1, int(less), same, "big" if n > 3 else "small"
+
+
+@varied(breaks=True, recompiles=range(1, 6))
+def sizes_written_into_tensors(x):
+    n = torch.tensor(x.shape[0])
+    n.add_(1)
+    return x.new_zeros(n), int(n)
+
+
+# -- numbers in what is read -------------------------------------------------------------------------------------------
+@varied(lambda n: (t(1, 4), ((n, 3), 0.5 * n)))
+def numbers_in_tuples(x, sizes):
+    (a, b), c = sizes
+    return x * a * b + c, sizes, [sizes[0]], x.new_zeros(sizes[0]), len(sizes)
+
+
+@varied(lambda n: (t(1, 4), (n, 7)))
+def the_tuple_itself(x, size):
+    held = {"size": size}
+    return x * size[0], held["size"] is size, size == (6, 7), 9 in size, size, held
+
+
+@varied_program(lambda n: (t(n),))
+def one_key_of_a_dict():
+    state = {"step": 100, "other": 200}
+
+    def run(x):
+        return x * state.get("step") + state.get("none", 1) + state.setdefault("step", 0)
+
+    def fn(x):
+        state["other"] += 1
+        state["step"] += 1
+        return run(x)
+
+    return fn
+
+
+@varied()
+def sequences_with_sizes(x):
+    n = x.shape[0]
+    assert n is not None and [n, "a", None] == [x.size(0), "a", None]
+    among = (n, "a") in [(1, "a"), (n * 2, "a")]
+    return x + 1, among, [n, "b"].index("b"), (n, "q") < (n + 1, "a"), n == "n", ("a", n).count(n)
+
+
+@varied(growing)
+def operators_as_functions(x, n):
+    return operator.mul(x, n), operator.sub(n, x), functools.reduce(operator.mul, [x, n, 2]), sum([x, n])
+
+
+@varied(lambda n: (t(n, n, 4),))
+def operators_that_count_in_c(x):
+    n = x.shape[0]
+    pooled = F.max_pool1d(x.T[None], 2), F.max_pool1d(x.T, 3, stride=1, padding=1, return_indices=True)
+    spaced = torch.linspace(0, 1, n), torch.logspace(0, 1, n, 2.0, dtype=torch.float64), torch.hann_window(n)
+    return pooled, spaced, torch.kron(x, torch.ones(2, 3, 1)), x.new_tensor([n, 1]), x.new_tensor(n, dtype=torch.int32)
 
 
 # -- programs that are compiled for each size, and are right ---------------------------------------------------------

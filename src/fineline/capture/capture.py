@@ -79,7 +79,7 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbols", "types",
+        "kept", "lazy", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -100,6 +100,8 @@ class Capture:
         self.lazy: dict[int, Source] = {}
         # In fake mode: the numbers that may vary.
         self.symbols: Any = None
+        # ... and by identity the tuples that hold some, each with symbols in it.
+        self.symbolic: dict[int, tuple] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
@@ -171,7 +173,25 @@ class Capture:
             number = self.symbols.number(v, src)
             if number is not None:
                 return number
+        elif self.symbols is not None and type(v) is tuple and self.symbols.varying.found:
+            return self._read_tuple(v, src)
         return self.load(v, src)
+
+    def _read_tuple(self, v: tuple, src: Source) -> tuple:
+        """A tuple, or what stands for it: one with symbols for the numbers in it that vary."""
+        guards = self.guards
+        found = self.symbolic.get(id(v))
+        if found is None and not src.checked and id(v) not in self.sources:
+            items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
+            if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
+                self.check_type(src, tuple)
+                guards.check(src, "len", len(v))
+                self.adopt(v, src)
+                found = self.symbolic[id(v)] = tuple([self.read(x, part) for x, part in items])
+                self.adopt(found, src)
+                return found
+        self.load(v, src)
+        return v if found is None else found
 
     def _load_members(self, v: Any, src: Source, members: tuple) -> None:
         for descr in members:

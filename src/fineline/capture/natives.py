@@ -56,11 +56,15 @@ MOVERS = frozenset(
         deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__,
     }
 )  # fmt: skip
-# What compares the items of a sequence.
-COMPARERS = frozenset(
-    getattr(t, name)
-    for t in (list, tuple)
-    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
+# What does one thing after the other with numbers, tensors and others, and may do it in Python.
+_OPERATORS = ("add", "floordiv", "mod", "mul", "pow", "sub", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
+_COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
+ONE_BY_ONE = frozenset(
+    {
+        *(sum, functools.reduce),
+        *[getattr(operator, name) for name in _OPERATORS],
+        *[getattr(t, name) for t in (list, tuple) for name in _COMPARISONS],
+    }
 )
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
@@ -214,9 +218,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if cap.lazy:
                 _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
-        polyfill = POLYFILLS.get(key) if key in COMPARERS else None
+        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE else None
         if polyfill is not None and polyfill.__code__ is not f.info.code and not kwargs:
-            # It compares the items one by one, whatever they are.
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]

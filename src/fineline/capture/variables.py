@@ -8,10 +8,12 @@ from typing import Any
 from fineline.capture import blocks as blocks  # its import registers its handlers
 from fineline.capture.attribute_writes import delete_attr, store_attr
 from fineline.capture.attributes import load_attr, load_method
+from fineline.capture.capture import is_value
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
 from fineline.capture.introspection import load_cell
 from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
+from fineline.capture.places import is_own
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
@@ -156,6 +158,13 @@ def global_value(vm: Any, f: Frame, name: str) -> Any:
     if name in cache:
         return cache[name]
     src = cap.sources.get(id(g))
+    if is_own(f.info.code):
+        # What stands for C code asks nothing that anybody could change.
+        value = g[name] if name in g else f.builtins[name]
+        if not is_value(value):
+            cap.pin(value, name)
+        cache[name] = value
+        return value
     if src is None:
         src = cap.pin(g, f"globals of {g.get('__name__')}")
     if name in g:

@@ -252,8 +252,7 @@ class SegmentWriter:
             if cap.symbols is not None:
                 cap.symbols.prune()
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
-                pattern = self._sharing() or ()
-                if shown and len(set(pattern)) < len(pattern):
+                if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
@@ -368,6 +367,12 @@ class SegmentWriter:
         storages = [_storage(src.value) for src in inputs]
         first: dict[int, int] = {}
         return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
+
+    def _shares_what_it_writes(self) -> bool:
+        """Whether several inputs share memory that the graph writes into."""
+        pattern, machine, mutated = self._sharing() or (), self.cap.guards.machine, self.cap.recorder.mutated
+        written = [first for first, src in zip(pattern, self._tensors(), strict=False) if _storage(machine.memory(src.value)) in mutated]
+        return any([pattern.count(first) > 1 for first in written])
 
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
