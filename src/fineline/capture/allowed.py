@@ -17,7 +17,7 @@ from fineline.capture.assumptions import settle_first
 from fineline.capture.capture import SINGLETONS, is_value
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
-from fineline.capture.journal import EMPTY
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Retreat
 from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
@@ -170,20 +170,20 @@ def _target(vm: Any, fn: Any, rule: Rule) -> Any:
     if not is_a(fn, FunctionType):
         raise broken(vm, fn, rule, f"it is a {type(fn).__name__} that the captured code made")
     for cell in fn.__closure__ or ():
-        if type(_contents(cell)) in SYMBOLIC:
+        if type(contents(cell)) in SYMBOLIC:
             cell.cell_contents = settled(cell.cell_contents)
-    held = [cell.cell_contents for cell in fn.__closure__ or () if _contents(cell) is not EMPTY]
+    held = [contents(cell) for cell in fn.__closure__ or () if contents(cell) is not EMPTY]
     for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
         if id(value) in cap.sources:
             identify(cap, value)
         elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(cap, value)):
             raise broken(vm, fn, rule, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
-    cells = tuple([CellType() if _contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
+    cells = tuple([CellType() if contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
     defaults = fn.__defaults__ and settle_all(fn.__defaults__)
     copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, defaults, cells if fn.__closure__ else None)
     copy.__kwdefaults__ = fn.__kwdefaults__ and {name: settle_all(v) for name, v in fn.__kwdefaults__.items()}
     for cell in cells:
-        if _contents(cell) is not EMPTY and cell.cell_contents is fn:
+        if contents(cell) is not EMPTY and cell.cell_contents is fn:
             cell.cell_contents = copy
     return copy
 
@@ -264,16 +264,9 @@ def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
 def _rebound(fn: Any, target: Any) -> str | None:
     """Whether it has set a variable of the captured code around it, while its copy keeps what that was."""
     for name, ours, kept in zip(fn.__code__.co_freevars, fn.__closure__, target.__closure__, strict=True) if target is not fn and fn.__closure__ else ():
-        if _contents(ours) is not (fn if _contents(kept) is target else _contents(kept)):
+        if contents(ours) is not (fn if contents(kept) is target else contents(kept)):
             return f"it changes the variable {name}"
     return None
-
-
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return EMPTY
 
 
 def _fresh(cap: Any, value: Any) -> None:

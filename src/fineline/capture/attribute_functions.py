@@ -69,29 +69,27 @@ def _true_then(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     return vm.finish(f, True, *state)
 
 
-def _setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return _none_after(vm, f, store_attr, args, then, data)
+def _writing(write: Callable, plain: Callable | None = None) -> Callable:
+    """The handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
 
+    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        if plain is not None and not vm.cap.active:
+            return vm.finish(f, plain(*args), then, data)
+        try:
+            frame = write(vm, f, *args)
+        except Border as b:
+            b.push = True
+            raise b.to(then, data) from None
+        if frame is None:
+            return vm.finish(f, None, then, data)
+        frame.then, frame.data = _give_none, (then, data)
+        return frame
 
-def _none_after(vm: Any, f: Frame, write: Callable, args: list, then: Any, data: Any) -> Frame | None:
-    """A write as a function call, whose result is None."""
-    try:
-        frame = write(vm, f, *args)
-    except Border as b:
-        b.push = True
-        raise b.to(then, data) from None
-    if frame is None:
-        return vm.finish(f, None, then, data)
-    frame.then, frame.data = _give_none, (then, data)
-    return frame
+    return handler
 
 
 def _give_none(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     return vm.finish(f, None, *state)
-
-
-def _delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return _none_after(vm, f, delete_attr, args, then, data)
 
 
 def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -99,18 +97,6 @@ def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, th
     if not vm.cap.active:
         return vm.finish(f, object.__getattribute__(obj, name), then, data)
     return generic_load(vm, f, obj, name, type_info(vm.cap, type(obj)), then, data, use_getattr=False)
-
-
-def _object_setattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, object.__setattr__(*args), then, data)  # type: ignore[func-returns-value]
-    return _none_after(vm, f, generic_store, args, then, data)
-
-
-def _object_delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, object.__delattr__(*args), then, data)  # type: ignore[func-returns-value]
-    return _none_after(vm, f, generic_delete, args, then, data)
 
 
 def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -141,11 +127,11 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.getattr: _getattr,
         builtins.hasattr: _hasattr,
-        builtins.setattr: _setattr,
-        builtins.delattr: _delattr,
+        builtins.setattr: _writing(store_attr),
+        builtins.delattr: _writing(delete_attr),
         object.__getattribute__: _object_getattribute,
-        object.__setattr__: _object_setattr,
-        object.__delattr__: _object_delattr,
+        object.__setattr__: _writing(generic_store, object.__setattr__),
+        object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
         protocols.special: _special,
     }

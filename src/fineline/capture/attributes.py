@@ -6,6 +6,7 @@ import enum
 import threading
 import types
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC, settled
-from fineline.capture.watch import MemberIsEmpty, guard_mro
+from fineline.capture.watch import guard_mro, member_is_empty
 from fineline.graph.torch_table import TENSOR_ATTRS
 from fineline.kinds import is_a
 
@@ -286,7 +287,7 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
         value = descr.__get__(obj, type(obj))
     except AttributeError:
         if src is not None and not cap.journal.slot_written(obj, descr):
-            cap.guards.check(src, "predicate", (MemberIsEmpty(member_of(cap, obj, descr)), f"has no {name}"), id(descr))
+            cap.guards.check(src, "predicate", (partial(member_is_empty, member_of(cap, obj, descr)), f"has no {name}"), id(descr))
         raise
     if src is None or cap.journal.slot_written(obj, descr):
         return value

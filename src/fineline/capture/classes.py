@@ -10,6 +10,7 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +24,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
-from fineline.capture.watch import IsInstance, guard_mro, guard_subclass
+from fineline.capture.watch import guard_mro, guard_subclass, is_instance
 from fineline.kinds import is_a
 
 OBJECT_CLASS = object.__dict__["__class__"]
@@ -96,7 +97,7 @@ def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
     src = cap.sources.get(id(obj))
     if getattr(cls, "_is_protocol", False):
         if src is not None:
-            cap.guards.check(src, "predicate", (IsInstance(cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
+            cap.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
     elif is_a(cls, abc.ABCMeta) and not is_a(obj, (int, float, str)):
         guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
 

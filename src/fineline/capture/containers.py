@@ -12,9 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import (
-    type_info,
-)
+from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.operators import store_dict_item

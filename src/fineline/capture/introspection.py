@@ -8,6 +8,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -75,18 +76,14 @@ def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     obj = vm.native(ref, (), None)
     src = cap.sources.get(id(ref))
     if src is not None and cap.active:
-        cap.guards.check(src, "predicate", (_SameTarget(ref if obj is not None else None), "refers to the same object"), "target")
+        cap.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
             raise Border(ref, (), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
     return vm.finish(f, obj, then, data)
 
 
-class _SameTarget:
-    def __init__(self, ref: Any) -> None:
-        self.ref = ref
-
-    def __call__(self, other: Any) -> bool:
-        return other() is (None if self.ref is None else self.ref())
+def _same_target(ref: Any, other: Any) -> bool:
+    return other() is (None if ref is None else ref())
 
 
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -15,6 +15,14 @@ from fineline.kinds import is_a
 EMPTY = object()
 
 
+def contents(cell: CellType) -> Any:
+    """What the cell holds; EMPTY if nothing."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
 class Written:
     """One object that was written to. ``before`` is a shallow copy made at the first write."""
 

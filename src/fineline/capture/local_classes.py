@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -74,7 +75,7 @@ def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
         if here:
             load_item(cap, descr, guards.access(src, "member", ClassItem(name), descr))
             return None
-        guards.check(src, "predicate", (ClassLacks(name), f"has no {name} of its own"), ("lacks", name))
+        guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))
     return None
 
 
@@ -138,9 +139,5 @@ class SameCode:
         return code == self.code
 
 
-class ClassLacks:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, cls: Any) -> bool:
-        return self.name not in TYPE_DICT.__get__(cls)
+def _class_lacks(name: str, cls: Any) -> bool:
+    return name not in TYPE_DICT.__get__(cls)

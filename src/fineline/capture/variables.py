@@ -12,6 +12,7 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
 from fineline.capture.introspection import load_cell
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
 from fineline.capture.places import is_own
 
@@ -105,11 +106,7 @@ def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def _cell_is_empty(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return True
-    return False
+    return contents(cell) is EMPTY
 
 
 def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> Frame | None:

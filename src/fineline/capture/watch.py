@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -84,38 +85,26 @@ def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
     """An abstract class was asked whether ``cls`` is one of its own: a later ``register`` may change the answer."""
     src = cap.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
-    cap.guards.check(src, "predicate", (IsSubclass(cls, answer), text), ("subclass", id(cls)))
+    cap.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
 
 def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
     """A function that reads PyTorch's state gave ``answer``, and no other guard covers that state."""
     src = cap.guards.pin(fn, getattr(fn, "__name__", "query"))
     ident = ("answer", args, tuple(kwargs.items()))
-    cap.guards.check(src, "predicate", (Answers(args, kwargs, answer), f"gives {answer!r}"), ident)
+    cap.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {answer!r}"), ident)
 
 
-class IsSubclass:
-    def __init__(self, cls: type, answer: bool) -> None:
-        self.cls, self.answer = cls, answer
-
-    def __call__(self, base: Any) -> bool:
-        return issubclass(self.cls, base) is self.answer
+def _is_subclass(cls: type, answer: bool, base: Any) -> bool:
+    return issubclass(cls, base) is answer
 
 
-class IsInstance:
-    def __init__(self, classes: Any, answer: bool) -> None:
-        self.classes, self.answer = classes, answer
-
-    def __call__(self, obj: Any) -> bool:
-        return isinstance(obj, self.classes) is self.answer
+def is_instance(classes: Any, answer: bool, obj: Any) -> bool:
+    return isinstance(obj, classes) is answer
 
 
-class Answers:
-    def __init__(self, args: tuple, kwargs: dict, answer: Any) -> None:
-        self.args, self.kwargs, self.answer = args, kwargs, answer
-
-    def __call__(self, fn: Any) -> bool:
-        return same_constant(fn(*self.args, **self.kwargs), self.answer)
+def _answers(args: tuple, kwargs: dict, answer: Any, fn: Any) -> bool:
+    return same_constant(fn(*args, **kwargs), answer)
 
 
 class BaseEquals:
@@ -157,15 +146,10 @@ class SameBytes:
         return bytes(v) == self.value
 
 
-class MemberIsEmpty:
+def member_is_empty(descr: Any, obj: Any) -> bool:
     """Whether reading a slot still fails."""
-
-    def __init__(self, descr: Any) -> None:
-        self.descr = descr
-
-    def __call__(self, obj: Any) -> bool:
-        try:
-            self.descr.__get__(obj, type(obj))
-        except AttributeError:
-            return True
-        return False
+    try:
+        descr.__get__(obj, type(obj))
+    except AttributeError:
+        return True
+    return False

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fineline.capture.capture import Capture
-from fineline.capture.journal import EMPTY, Written
+from fineline.capture.journal import Written, contents
 from fineline.errors import NotExported
 from fineline.graph.portable import Portable, portable, put
 from fineline.guards.evaluate import same_constant
@@ -208,12 +208,7 @@ def _submodule(m: Any, path: str) -> Any:
 
 
 def _contents(obj: Any, kind: str) -> list:
-    if kind != "cell":
-        return _listed(obj, kind)
-    try:
-        return [obj.cell_contents]
-    except ValueError:
-        return [EMPTY]
+    return [contents(obj)] if kind == "cell" else _listed(obj, kind)
 
 
 def _listed(value: Any, kind: str) -> list:

@@ -13,6 +13,7 @@ import torch
 
 from fineline.capture.capture import GETTERS, is_value
 from fineline.capture.frame import InterpretedGenerator
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import Recipe, table_recipe
@@ -101,12 +102,9 @@ def _function(r: Any, v: types.FunctionType) -> str:
 def _cell(r: Any, v: types.CellType) -> str:
     r.check_made(v)
     name = r.statement("cell", f"{r.constant(types.CellType, 'CellType')}()", v)
-    try:
-        contents = v.cell_contents
-    except ValueError:
-        return name
-    text = r.expr(contents)
-    r.lines.append(f"{name}.cell_contents = {text}")
+    if contents(v) is not EMPTY:
+        text = r.expr(v.cell_contents)
+        r.lines.append(f"{name}.cell_contents = {text}")
     return name
 
 

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
-from fineline.capture.journal import EMPTY, Written
+from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.signals import Retreat, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
@@ -226,11 +226,10 @@ class SegmentWriter:
         late.append(f"{target}[:] = {bytes(w.obj)!r}")
 
     def _write_cell(self, w: Written, target: str, late: list[str]) -> None:
-        try:
+        if contents(w.obj) is not EMPTY:
             late.append(f"{target}.cell_contents = {self.rebuild.expr(w.obj.cell_contents)}")
-        except ValueError:
-            if w.before is not EMPTY:
-                late.append(f"del {target}.cell_contents")
+        elif w.before is not EMPTY:
+            late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable, shown: bool = True) -> Segment:
@@ -296,11 +295,10 @@ class SegmentWriter:
     def _checked(self, call: str, checks: list[str], again: Callable) -> list[str]:
         """The call of a graph that shows whether branches went the way that was taken for granted."""
         r = self.rebuild
-        roots = "".join([f", {r.param(src)}" for src in self.cap.guards.roots()])
         return [
             f"random = {r.constant(torch.default_generator.get_state, 'get_random')}()",
             *("failed = False", "try:", f"    {call}", "except Exception:", "    failed = True"),
-            *(f"if failed or {' or '.join(checks)}:", f"    return {r.constant(again, 'again')}(random, ''{roots})"),
+            *(f"if failed or {' or '.join(checks)}:", self._again(again, "random, ''")),
         ]
 
     def _retold(self, call: str, again: Callable) -> list[str]:
@@ -318,12 +316,15 @@ class SegmentWriter:
             if cap.symbols is not None and cap.symbols.inexact:
                 raise Unrebuildable(f"a check ({cap.symbols.inexact}) in a graph with effects, which can't be raised as the code does")
             return [call]
-        roots = "".join([f", {r.param(src)}" for src in cap.guards.roots()])
         mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
         return [
             *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
-            *("if failed:", f"    {mode}", f"    return {r.constant(again, 'again')}(None, failed{roots})"),
+            *("if failed:", f"    {mode}", self._again(again, "None, failed")),
         ]
+
+    def _again(self, again: Callable, first: str) -> str:
+        r = self.rebuild
+        return f"    return {r.constant(again, 'again')}({', '.join([first, *map(r.param, self.cap.guards.roots())])})"
 
     def _guard_aliases(self) -> None:
         """What was written to must not turn out to be another object of its kind that was read as a different one."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from fineline.bytecode.code import CodeInfo
 from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
@@ -21,7 +22,7 @@ from fineline.kinds import is_a
 
 
 class Root(NamedTuple):
-    """A live value: the program passes it as its argument number ``index``."""
+    """A live value: the program passes it as its argument ``number``."""
 
     number: int
 
@@ -42,7 +43,7 @@ class GeneratorRef(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """An iterator of C's, by what makes it again; ``index`` tells which."""
+    """An iterator of C's, by what makes it again; ``number`` tells which."""
 
     number: int
 
@@ -236,10 +237,7 @@ class Template:
         if t is dict:
             return "dict", v
         if t is CellType:
-            try:
-                return "cell", (v.cell_contents,)
-            except ValueError:
-                return None
+            return None if contents(v) is EMPTY else ("cell", (v.cell_contents,))
         if t.__flags__ & HEAP_TYPE and t.__dictoffset__ and t.__new__ is object.__new__:
             return "instance", object.__getattribute__(v, "__dict__")
         return None
