@@ -127,6 +127,11 @@ def _object_delattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     return _none_after(vm, f, generic_delete, args, then, data)
 
 
+def _bind(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``function.__get__``: a method, or the function itself; no Python code runs."""
+    return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+
+
 def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """`protocols.special`: a bound method found on the type, or MISSING."""
     obj, name = args
@@ -161,6 +166,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         object.__setattr__: _object_setattr,
         object.__delattr__: _object_delattr,
         types.ModuleType.__getattribute__: _object_getattribute,
+        types.FunctionType.__get__: _bind,
         protocols.special: _special,
     }
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
@@ -18,6 +19,7 @@ from fineline.capture.attributes import (
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -94,12 +96,39 @@ def guard_length(cap: Any, obj: Any) -> None:
             cap.guards.check(src, "len", len(obj))
 
 
+def _dict_get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``d.get(key, default)`` reads one key, as ``d[key]`` does, and not all of the dict."""
+    cap = vm.cap
+    src = cap.sources.get(id(args[0])) if cap.active and not kwargs and 1 < len(args) < 4 else None
+    key = (settle_all(args[1]) if vm.fakes is not None else args[1]) if src is not None else None
+    if src is None or not natives.key_plain(cap, key, args[0]):
+        return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+    d = args[0]
+    if dict.__contains__(d, key):
+        return vm.finish(f, cap.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
+    cap.read_absent(d, src, key)
+    return vm.finish(f, args[2] if len(args) > 2 else None, then, data)
+
+
 def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
     cap = vm.cap
     if len(args) == 2 and not kwargs and is_a(args[0], type) and (cap.active or natives.polyfill_needed(args)):
         return vm.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _size(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``torch.Size(iterable)``."""
+    if vm.cap.active and len(args) == 1 and not kwargs:
+        return vm.call(f, protocols.listed, args, None, _size_filled, (then, data))
+    return natives.call(vm, f, cls, cls, args, kwargs, then, data) if args or kwargs else vm.finish(f, torch.Size(), then, data)
+
+
+def _size_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+    if not only_numbers(items):
+        raise Border(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
+    return vm.finish(f, torch.Size(items), *state)
 
 
 def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
@@ -112,6 +141,8 @@ def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
+        torch.Size: _size,
+        dict.get: _dict_get,
         builtins.len: _len,
         builtins.bool: _bool,
         **{t.__init__: _container_init for t, _ in UPDATES},

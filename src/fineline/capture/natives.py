@@ -62,9 +62,11 @@ INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
 MOVERS = frozenset(
     {
         list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
-        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__,
+        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__, list.clear, list.insert, list.pop,
     }
 )  # fmt: skip
+# What compares the symbolic numbers among others, and guards how that ends.
+SORTERS = frozenset({sorted, list.sort})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
@@ -243,6 +245,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if cap.lazy:
                 _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
+        if key in SORTERS and f.info.code is not POLYFILLS[key].__code__:
+            return vm.call(f, POLYFILLS[key], list(args), kwargs, then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs

@@ -275,12 +275,13 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     a = s.pop()
     cap = vm.cap
     if cap.active:
-        a, b = settled(a), settled(b)
+        if type(a) in NUMBERS and type(b) in NUMBERS:
+            a, b = settled(a), settled(b)
         if type(a) in VALUES or type(b) in VALUES:
             if cap.lazy:
                 cap.settle(a)
                 cap.settle(b)
-        elif a is not None and b is not None and type(a) not in SINGLETONS:
+        elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
             guard_identity(cap, a, b)
     s.append((a is b) is not bool(arg))
     return None

@@ -252,8 +252,7 @@ class SegmentWriter:
             if cap.symbols is not None:
                 cap.symbols.prune()
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
-                pattern = self._sharing() or ()
-                if len(set(pattern)) < len(pattern):
+                if self._writes_shared():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
@@ -368,6 +367,13 @@ class SegmentWriter:
         storages = [_storage(src.value) for src in inputs]
         first: dict[int, int] = {}
         return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
+
+    def _writes_shared(self) -> bool:
+        """In fake mode: whether the graph writes into memory that several inputs have."""
+        machine, mutated = self.cap.guards.machine, self.cap.recorder.mutated
+        inputs = [src.value for src in self._tensors()] if mutated else []
+        storages = [_storage(t) for t in inputs]
+        return any([storages.count(s) > 1 and _storage(machine.memory(t)) in mutated for s, t in zip(storages, inputs, strict=True)])
 
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
