@@ -57,6 +57,17 @@ def a_write_into_an_input() -> Any:
 
 
 @program
+def a_write_by_a_sign() -> Any:
+    def fn(x):
+        x += 1
+        x[:, 1:] *= 2
+        x[0] = 5
+        return refused(x)
+
+    return fn, t(), None
+
+
+@program
 def a_write_that_brings_a_gradient() -> Any:
     w = torch.ones(4, requires_grad=True)
 

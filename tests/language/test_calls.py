@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from typing import Any
 
 import pytest
@@ -247,6 +248,24 @@ def callable_object_as_the_outermost() -> Any:
 
     model = Model()
     return model.__call__, model
+
+
+@table.program()
+def functions_bound_by_hand() -> Any:
+    class Model:
+        scale = 3
+
+    def grown(self, x, k=1):
+        return x * self.scale + k
+
+    model = Model()
+
+    def fn(x):
+        plain = grown.__get__(None, Model)
+        bound = grown.__get__(model, Model)
+        return bound(x), plain(model, x, k=2), types.FunctionType.__get__(grown, model)(x), bound.__self__ is model, plain is grown
+
+    return fn, model
 
 
 @table.program()

@@ -23,6 +23,18 @@ ALIVE = weakref.WeakSet(THINGS)
 
 
 @table.snippet()
+def slices_that_hold_tensors(x, y):
+    parts = [slice(x * 2, None), slice(0, [y + 1], x.shape)]
+    return parts, slice(1, 2), {"at": slice(None, None, y)}
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), torch.tensor(place)), recompiles=(1, 2))
+def slices_bounded_by_tensors(x, n):
+    low, high = n.clamp(0, 1), n + 1
+    return x[low:high, :] * 2, x[slice(low, None)]
+
+
+@table.snippet()
 def sizes_of_sets_of_objects(x):
     ALIVE_BEFORE = len(ALIVE)
     return x * len(THINGS), ALIVE_BEFORE, bool(THINGS), x + len(frozenset(THINGS))

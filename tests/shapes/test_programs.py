@@ -689,6 +689,78 @@ def zero_and_one_as_numbers(x, n):
     return x * n, n + 1, torch.ones(n)
 
 
+# -- sizes that outlive the call, and sizes among others --------------------------------------------------------------
+@varied_program()
+def module_that_notes_sizes():
+    class Noting(torch.nn.Module):
+        rows = 0
+
+        def forward(self, x):
+            self.rows, self.last = x.shape[0], x.shape
+            self.__dict__.get("total", 0)
+            return x * self.rows
+
+    net = Noting()
+    return net, net
+
+
+@varied_program()
+def dict_that_is_asked_for_another_key():
+    notes = {"rows": 0, "scale": 2}
+
+    def fn(x):
+        notes["rows"] = x.shape[0]
+        return x * notes.get("scale", 1) + notes.get("bias", 1)
+
+    return fn, notes
+
+
+def batches(n: int) -> tuple:
+    return ([t(n, n, 3), t(n, 2 * n + 3, 3), t(n, n + 2, 3)],)
+
+
+@varied(args=batches)
+def largest_of_a_generator(xs):
+    longest, shortest = max(x.shape[0] for x in xs), min((len(x) for x in xs), default=0)
+    return torch.cat([F.pad(x, (0, 0, 0, longest - x.shape[0])) for x in xs]), shortest
+
+
+@varied(args=batches)
+def sizes_in_order(xs):
+    lengths = [x.shape[0] for x in xs]
+    lengths.sort(reverse=True)
+    return xs[0] * lengths[0], sorted(lengths), sorted(xs, key=len)[1]
+
+
+def two_views(n: int) -> tuple:
+    pair = t(n, n, 2)
+    return t(n + 1, n, 4), pair[:, 0], pair[:, 1]
+
+
+@varied(args=two_views)
+def write_beside_memory_that_two_share(x, a, b):
+    x.mul_(2)
+    return x * a.unsqueeze(1) + b.unsqueeze(1)
+
+
+@varied()
+def identity_of_a_size(x):
+    n = x.shape[0]
+    return x * n, n is None, [n is not v for v in (None, x, "n")]
+
+
+@varied()
+def sizes_made_by_name(x):
+    shape = torch.Size([2]) + torch.Size(n for n in x.shape)
+    return x.new_zeros(shape), shape, shape.numel(), torch.Size([3, 4]).numel(), torch.Size(), type(x.shape[:1])
+
+
+@varied()
+def distribution(x):
+    normal = torch.distributions.Normal(x, 1.0)
+    return normal.rsample((2,)).shape, normal.log_prob(x + 1), normal.entropy().sum()
+
+
 # -- strides that change ---------------------------------------------------------------------------------------------
 @table.snippet(calls=6, args=lambda p: (t(p, 4, N[p]).T if p % 2 else t(p, N[p], 4),), recompiles=(1, 2))
 def order_of_strides(x):

@@ -99,7 +99,7 @@ class Writer:
             return f"sum((v * {self.number(less)} for v in {xs}{self.pick(['', '[:2]', '[::-1]'])}), {T()})"
         if kind == 18 and self.chance(30):
             return f"({T()} * {T()}.mean().tanh().item())"
-        return f"{T()}[[-1, 0]][: len(x)]"
+        return f"{T()}.flip(0)"
 
     def number(self, depth: int = 1) -> str:
         simple = self.draw(st.integers(0, 3))

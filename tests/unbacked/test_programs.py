@@ -56,6 +56,12 @@ def lists_of_numbers(x):
 
 
 @table.snippet(args=drawn, **ONE)
+def bounds_of_a_slice_in_tensors(x):
+    span = torch.tensor(min(x.shape[0], 3))
+    return torch.arange(12)[6 - span : 6 + span, None], torch.arange(20)[x[0] - 1 : x[1], ...]
+
+
+@table.snippet(args=drawn, **ONE)
 def types_are_those_of_numbers(x):
     n, f = x[0].item(), (x[0] / 2).item()
     return type(n) is int, isinstance(n, int), isinstance(n, float), isinstance(f, float), x + n

@@ -99,6 +99,11 @@ def _object_getattribute(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, th
     return generic_load(vm, f, obj, name, type_info(vm.cap, type(obj)), then, data, use_getattr=False)
 
 
+def _bind(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``function.__get__``: a method, or the function itself; no Python code runs."""
+    return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+
+
 def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """`protocols.special`: a bound method found on the type, or MISSING."""
     obj, name = args
@@ -133,6 +138,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         object.__setattr__: _writing(generic_store, object.__setattr__),
         object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
+        types.FunctionType.__get__: _bind,
         protocols.special: _special,
     }
 )

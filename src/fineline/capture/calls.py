@@ -24,6 +24,7 @@ from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
 from fineline.capture.subgraph import call_nested, is_nested
+from fineline.capture.symbolic import holds
 from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
@@ -275,7 +276,7 @@ def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)
     kind = classify_torch(fn)
-    if kind is not None and not (vm.fakes is not None and fn is torch.Size.numel):
+    if kind is not None and not (fn is torch.Size.numel and vm.fakes is not None and holds(args)):
         return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 

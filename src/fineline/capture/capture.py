@@ -455,7 +455,7 @@ def is_value(v: Any) -> bool:
     """Whether ``v`` is compared by value: it has no identity that a program could tell apart."""
     t = type(v)
     if t in SINGLETONS or t in VALUES:
-        return True
+        return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
     if t is tuple or t is frozenset or t is torch.Size:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:

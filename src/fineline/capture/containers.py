@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
@@ -17,7 +18,7 @@ from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.operators import store_dict_item
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import holds
+from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -102,6 +103,19 @@ def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
+def _size(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``torch.Size(iterable)``."""
+    if vm.cap.active and len(args) == 1 and not kwargs:
+        return vm.call(f, protocols.listed, args, None, _size_filled, (then, data))
+    return natives.call(vm, f, cls, cls, args, kwargs, then, data) if args or kwargs else vm.finish(f, torch.Size(), then, data)
+
+
+def _size_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+    if not only_numbers(items):
+        raise Border(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
+    return vm.finish(f, torch.Size(items), *state)
+
+
 def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
     fn, cls, then, data = state
     result = fn(cls, items)
@@ -112,11 +126,13 @@ def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
 def _get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``dict.get`` and ``dict.setdefault`` read one key, and no other is guarded."""
     cap = vm.cap
-    plain = cap.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict and not holds(args[1])
+    plain = cap.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
     src = cap.sources.get(id(args[0])) if plain else None
-    if not plain or (src is None and id(args[0]) not in cap.made) or not natives.key_plain(cap, args[1], args[0]):
+    if not plain or (src is None and id(args[0]) not in cap.made):
         return natives.call(vm, f, fn, fn, args, kwargs, then, data)
-    d, key = args[:2]
+    d, key = args[0], settle_all(args[1])
+    if not natives.key_plain(cap, key, d):
+        return natives.call(vm, f, fn, fn, args, kwargs, then, data)
     if dict.__contains__(d, key):
         return vm.finish(f, cap.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
     default = args[2] if len(args) == 3 else None
@@ -129,6 +145,7 @@ def _get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: A
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
+        torch.Size: _size,
         builtins.len: _len,
         builtins.bool: _bool,
         dict.get: _get,

@@ -53,7 +53,7 @@ INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
 MOVERS = frozenset(
     {
         list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
-        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__,
+        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__, list.clear, list.insert, list.pop,
     }
 )  # fmt: skip
 # What does one thing after the other with numbers, tensors and others, and may do it in Python.
@@ -66,6 +66,8 @@ ONE_BY_ONE = frozenset(
         *[getattr(t, name) for t in (list, tuple) for name in _COMPARISONS],
     }
 )
+# What compares the symbolic numbers among others, and guards how that ends.
+SORTERS = frozenset({sorted, list.sort})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
@@ -218,8 +220,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if cap.lazy:
                 _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
-        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE else None
-        if polyfill is not None and polyfill.__code__ is not f.info.code and not kwargs:
+        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS else None
+        if polyfill is not None and polyfill.__code__ is not f.info.code and (not kwargs or key in SORTERS):
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]

@@ -292,7 +292,7 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
             if cap.lazy:
                 cap.settle(a)
                 cap.settle(b)
-        elif a is not None and b is not None and type(a) not in SINGLETONS:
+        elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
             guard_identity(cap, a, b)
     s.append((a is b) is not bool(arg))
     return None

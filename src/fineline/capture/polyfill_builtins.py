@@ -98,6 +98,10 @@ def max_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _AB
     best = _ABSENT
     best_key: Any = None
     for item in _candidates("max", args, default):
+        if key is None and type(item) is int and type(best) is int:
+            # Sizes that vary are compared in the program.
+            best = best_key = max(best, item)
+            continue
         item_key = item if key is None else key(item)
         if best is _ABSENT or item_key > best_key:
             best = item
@@ -109,6 +113,10 @@ def min_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _AB
     best = _ABSENT
     best_key: Any = None
     for item in _candidates("min", args, default):
+        if key is None and type(item) is int and type(best) is int:
+            # Sizes that vary are compared in the program.
+            best = best_key = min(best, item)
+            continue
         item_key = item if key is None else key(item)
         if best is _ABSENT or item_key < best_key:
             best = item

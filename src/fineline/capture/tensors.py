@@ -280,7 +280,10 @@ class TensorOps:
                 # What only the graph knows belongs to the outermost graph.
                 give_up_subgraphs(vm)
             if fn is operator.getitem or fn is Tensor.__getitem__:
-                fn, args = unbacked.subscript(vm, fn, args)
+                try:
+                    fn, args = unbacked.subscript(vm, fn, args)
+                except NotForGraph as e:
+                    raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):

@@ -48,7 +48,7 @@ def readable(vm: Any, t: Any) -> bool:
 def read(vm: Any, fn: Any, t: Tensor) -> Any:
     """The number in ``t`` as ``fn``, one of the `READERS`, gives it."""
     number, convert = item(vm, t), READERS[fn]
-    if convert is operator.index and type(number) is not torch.SymInt:
+    if convert is operator.index and type(number) not in (int, torch.SymInt):
         raise NotForGraph("an index that is no integer")
     return number if convert is None else FUNCTIONS[convert](number)
 

@@ -84,7 +84,7 @@ class Rebuilder:
         t = type(v)
         if cap.lazy and id(v) in cap.lazy:
             return self.param(cap.lazy[id(v)])
-        if t in SINGLETONS or t in VALUES:
+        if t in SINGLETONS or (t in VALUES and t is not slice):
             return self._literal(v, t)
         if t in SYMBOLIC:
             return self._number(v)
