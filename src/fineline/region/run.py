@@ -312,8 +312,7 @@ class Run:
         after.observe((*template.roots, value), {})
         if after.varying.found:
             # What varies here is known from other calls, and only fake mode has symbols.
-            live = (*template.roots, value)
-            self._leave(template, functools.partial(run_on if self.start is region.entry else Next, after.dispatcher, live))
+            self._leave(template, self._onwards(after.dispatcher, (*template.roots, value)))
         vm.known.carry(border.fn, vm.cap.recorder.mutated)
         self._begin(after, template, value, "result")
         return value
@@ -331,6 +330,10 @@ class Run:
         self.vm.forget_generators()
         self.behind = behind
         raise Finished(None)
+
+    def _onwards(self, dispatcher: Any, live: tuple) -> Callable[[], Any]:
+        """The rest of the call, by the programs behind a border; who runs the one that starts here, runs those behind it."""
+        return functools.partial(run_on if self.start is self.region.entry else Next, dispatcher, live)
 
     def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
@@ -384,7 +387,7 @@ class Run:
             dispatcher = site.dispatcher
             self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
-        self.behind = functools.partial(run_on, dispatcher, live)
+        self.behind = self._onwards(dispatcher, live)
         raise Finished(None)
 
     def _vary(self, site: Site | None, name: str, v: Any) -> None:
