@@ -16,8 +16,8 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
-from fineline.capture.operators import store_dict_item
 from fineline.capture.signals import Border
+from fineline.capture.subscripts import store_dict_item
 from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a

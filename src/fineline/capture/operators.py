@@ -1,26 +1,24 @@
-"""Operators and subscripts: on values at once, on tensors into the graph, on user classes by their methods."""
+"""Operators: on values at once, on tensors into the graph, on user classes by their methods."""
 
 from __future__ import annotations
 
 import gc
 import operator
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info, watches
-from fineline.capture.caches import lasts
-from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES, is_value
+from fineline.capture.attributes import MISSING, raw_lookup, type_info, watches
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
-from fineline.capture.symbolic_forms import item_of
 from fineline.capture.watch import tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -43,8 +41,6 @@ SCALARS = frozenset({int, float, bool, str, complex, bytes, type(None)})
 KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
     frozenset(type(getattr(d, name)()) for d in (dict[str, int](), OrderedDict[str, int]())) for name in ("keys", "values", "items")
 )
-BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
-BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
 
 def _scalar(cap: Any, a: Any, b: Any) -> bool:
@@ -85,18 +81,18 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
         elif cap.active:
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
-    if not cap.active and not _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
+    if not cap.active and not python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         f.stack.append(vm.native(op, (a, b), None))
         return None
     if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
         other = b if is_a(a, Tensor) else a
-        if not _python_method(cap, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
+        if not python_method(cap, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
         if watches(cap, type(other)):
             # The tensor's method looks for __torch_function__ and more.
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
-    if _python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
+    if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
     if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
@@ -123,7 +119,7 @@ def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
         raise Border(op, (a, b), None, "FL413", str(e)) from None
 
 
-def _python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
+def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
     """Whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
@@ -170,7 +166,7 @@ def _unary(name: str, op: Any) -> Any:
         if type(a) in SYMBOLIC:
             f.stack.append(calculate(op, a))
             return None
-        if type(a) in SCALARS or (not cap.active and not _python_method(cap, a, None, name)):
+        if type(a) in SCALARS or (not cap.active and not python_method(cap, a, None, name)):
             if cap.lazy:
                 cap.settle(a)
             f.stack.append(op(a))
@@ -221,7 +217,7 @@ def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
     cap = vm.cap
     if not cap.active:
-        if _python_method(cap, a, b, name, rname, "__eq__"):
+        if python_method(cap, a, b, name, rname, "__eq__"):
             return vm.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(vm.native(op, (a, b), None))
         return None
@@ -249,7 +245,7 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
                 return None
         f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
         return None
-    if _python_method(cap, a, b, name, rname) or (name == "__ne__" and _python_method(cap, a, b, "__eq__")):
+    if python_method(cap, a, b, name, rname) or (name == "__ne__" and python_method(cap, a, b, "__eq__")):
         return vm.call(f, protocols.compare, [a, b, name, rname, op])
     if natives.deep_plain(cap, a) and natives.deep_plain(cap, b):
         if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
@@ -313,10 +309,10 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
     if vm.fakes is not None:
         item, container = settle_all(item), settle_all(container)
     if not cap.active:
-        if _python_method(cap, container, None, "__contains__", "__iter__"):
+        if python_method(cap, container, None, "__contains__", "__iter__"):
             return vm.call(f, protocols.contains, [container, item], None, then)
         return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
-    if is_a(container, dict) and not _python_method(cap, container, None, "__contains__"):
+    if is_a(container, dict) and not python_method(cap, container, None, "__contains__"):
         if not natives.key_plain(cap, item, container):
             raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
@@ -332,7 +328,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.finish(f, present, then)
     if is_a(container, Tensor):
         raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
-    if _python_method(cap, container, None, "__contains__", "__iter__"):
+    if python_method(cap, container, None, "__contains__", "__iter__"):
         return vm.call(f, protocols.contains, [container, item], None, then)
     if is_a(item, Tensor) and is_a(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
@@ -360,199 +356,6 @@ def _contains(then: Any) -> Any:
 
 def _contains_not(container: Any, item: Any) -> bool:
     return item not in container
-
-
-# -- subscripts --------------------------------------------------------------------------------------------------------
-def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
-    cap = vm.cap
-    t = type(obj)
-    if not cap.active:
-        if _python_method(cap, obj, None, "__getitem__", "__missing__"):
-            return subscript_of_class(vm, f, obj, key)
-        f.stack.append(vm.native(operator.getitem, (obj, key), None))
-        return None
-    if cap.lazy:
-        cap.settle(key)
-    if vm.fakes is not None and not is_a(obj, Tensor):
-        key = settle_all(key)
-    if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
-        raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
-    if t is tuple or t is torch.Size or t is str:
-        f.stack.append(obj[key])
-        return None
-    if is_a(obj, Tensor):
-        item = item_of(vm, obj, key)
-        f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None) if item is None else item)
-        return None
-    if t is list:
-        f.stack.append(_list_item(cap, obj, key))
-        return None
-    if is_a(obj, type):
-        return _class_getitem(vm, f, obj, key)
-    method = type_info(cap, t).look(cap, "__getitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key])
-    if is_a(obj, dict) and method in BUILTIN_DICTS:
-        if not natives.key_plain(cap, key, obj):
-            raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
-        if not dict.__contains__(obj, key):
-            cap.read_absent(obj, cap.sources.get(id(obj)), key)
-            missing = type_info(cap, t).look(cap, "__missing__")[1] if t is not dict else None
-            if is_a(missing, types.FunctionType):
-                return vm.call(f, missing, [obj, key])
-            if is_a(obj, defaultdict):
-                return _default_item(vm, f, obj, key)
-            obj[key]
-        f.stack.append(_dict_item(cap, obj, key))
-        return None
-    if is_a(key, Tensor) and is_a(obj, (tuple, list)):
-        raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
-    if is_a(obj, list) and natives.index_plain(key):
-        f.stack.append(_list_item(cap, obj, key))
-        return None
-    if method is None:
-        f.stack.append(obj[key])
-        return None
-    return vm.call(f, method, [obj, key])
-
-
-def subscript_of_class(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
-    method = raw_lookup(type(obj), "__getitem__")
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key])
-    return vm.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
-
-
-def _default_item(vm: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
-    factory = d.default_factory
-    cap = vm.cap
-    src = cap.sources.get(id(d))
-    if src is not None:
-        descr = defaultdict.__dict__["default_factory"]
-        cap.load(factory, cap.guards.access(src, "member", descr, factory))
-    if factory is None:
-        raise KeyError(key)
-    return vm.call(f, factory, [], None, _keep_default, (d, key))
-
-
-def _keep_default(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    d, key = state
-    store_dict_item(vm.cap, d, key, value)
-    f.stack.append(value)
-    return None
-
-
-def _dict_item(cap: Any, d: dict, key: Any) -> Any:
-    value = dict.__getitem__(d, key)
-    src = cap.sources.get(id(d))
-    return cap.read_key(d, src, key, value) if src is not None else value
-
-
-def _list_item(cap: Any, obj: list, key: Any) -> Any:
-    src = cap.sources.get(id(obj))
-    try:
-        value = list.__getitem__(obj, key)
-    except IndexError:
-        cap.expand(obj)
-        raise
-    if src is not None and id(obj) not in cap.expanded:
-        if type(key) is int and key >= 0 and not cap.journal.wrote(obj):
-            return cap.read(value, cap.guards.access(src, "index", key, value))
-        cap.expand(obj)
-    if is_a(key, slice):
-        cap.made.add(id(value))
-    return value
-
-
-def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
-    cap = vm.cap
-    method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
-    if is_a(method, types.FunctionType) and type(cls).__module__ != "enum":
-        return vm.call(f, method, [cls, key])
-    if method is not None:
-        f.stack.append(cls[key])  # type: ignore[index]
-        return None
-    getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
-    if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
-        return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
-    if lasts(cap, cls) and lasts(cap, key):
-        alias = cls[key]  # type: ignore[index]
-        f.stack.append(alias if is_value(alias) else cap.pin(alias, cls.__name__).value)
-        return None
-    raise Border(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
-
-
-def _call_with(vm: Any, f: Frame, fn: Any, key: Any) -> Frame | None:
-    return vm.call(f, fn, [key])
-
-
-def store_dict_item(cap: Any, d: dict, key: Any, value: Any) -> None:
-    src = cap.sources.get(id(d))
-    if src is not None:
-        cap.journal.note(d, src, key)
-        cap.global_values.pop(id(d), None)
-    if is_a(d, OrderedDict):
-        OrderedDict.__setitem__(d, key, value)
-    else:
-        dict.__setitem__(d, key, value)
-
-
-def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | None:
-    cap = vm.cap
-    t = type(obj)
-    if not cap.active:
-        method = raw_lookup(t, "__setitem__")
-        if is_a(method, types.FunctionType) and not is_a(obj, Tensor):
-            return vm.call(f, method, [obj, key, value], None, vm.discard)
-        vm.native(operator.setitem, (obj, key, value), None)
-        return None
-    if cap.lazy:
-        cap.settle(key)
-    if is_a(obj, Tensor):
-        try:
-            item = item_of(vm, obj, key, used=True)
-            vm.tensors.operator(vm, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)
-        except Border as b:
-            raise b.discard() from None
-        return None
-    method = type_info(cap, t).look(cap, "__setitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key, value], None, vm.discard)
-    known = id(obj) in cap.sources or id(obj) in cap.made
-    if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
-        store_dict_item(cap, obj, key, value)
-        return None
-    sliced = type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)
-    if is_a(obj, (list, deque)) and known and (type(key) is int or sliced):
-        src = cap.sources.get(id(obj))
-        if type(key) is slice:
-            cap.expand(value)
-        if src is not None:
-            cap.expand(obj)
-            cap.journal.note(obj, src)
-        obj[key] = value
-        return None
-    if method is None:
-        obj[key] = value
-        return None
-    raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
-
-
-def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
-        method = raw_lookup(type(obj), "__delitem__")
-        if is_a(method, types.FunctionType):
-            return vm.call(f, method, [obj, key], None, vm.discard)
-        vm.native(operator.delitem, (obj, key), None)
-        return None
-    method = type_info(cap, type(obj)).look(cap, "__delitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key], None, vm.discard)
-    if method is None:
-        del obj[key]
-        return None
-    return vm.call(f, method, [obj, key], None, vm.discard)
 
 
 HANDLERS = family(

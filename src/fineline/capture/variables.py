@@ -13,8 +13,8 @@ from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
 from fineline.capture.introspection import load_cell
 from fineline.capture.journal import EMPTY, contents
-from fineline.capture.operators import binary_subscr, delete_subscr, store_dict_item, store_subscr
 from fineline.capture.places import is_own
+from fineline.capture.subscripts import binary_subscr, delete_subscr, store_dict_item, store_subscr
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------

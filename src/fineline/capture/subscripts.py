@@ -1,0 +1,217 @@
+"""Subscripts: items of containers read, written and deleted; a class called with one."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.capture import natives, protocols
+from fineline.capture.attributes import load_attr, raw_lookup, type_info
+from fineline.capture.caches import lasts
+from fineline.capture.capture import is_value
+from fineline.capture.frame import Frame
+from fineline.capture.operators import python_method
+from fineline.capture.signals import Border
+from fineline.capture.symbolic import settle_all
+from fineline.capture.symbolic_forms import item_of
+from fineline.kinds import is_a
+
+BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
+BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
+
+
+def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    cap = vm.cap
+    t = type(obj)
+    if not cap.active:
+        if python_method(cap, obj, None, "__getitem__", "__missing__"):
+            return subscript_of_class(vm, f, obj, key)
+        f.stack.append(vm.native(operator.getitem, (obj, key), None))
+        return None
+    if cap.lazy:
+        cap.settle(key)
+    if vm.fakes is not None and not is_a(obj, Tensor):
+        key = settle_all(key)
+    if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
+        raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
+    if t is tuple or t is torch.Size or t is str:
+        f.stack.append(obj[key])
+        return None
+    if is_a(obj, Tensor):
+        item = item_of(vm, obj, key)
+        f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None) if item is None else item)
+        return None
+    if t is list:
+        f.stack.append(_list_item(cap, obj, key))
+        return None
+    if is_a(obj, type):
+        return _class_getitem(vm, f, obj, key)
+    method = type_info(cap, t).look(cap, "__getitem__")[1]
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, key])
+    if is_a(obj, dict) and method in BUILTIN_DICTS:
+        if not natives.key_plain(cap, key, obj):
+            raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
+        if not dict.__contains__(obj, key):
+            cap.read_absent(obj, cap.sources.get(id(obj)), key)
+            missing = type_info(cap, t).look(cap, "__missing__")[1] if t is not dict else None
+            if is_a(missing, types.FunctionType):
+                return vm.call(f, missing, [obj, key])
+            if is_a(obj, defaultdict):
+                return _default_item(vm, f, obj, key)
+            obj[key]
+        f.stack.append(_dict_item(cap, obj, key))
+        return None
+    if is_a(key, Tensor) and is_a(obj, (tuple, list)):
+        raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
+    if is_a(obj, list) and natives.index_plain(key):
+        f.stack.append(_list_item(cap, obj, key))
+        return None
+    if method is None:
+        f.stack.append(obj[key])
+        return None
+    return vm.call(f, method, [obj, key])
+
+
+def subscript_of_class(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    method = raw_lookup(type(obj), "__getitem__")
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, key])
+    return vm.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
+
+
+def _default_item(vm: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
+    factory = d.default_factory
+    cap = vm.cap
+    src = cap.sources.get(id(d))
+    if src is not None:
+        descr = defaultdict.__dict__["default_factory"]
+        cap.load(factory, cap.guards.access(src, "member", descr, factory))
+    if factory is None:
+        raise KeyError(key)
+    return vm.call(f, factory, [], None, _keep_default, (d, key))
+
+
+def _keep_default(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    d, key = state
+    store_dict_item(vm.cap, d, key, value)
+    f.stack.append(value)
+    return None
+
+
+def _dict_item(cap: Any, d: dict, key: Any) -> Any:
+    value = dict.__getitem__(d, key)
+    src = cap.sources.get(id(d))
+    return cap.read_key(d, src, key, value) if src is not None else value
+
+
+def _list_item(cap: Any, obj: list, key: Any) -> Any:
+    src = cap.sources.get(id(obj))
+    try:
+        value = list.__getitem__(obj, key)
+    except IndexError:
+        cap.expand(obj)
+        raise
+    if src is not None and id(obj) not in cap.expanded:
+        if type(key) is int and key >= 0 and not cap.journal.wrote(obj):
+            return cap.read(value, cap.guards.access(src, "index", key, value))
+        cap.expand(obj)
+    if is_a(key, slice):
+        cap.made.add(id(value))
+    return value
+
+
+def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
+    cap = vm.cap
+    method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
+    if is_a(method, types.FunctionType) and type(cls).__module__ != "enum":
+        return vm.call(f, method, [cls, key])
+    if method is not None:
+        f.stack.append(cls[key])  # type: ignore[index]
+        return None
+    getter = type_info(cap, cls).look(cap, "__class_getitem__")[1]
+    if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
+        return load_attr(vm, f, cls, "__class_getitem__", _call_with, key)
+    if lasts(cap, cls) and lasts(cap, key):
+        alias = cls[key]  # type: ignore[index]
+        f.stack.append(alias if is_value(alias) else cap.pin(alias, cls.__name__).value)
+        return None
+    raise Border(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
+
+
+def _call_with(vm: Any, f: Frame, fn: Any, key: Any) -> Frame | None:
+    return vm.call(f, fn, [key])
+
+
+def store_dict_item(cap: Any, d: dict, key: Any, value: Any) -> None:
+    src = cap.sources.get(id(d))
+    if src is not None:
+        cap.journal.note(d, src, key)
+        cap.global_values.pop(id(d), None)
+    if is_a(d, OrderedDict):
+        OrderedDict.__setitem__(d, key, value)
+    else:
+        dict.__setitem__(d, key, value)
+
+
+def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | None:
+    cap = vm.cap
+    t = type(obj)
+    if not cap.active:
+        method = raw_lookup(t, "__setitem__")
+        if is_a(method, types.FunctionType) and not is_a(obj, Tensor):
+            return vm.call(f, method, [obj, key, value], None, vm.discard)
+        vm.native(operator.setitem, (obj, key, value), None)
+        return None
+    if cap.lazy:
+        cap.settle(key)
+    if is_a(obj, Tensor):
+        try:
+            item = item_of(vm, obj, key, used=True)
+            vm.tensors.operator(vm, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)
+        except Border as b:
+            raise b.discard() from None
+        return None
+    method = type_info(cap, t).look(cap, "__setitem__")[1]
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, key, value], None, vm.discard)
+    known = id(obj) in cap.sources or id(obj) in cap.made
+    if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
+        store_dict_item(cap, obj, key, value)
+        return None
+    sliced = type(key) is slice and natives.index_plain(key) and natives.plain(cap, value)
+    if is_a(obj, (list, deque)) and known and (type(key) is int or sliced):
+        src = cap.sources.get(id(obj))
+        if type(key) is slice:
+            cap.expand(value)
+        if src is not None:
+            cap.expand(obj)
+            cap.journal.note(obj, src)
+        obj[key] = value
+        return None
+    if method is None:
+        obj[key] = value
+        return None
+    raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
+
+
+def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        method = raw_lookup(type(obj), "__delitem__")
+        if is_a(method, types.FunctionType):
+            return vm.call(f, method, [obj, key], None, vm.discard)
+        vm.native(operator.delitem, (obj, key), None)
+        return None
+    method = type_info(cap, type(obj)).look(cap, "__delitem__")[1]
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, key], None, vm.discard)
+    if method is None:
+        del obj[key]
+        return None
+    return vm.call(f, method, [obj, key], None, vm.discard)
