@@ -207,13 +207,13 @@ def graphs_of_any_size(twin: str) -> Iterator[None]:
     if twin not in EXACT:
         yield
         return
-    from fineline.region import run as runs
+    from fineline.region import keep
 
-    shipped, runs.SMALL_GRAPH = runs.SMALL_GRAPH, 0
+    shipped, keep.SMALL_GRAPH = keep.SMALL_GRAPH, 0
     try:
         yield
     finally:
-        runs.SMALL_GRAPH = shipped
+        keep.SMALL_GRAPH = shipped
 
 
 def ambient() -> dict[str, Any]:

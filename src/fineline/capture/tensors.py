@@ -74,52 +74,12 @@ INTEGERS = (torch.int64, torch.int32)
 
 
 # Operators that take sizes or positions: a tensor given for one of these is read.
-SIZE_NAMES = [
-    "view",
-    "reshape",
-    "expand",
-    "new_zeros",
-    "new_ones",
-    "new_empty",
-    "new_full",
-    "zeros",
-    "ones",
-    "empty",
-    "full",
-    "arange",
-    "range",
-    "linspace",
-    "logspace",
-    "repeat",
-    "narrow",
-    "split",
-    "split_with_sizes",
-    "chunk",
-    "tensor_split",
-    "roll",
-    "unflatten",
-    "tile",
-    "broadcast_to",
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "eye",
-    "select",
-    "unfold",
-    "as_strided",
-    "resize_",
-    "triu",
-    "tril",
-    "diagonal",
-    "permute",
-    "transpose",
-    "movedim",
-    "flatten",
-    "squeeze",
-    "unsqueeze",
-    "topk",
-]
+SIZE_NAMES = (
+    "view", "reshape", "expand", "new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "arange",
+    "range", "linspace", "logspace", "repeat", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "roll", "unflatten",
+    "tile", "broadcast_to", "rand", "randn", "randint", "randperm", "eye", "select", "unfold", "as_strided", "resize_", "triu",
+    "tril", "diagonal", "permute", "transpose", "movedim", "flatten", "squeeze", "unsqueeze", "topk",
+)  # fmt: skip
 SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None)
 
 

@@ -10,13 +10,10 @@ from typing import Any, NoReturn
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
-from torch.fx import GraphModule
 
-from fineline.backends.eager import as_it_is
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.places import is_own
 from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
@@ -31,8 +28,10 @@ from fineline.program.result import real_result
 from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_guards, describe_miss, place_of, user_place, user_stack
+from fineline.region.describe import describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
+from fineline.region.keep import keep
+from fineline.region.outside import make_outside, move_out
 from fineline.region.refused import refused
 from fineline.region.site import Site
 from fineline.report.events import Event
@@ -43,18 +42,10 @@ log = logging.getLogger("fineline")
 # Borders that a user's rule or option asked for.
 ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
 DECLARED = ASKED | {"FL403"}
-# Below this a compiled graph gains little over its operators: entering and guarding one costs as much as a few of them.
-SMALL_GRAPH = 32
-# ... in a call that has shown to be cut often; the first pieces are compiled whatever their size.
-FEW_BORDERS = 4
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BORDERS = 400
 # What would only be met again at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
-
-
-def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
-    return as_it_is(gm)
 
 
 class Unkept(Exception):
@@ -165,7 +156,7 @@ class Run:
             try:
                 writer = region.writer(vm.cap, self._name())
                 writer.returns(value)
-                self._keep(writer)
+                keep(self, writer)
                 self.kept = True
                 if vm.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
@@ -173,7 +164,7 @@ class Run:
             except Retreat as e:
                 self._retreat(e.error, e.text, e.again)
             except Unrebuildable as e:
-                self._make_outside(e.called_at)
+                make_outside(region, self.site, e.called_at)
                 self._failed("FL409", e.text)
             except FinelineError as e:
                 return self._abandon(e)
@@ -202,33 +193,6 @@ class Run:
     def _name(self) -> str:
         fn = self.region.fn
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
-
-    def _keep(self, writer: SegmentWriter, between: bool = False) -> None:
-        """Compiles the segment. ``between``: it stands between two borders that nobody asked for; then a few operators go eagerly."""
-        region = self.region
-        n = writer.cap.recorder.calls
-        recorder = writer.cap.recorder
-        small = n > 0 and ((between and n < SMALL_GRAPH and self.borders > FEW_BORDERS) or recorder.only_state)
-        compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
-        if region.tally is not None:
-            region.tally.close(kind)
-            compile_graph = region.tally.watch(kind, compile_graph)
-        segment = writer.compile(compile_graph, self.site.again(self.kwnames), not small)
-        if segment.graph is not None:
-            places = writer.cap.recorder.places
-            if small:
-                reason = f"{n} operators between two graph breaks: too few for a graph of their own"
-                region._note(
-                    Event("eager", "FL404", reason, *(places[0] if places else place_of(region.fn)), detail={"ops": n, "places": places})
-                )
-            else:
-                at = next((p for p in places if p[0]), None) or place_of(region.fn)
-                region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail={"ops": n, "places": places}))
-        detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
-        region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
-        self.site.add(self.nargs, self.kwnames, segment)
-        if self.site is region.entry or self.site.segments[1:]:
-            region.programs += 1
 
     def on_border(self, vm: Machine, border: Border) -> Any:
         """Ends the segment, runs the call, begins the next segment."""
@@ -279,7 +243,7 @@ class Run:
                 self.site is region.entry,
                 vm.place(),
             )
-            self._keep(writer, not declared and not self.site.declared)
+            keep(self, writer, not declared and not self.site.declared)
             region.sites += [after] if failed is None else [after, failed]
             if vm.fakes is not None:
                 for site in (after, failed):
@@ -293,8 +257,8 @@ class Run:
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
-            elif not self._make_outside(e.called_at):
-                self._move_out(e)
+            elif not make_outside(region, self.site, e.called_at):
+                move_out(region.options, vm.frame)
             return vm.native(border.fn, border.args_, border.kwargs)
         except FinelineError as e:
             vm.abandoned = e
@@ -444,34 +408,6 @@ class Run:
         args, kwargs = self.call
         why = self.why if again else text
         self.behind = lambda: Run(self.region, self.site, args, kwargs, live=fake and not again, why=why).go()
-
-    def _make_outside(self, called_at: Any) -> bool:
-        """From the next call on, what can't be made again is made, and runs, outside of the graphs; -> whether that is known to help."""
-        region = self.region
-        if called_at is None or called_at in region.options.opaque:
-            return False
-        region.options.opaque.add(called_at)
-        if self.site is not region.entry:
-            # The way here leads through programs that make it inside.
-            region.entry.segments.clear()
-            region.entry.dispatcher.set_entries([])
-        return True
-
-    def _move_out(self, e: Unrebuildable) -> None:
-        """What is alive here can't be made again: from the next call on, the call that leads here runs eagerly as a whole."""
-        f = self.vm.frame
-        options = self.region.options
-        while f is not None and f.back is not None:
-            caller = f.back
-            key = (caller.info.code, caller.ip - 1)
-            if (
-                caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
-                and key not in options.opaque
-                and not is_own(caller.info.code)
-            ):
-                options.opaque.add(key)
-                return
-            f = caller
 
     def _failed(self, error: str, text: str) -> None:
         try:

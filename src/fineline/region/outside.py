@@ -1,0 +1,33 @@
+"""What no program can make again at a graph break: from the next call on, it is made outside of the graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fineline.capture.frame import Frame
+from fineline.capture.places import is_own
+from fineline.region.options import Options
+
+
+def make_outside(region: Any, site: Any, called_at: Any) -> bool:
+    """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
+    if called_at is None or called_at in region.options.opaque:
+        return False
+    region.options.opaque.add(called_at)
+    if site is not region.entry:
+        # The way here leads through programs that make it inside.
+        region.entry.segments.clear()
+        region.entry.dispatcher.set_entries([])
+    return True
+
+
+def move_out(options: Options, f: Frame | None) -> None:
+    """Nobody knows what made it: the innermost call around that is the user's own runs eagerly as a whole."""
+    while f is not None and f.back is not None:
+        caller = f.back
+        key = (caller.info.code, caller.ip - 1)
+        called = caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
+        if called and key not in options.opaque and not is_own(caller.info.code):
+            options.opaque.add(key)
+            return
+        f = caller
