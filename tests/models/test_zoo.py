@@ -27,6 +27,9 @@ RIVAL_GRAPHS = {
     "step_dcgan": (0, 6),
     "step_lstm_lm_tbptt": (0, 3),
 }
+# How each model is compiled, by twin.
+HOW: dict[str, dict[str, Any]] = {"captured": {}, "fake": {"options": {"first_call": "compiled"}}, "dynamic": {"dynamic": True}}
+IN_TWINS = tuple(HOW)
 
 
 def zoo_modules() -> tuple[Any, Any] | None:
@@ -56,7 +59,7 @@ def one_thread() -> Any:
 
 @pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_zoo(name: str, mode: str) -> None:
+def test_zoo(name: str, mode: str, twin: str) -> None:
     assert MODULES is not None
     zoo, bench = MODULES
     entry = zoo.REGISTRY[name]
@@ -85,7 +88,7 @@ def test_zoo(name: str, mode: str) -> None:
         return seen
 
     plain, other = build(), build()
-    compiled = fineline.compile(other.fn, backend=backend)
+    compiled = fineline.compile(other.fn, backend=backend, **HOW[twin])
     first = 0
     for seed in (1, 2, 3):
         assert not bench.compare(call(plain.fn, plain, seed), call(compiled, other, seed), *entry.tol)[0], f"call {seed}"
