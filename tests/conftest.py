@@ -51,6 +51,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def meant(item: pytest.Item) -> bool:
     """Whether the item's program, or its file, is for the item's twin."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("twin") == "borders" and getattr(params.get("program"), "options", {}).get("fullgraph"):
+        return False
     only = getattr(params.get("program"), "twins", None) or getattr(getattr(item, "module", None), "IN_TWINS", None)
     return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only
 
