@@ -24,6 +24,7 @@ import torch
 import fineline
 from benchmarks.results import save
 from benchmarks.zoo import ZOO, runs
+from fineline.report.events import LISTENERS
 
 FRONT_ENDS: dict[str, Callable[..., Any]] = {
     "torch": lambda fn, backend: torch.compile(fn, backend=backend, dynamic=True),
@@ -55,8 +56,11 @@ def main() -> int:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.timeout)
             found.append({"model": model, **json.loads(done.stdout.splitlines()[-1])})
-        except (subprocess.TimeoutExpired, IndexError, ValueError):
+        except subprocess.TimeoutExpired:
             print(f"{model:<24}did not finish", flush=True)
+            continue
+        except (IndexError, ValueError):
+            print(f"{model:<24}failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
             continue
         print(row(found[-1]), flush=True)
         save("dynamic", found)
@@ -88,6 +92,8 @@ def measure(model: str, reps: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     times: dict[str, list[float]] = {name: [] for name in FRONT_ENDS}
     retreats: dict[str, None] = {}
+    heard: list[Any] = []
+    LISTENERS.all = (*LISTENERS.all, heard.append)
     with torch.no_grad():
         # The first round brings what is imported on the way.
         for _ in range(reps + 1):
@@ -100,9 +106,8 @@ def measure(model: str, reps: int) -> dict[str, Any]:
                 compiled = compiler(built.fn, "eager")
                 compiled(*built.args, **built.kwargs)
                 times[name].append((time.process_time() - start) * 1e3)
-                region = getattr(compiled, "_region", None) or getattr(compiled, "_fineline_region", None)
-                events = region.events if region is not None else ()
-                retreats.update({f"{name}: {e.reason}": None for e in events if e.kind == "retreat"})
+                retreats.update({f"{name}: {e.reason}": None for e in heard if e.kind == "retreat"})
+                heard.clear()
         warm = {f"warm_{name}": warm_call(model, zoo, dynamic) for name, dynamic in (("static", False), ("symbolic", True))}
     return {**{name: min(ts[1:]) for name, ts in times.items()}, **warm, "retreats": list(retreats)}
 

@@ -19,7 +19,7 @@ from fineline.capture.instructions import family
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
-from fineline.capture.watch import tell_apart
+from fineline.capture.watch import tell_apart, tell_from
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -339,7 +339,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
             cap.expand(container, True, ordered=False)
         except NotForGraph as e:
             raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
-        tell_apart(cap, (container, item))
+        tell_from(cap, item, container)
         return vm.finish(f, item in container, then)
     if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
         return vm.call(f, protocols.contains_item, [container, item], None, then)

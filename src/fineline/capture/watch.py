@@ -57,6 +57,15 @@ def tell_apart(cap: Any, values: Any) -> None:
             regs[id(obj)] = src.reg
 
 
+def tell_from(cap: Any, obj: Any, among: Any) -> None:
+    """C compares ``obj`` with each of ``among``, and these not with each other."""
+    mine, others = list(_leaves((obj,), 0)), list(_leaves(among, 0))
+    if not others:
+        return
+    for one in mine:
+        keep_apart(cap, one, others)
+
+
 def _leaves(values: Any, depth: int) -> Iterator[Any]:
     """The objects in containers whose ``==`` is ``is``."""
     for v in values:
