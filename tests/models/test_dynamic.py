@@ -66,6 +66,14 @@ def measure(name: str, **how: Any) -> tuple[list[int], Any]:
     return counts, compiled
 
 
+@pytest.fixture(autouse=True)
+def in_turn(request: pytest.FixtureRequest) -> None:
+    """The two that take a minute each run with --twins=dynamic, as the second half of CI does; the others without."""
+    slow = getattr(request.node, "callspec", None) is None or request.node.callspec.params["name"] == "hf_switch_transformers"
+    if slow is not ("dynamic" in str(request.config.getoption("--twins"))):
+        pytest.skip("runs with --twins=dynamic" if slow else "runs without --twins=dynamic")
+
+
 @pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_change(name: str) -> None:
