@@ -64,12 +64,13 @@ def main() -> int:
     options = parser.parse_args()
     todo = runs(options.modes.split(","), [m for m in options.models.split(",") if m])
     print(HEAD, end="", flush=True)
-    pairs = []
+    pairs, known = [], {(pair.fineline["model"], pair.fineline["mode"]): pair for pair in stored()}
     for model, mode in todo:
         pairs.append(Pair(*(run(model, mode, front_end, options.reps, options.timeout) for front_end in ("fineline", "torch"))))
         print(pairs[-1], flush=True)
-        # Saved as it grows: a run of the whole zoo takes a while, and what it had measured should not be lost.
-        save("zoo", [[pair.fineline, pair.torch] for pair in pairs])
+        # Saved as it grows, over what earlier runs have measured: the whole zoo takes a while, and none of it should be lost.
+        known[model, mode] = pairs[-1]
+        save("zoo", [[pair.fineline, pair.torch] for pair in known.values()])
     met = True
     print()
     for what, found, good in summary(pairs):
@@ -79,7 +80,7 @@ def main() -> int:
 
 
 def stored() -> list[Pair]:
-    """The pairs of the last run."""
+    """The newest pair of each model and mode."""
     return [Pair(*both) for both in load("zoo") or []]
 
 

@@ -68,7 +68,7 @@ def measure(name: str, **how: Any) -> tuple[list[int], Any]:
 
 @pytest.fixture(autouse=True)
 def in_turn(request: pytest.FixtureRequest) -> None:
-    """The two that take a minute each run with --twins=dynamic, as the second half of CI does; the others without."""
+    """The two that take a minute each run with --twins=dynamic; the others without."""
     slow = getattr(request.node, "callspec", None) is None or request.node.callspec.params["name"] == "hf_switch_transformers"
     if slow is not ("dynamic" in str(request.config.getoption("--twins"))):
         pytest.skip("runs with --twins=dynamic" if slow else "runs without --twins=dynamic")
