@@ -556,6 +556,19 @@ def whole_numbers_of_any_float(x, f):
 
 
 # -- sizes in tensors of one number ------------------------------------------------------------------------------------
+# Tensors wrap around where Python's numbers go on.
+@varied(recompiles=range(1, 6))
+def whole_numbers_too_large_for_a_tensor(x):
+    n = torch.tensor(x.shape[0]) * 4611686018427387904
+    return (n * 2).item(), x + 1 if n + n > 0 else x - 1, torch.tensor(-x.shape[0]).sub(1).item()
+
+
+@varied(recompiles=range(1, 6))
+def sizes_beside_truths(x):
+    n = x.shape[0]
+    return x * max(n, True), min(True, n), n + True, n == True, n > False, n * False  # noqa: E712
+
+
 @varied()
 def sizes_through_tensors(x):
     half = torch.div(x.shape[0] * 4, 2, rounding_mode="trunc")

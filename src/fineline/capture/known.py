@@ -45,6 +45,8 @@ _WHOLE: Mapping[str, Callable] = MappingProxyType(
         "floor_divide": operator.floordiv, "maximum": torch.sym_max, "minimum": torch.sym_min,
     }
 )
+# Of the numbers that guards compute with, without an overflow either.
+_LARGEST = 2**62
 # Larger ones nobody reads; and the numbers of each would be held.
 MOST = 64
 # Behind these calls all that was known still is: they write into no tensor.
@@ -132,8 +134,9 @@ class KnownTensors:
             compute, rounding = (operator.floordiv, {}) if natural else (None, {})
         elif id(fn) not in FOLDED and fn is not torch._refs.tensor:
             return
-        if compute is not None and not rounding:
-            self._symbolic[id(result)] = result, result._version, compute(*values)
+        number = compute(*values) if compute is not None and not rounding else None
+        if number is not None and (type(number) is not torch.SymInt or _fits(number)):
+            self._symbolic[id(result)] = result, result._version, number
             mutated.discard(result.untyped_storage()._cdata)
 
     def _whole(self, a: Any, mutated: set[int]) -> Any:
@@ -142,3 +145,8 @@ class KnownTensors:
         if not is_a(a, Tensor) or a.dim() or a.dtype is not torch.int64:
             return None
         return self.numbers(a).item() if self.has(a, mutated) else self.number(a, mutated)
+
+
+def _fits(number: torch.SymInt) -> bool:
+    """Whether ``number`` is what a tensor holds, where larger ones wrap around; guarded, but for what was read as it is."""
+    return bool(number.node.expr.is_Symbol) or bool(number <= _LARGEST and number >= -_LARGEST)

@@ -91,6 +91,7 @@ def calculate(op: Callable, *values: Any) -> Any:
     own = _symbols(values)
     if own is None:
         return op(*values)
+    values = _numbers_of(values)
     if op in (operator.floordiv, operator.mod, operator.truediv):
         divisible = decided(values[1])
         if divisible is None:
@@ -126,8 +127,14 @@ def _float(fn: Callable, *values: Any) -> Any:
     return fn(*[settled(v) for v in values]) if found is None else found
 
 
+def _numbers_of(values: tuple) -> tuple:
+    """A bool beside a symbol is one or zero: PyTorch's expressions have truths apart from numbers."""
+    return tuple([int(v) if type(v) is bool else v for v in values])
+
+
 def compared(op: Callable, a: Any, b: Any) -> Any:
     """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
+    a, b = _numbers_of((a, b))
     if hint(a) is not None and hint(b) is not None:
         for v in (a, b):
             if type(v) is torch.SymFloat and (floats := _floats(v)) is not None:
