@@ -146,7 +146,8 @@ def test_lookup_runs_no_user_code() -> None:
 
 def test_special() -> None:
     assert {getattr, setattr, isinstance, type, super, next, iter, id, hash, print, object.__init__, property} <= SPECIAL
-    assert all(classify(fn) is not None for fn in SPECIAL | set(PROTOCOL) | set(INDEX_ARGS))
+    assert all(classify(fn) is not None for fn in SPECIAL | {dict.__getitem__} | set(PROTOCOL) | set(INDEX_ARGS))
+    assert list in {facts.type for facts in TYPES}
 
 
 class Trap:

@@ -150,6 +150,11 @@ def test_samples(fn: Any, kind: str | None) -> None:
 def test_side_tables_are_of_the_right_class() -> None:
     assert {classify_torch(fn) for fn in BEYOND_GUARD} == {"metadata"}
     assert {classify_torch(fn) for fn in METADATA_WHEN_BARE} == {"op"}
+    compiling = (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting, torch._utils.is_compiling)
+    assert {classify_torch(fn) for fn in compiling} == {"query"}
+    amp, grad = torch.amp.autocast_mode, torch.autograd.grad_mode
+    entering = (amp._enter_autocast, amp._exit_autocast, grad._enter_inference_mode, grad._exit_inference_mode)
+    assert {classify_torch(fn) for fn in entering} == {"state"}
     assert {classify_torch(fn) for fn in (*DATA_SHAPED, *HIDDEN_WRITES, *INPLACE_FLAG)} <= {"op", "python"}
     assert all(is_inplace(fn) or fn.__name__ in ("resize", "resize_as") for fn in METADATA_MUTATORS)
 

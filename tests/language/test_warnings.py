@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +111,31 @@ def test_a_warning_is_shown_where_the_user_is() -> None:
     finally:
         torch.set_warn_always(False)
     assert [(w.filename, w.lineno) for w in told] == [(__file__, fn.__code__.co_firstlineno + 1)] * 3
+
+
+ONCE = """
+import warnings, torch, fineline, fineline.errors
+def fn(x):
+    return x * float(x.sum())
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    compiled = fineline.compile(fn, backend="eager", fullgraph=True)
+    for i in range(3):
+        compiled(torch.ones(i + 1, requires_grad=True))
+    print([(w.filename, w.lineno, "requires_grad" in str(w.message)) for w in told if w.filename == __file__])
+torch.set_warn_always(True)
+try:
+    compiled(torch.ones(2, requires_grad=True))
+except fineline.errors.Unsupported as e:
+    print("warns at each call" in str(e))
+"""
+
+
+def test_what_pytorch_tells_once_in_a_process(tmp_path: Path) -> None:
+    script = tmp_path / "once.py"
+    script.write_text(ONCE)
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert told == f"[({str(script)!r}, 4, True)]\nTrue\n"
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -245,7 +245,7 @@ class Writer:
         if kind == 0:
             self.emit(f"print('at', {self.number()})")
         elif kind == 1:
-            self.emit(f"LOG.append(float({self.tensor(1)}.detach().sum()))")
+            self.emit(f"LOG.append(float({self.tensor(1)}.sum()))")
         elif kind == 2 and self.loops:
             self.emit(f"if {self.truth()}:")
             self.emit(f"    {self.pick(['break', 'continue'])}")

@@ -32,6 +32,8 @@ READERS: Mapping[Any, Any] = MappingProxyType(
         **{fn: fn for fn in (builtins.int, builtins.float, builtins.bool, operator.index)},
     }
 )  # fmt: skip
+FLOATS = frozenset(fn for fn, number in READERS.items() if number is builtins.float)
+_DIFFERENTIABLE = torch.zeros((), requires_grad=True)
 # Each number of a list is an operator.
 LONGEST = 256
 WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"  # fmt: skip  # noqa: E501
@@ -51,6 +53,12 @@ def read(vm: Any, fn: Any, t: Tensor) -> Any:
     if convert is operator.index and type(number) not in (int, torch.SymInt):
         raise NotForGraph("an index that is no integer")
     return number if convert is None else FUNCTIONS[convert](number)
+
+
+def warn(f: Frame) -> None:
+    """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line."""
+    code = compile("\n" * (f.line - 1) + "float(t)", f.file, "eval")
+    eval(code, f.globals, {"float": builtins.float, "t": _DIFFERENTIABLE})
 
 
 def used(args: Any, kwargs: dict | None) -> bool:
