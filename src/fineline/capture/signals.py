@@ -77,7 +77,15 @@ class Finished(BaseException):
 class Unrebuildable(Exception):
     """A live value can't be made again by a program. ``called_at``: if this instruction runs eagerly, it need not be."""
 
+    error = "FL409"
+
     def __init__(self, text: str, called_at: tuple[CodeType, int] | None = None) -> None:
         super().__init__(text)
         self.text = text
         self.called_at = called_at
+
+
+class NumberRead(Unrebuildable):
+    """The backend can't compile a graph that was captured on real values, as it reads a tensor's number."""
+
+    error = "FL502"

@@ -95,7 +95,7 @@ def calculate(op: Callable, *values: Any) -> Any:
     if op in (operator.floordiv, operator.mod, operator.truediv):
         divisible = decided(values[1])
         if divisible is None:
-            own.expect(values[1] != 0, "division by zero", exact=False)
+            own.expect(values[1] != 0, "division by zero", None)
         elif not divisible:
             return op(*[settled(v) for v in values])
     floats = not {float, torch.SymFloat}.isdisjoint(map(type, values))

@@ -1,4 +1,4 @@
-"""Operators that would ask a symbolic number for its value, written with others that do not."""
+"""Operators that would ask a symbolic number, or a tensor of one, for its value, written with others that do not."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.capture import unbacked
 from fineline.capture.ruled import operator_rule
+from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import holds, only_numbers
+from fineline.kinds import is_a
 
 # What makes a tensor of numbers asks for each in C.
 _OF_NUMBERS: Mapping[Any, Callable] = MappingProxyType({torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.tensor})
 _WHOLE = slice(None)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def form_of(fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
@@ -26,30 +30,39 @@ def form_of(fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | N
     return form if form is not None and holds(args) and only_numbers(args) else fn, args, kwargs
 
 
+def picks(k: Any) -> bool:
+    """Whether ``k``, a tensor in an index, stands for the one number in it: what comes out is a view."""
+    return is_a(k, Tensor) and k.dim() == 0 and k.dtype in _INTEGERS
+
+
 def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
-    if vm.fakes is None:
-        return None
     items = key if type(key) is tuple else (key,)
-    taken = sum([type(k) in (int, slice, torch.SymInt) for k in items])
-    if not any([type(k) is torch.SymInt for k in items]) or taken > t.dim():
+    if vm.fakes is None and vm.switches and any(map(picks, items)):
+        # Compilers that trace the graph can't read it.
+        raise Retreat("FL508", "a tensor of one number as an index")
+    if vm.fakes is None or vm.indices:
+        return None
+    numbers = [type(k) is torch.SymInt or (vm.tensors.symbolic and vm.opaque is None and picks(k)) for k in items]
+    taken = sum([number or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)])
+    if not any(numbers) or taken > t.dim():
         return None
     rule = operator_rule(vm, Tensor.select, [t, 0, 0], None) if vm.rules is not None else None
     if rule is not None and rule.verb not in ("trace", "allow"):
         # It is not what the user's code calls.
         return None
+    if not all([number or k is Ellipsis or k is None or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)]):
+        return None
     rest, at, chosen = [], 0, []
-    for k in items:
+    for k, number in zip(items, numbers, strict=True):
         if k is Ellipsis:
             at += t.dim() - taken
-        elif type(k) is torch.SymInt:
-            chosen.append((at, k))
+        elif number:
+            chosen.append((at, unbacked.item(vm, k) if is_a(k, Tensor) else k))
             k = _WHOLE
             at += 1
         elif k is None or type(k) is slice:
             at += 1
-        elif type(k) is not int:
-            return None
         rest.append(k)
     if any([k is not _WHOLE for k in rest]):
         t = vm.tensors.operator(vm, operator.getitem, [t, tuple(rest)], None, True)

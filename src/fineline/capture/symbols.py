@@ -97,6 +97,8 @@ class Symbols:
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
+        # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
+        self.errors: dict[str, type[Exception]] = {}
 
     @property
     def used(self) -> bool:
@@ -299,12 +301,14 @@ class Symbols:
         node = self.cap.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
         return self.read(self.shapes.create_unbacked_symfloat(), node)
 
-    def expect(self, condition: Any, text: str, exact: bool) -> None:
-        """From here on ``condition`` holds, or the graph fails. ``exact``: just as the user's code would."""
+    def expect(self, condition: Any, text: str, error: type[Exception] | None) -> None:
+        """From here on ``condition`` holds, or the graph fails. ``error``: what the user's code raises then, with this text, if that is known."""
         node = self.node(condition)
         condition.node.expect_true("", 0)
-        if not exact:
+        if error is None:
             self.inexact = text
+        else:
+            self.errors[text] = error
         self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
     def example(self, value: Any, src: Any) -> Any:

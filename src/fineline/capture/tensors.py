@@ -239,7 +239,9 @@ class TensorOps:
             if vm.subgraphs and unbacked.used(args, kwargs):
                 # What only the graph knows belongs to the outermost graph.
                 give_up_subgraphs(vm)
-            if fn is operator.getitem or fn is Tensor.__getitem__:
+            if fn is Tensor.select or fn is torch.select:
+                unbacked.within(vm, *args, **kwargs or {})
+            elif fn is operator.getitem or fn is Tensor.__getitem__:
                 try:
                     fn, args = unbacked.subscript(vm, fn, args)
                 except NotForGraph as e:

@@ -105,6 +105,14 @@ def listable(vm: Any, t: Tensor) -> bool:
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
+def within(vm: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
+    """``torch.select(...)`` in a graph: compiled by Inductor, an index that only the graph knows may lead anywhere in memory."""
+    if unknown(index):
+        size = input.size(dim)
+        for bound in (index >= -size, index < size):
+            vm.cap.symbols.expect(bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
+
+
 def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:
     """``t[key]``, as an operator that takes the symbols in the key."""
     t, key = args
@@ -130,7 +138,7 @@ def _check(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
     if vm.subgraphs:
         give_up_subgraphs(vm)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
-    vm.cap.symbols.expect(condition, text or WITHOUT_MESSAGE, exact=text is not None and error is RuntimeError)
+    vm.cap.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
     return vm.finish(f, None, then, data)
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import math
+import re
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written, contents
-from fineline.capture.signals import Retreat, Unrebuildable
+from fineline.capture.signals import NumberRead, Retreat, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import unmoved
@@ -27,6 +31,11 @@ from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
 from fineline.program.rebuild import Rebuilder
 from fineline.raw import told
+
+# What AOTAutograd raises where it meets a number that only a run knows.
+_UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+# Inductor checks the same once more, and says "u0 <= 3".
+_COMPILED_CHECK = re.compile(r"\bu\d+\b")
 
 
 class Next:
@@ -287,6 +296,8 @@ class SegmentWriter:
             compiled: Callable = compile_graph(gm, examples, self._kinds())
         except BackendFailed as e:
             symbols = self.cap.symbols
+            if symbols is None and is_a(e.__cause__, _UNKNOWN):
+                raise NumberRead(f"the backend can't compile what reads a tensor's number ({e.reason})") from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
@@ -315,6 +326,9 @@ class SegmentWriter:
         ):
             if cap.symbols is not None and cap.symbols.inexact:
                 raise Unrebuildable(f"a check ({cap.symbols.inexact}) in a graph with effects, which can't be raised as the code does")
+            if cap.symbols is not None and cap.symbols.errors:
+                own = r.constant(functools.partial(_as_user, MappingProxyType(cap.symbols.errors)), "as_user")
+                return ["try:", f"    {call}", "except RuntimeError as error:", f"    raise {own}(error) from None"]
             return [call]
         mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
         return [
@@ -389,6 +403,14 @@ def _kind(src: Source) -> Any:
     if src.op == "dict" and src.parent is not None:
         return ("dict", type(src.parent.value))
     return type(src.value)
+
+
+def _as_user(errors: Mapping[str, type[Exception]], error: RuntimeError) -> Exception:
+    """What the user's code would raise, if ``error`` is of one of the graph's own checks."""
+    own = [cls(text) for text, cls in errors.items() if text in str(error)]
+    if not own and len(errors) == 1 and _COMPILED_CHECK.search(str(error)):
+        own = [cls(text) for text, cls in errors.items()]
+    return own[0] if own else error
 
 
 def _storage(t: Tensor) -> int:

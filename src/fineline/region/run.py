@@ -14,7 +14,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, Retreat, Unrebuildable
+from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, NumberRead, Retreat, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
@@ -164,8 +164,8 @@ class Run:
             except Retreat as e:
                 self._retreat(e.error, e.text, e.again)
             except Unrebuildable as e:
-                make_outside(region, self.site, e.called_at)
-                self._failed("FL409", e.text)
+                self._move_out(e)
+                self._failed(e.error, e.text)
             except FinelineError as e:
                 return self._abandon(e)
             except Exception as e:
@@ -251,13 +251,13 @@ class Run:
                         self._vary(site, name, v)
                 self._leave(template, functools.partial(self._now, *self.call))
         except Unrebuildable as e:
-            vm.fail("FL409", e.text, False)
+            vm.fail(e.error, e.text, False)
             if vm.fakes is not None:
-                raise Retreat("FL409", e.text) from None
+                raise Retreat(e.error, e.text) from None
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
-            elif not make_outside(region, self.site, e.called_at):
+            elif not self._move_out(e):
                 move_out(region.options, vm.frame)
             return vm.native(border.fn, border.args_, border.kwargs)
         except FinelineError as e:
@@ -439,6 +439,14 @@ class Run:
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
         self._count_failure(text)
         return region.run_eagerly(self.site, args, kwargs)
+
+    def _move_out(self, e: Unrebuildable) -> bool:
+        """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
+        if is_a(e, NumberRead):
+            # On fakes the number is a symbol, or read between two graphs.
+            self.region.options.first_call = "compiled"
+            return True
+        return make_outside(self.region, self.site, e.called_at)
 
     def _count_failure(self, reason: str) -> None:
         region = self.region

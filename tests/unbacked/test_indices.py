@@ -1,0 +1,124 @@
+"""Tensors of one number as indices: views of what they select, in one graph, with every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from fineline.backends.registry import lookup_backend
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+ONE = {"max_graphs": 1}
+
+
+def placed(place: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor, and where to look in it: another place at each call."""
+    return torch.arange(12.0).view(4, 3) + place, torch.tensor((2, 0, -1, 1)[place])
+
+
+@table.snippet(args=placed, calls=4, **ONE)
+def one_row(x, i):
+    return (x + 1)[i] * 2
+
+
+@table.snippet(args=placed, calls=4, **ONE)
+def among_other_indices(x, i):
+    y = x.view(4, 3, 1) * 2
+    return y[i, :2], y[..., i % 3, 0], y[None, i, None, 1:], y[0, i % 3], y[1:, i % 3, :], y[i, i % 3], y[i, ..., 0]
+
+
+@table.snippet(args=placed, calls=4, **ONE)
+def what_is_selected_is_a_view(x, i):
+    y = x * 2
+    y[i].add_(1)
+    row = y[i]
+    row.mul_(3)
+    return y, row, x[i], x[i, 1:]
+
+
+@table.snippet(args=placed, calls=4, **ONE)
+def written_to(x, i):
+    x[i] = 7
+    x[i, 1:] = torch.tensor([1.0, 2.0])
+    x[:, i % 3] += 1
+    x[i] *= 2
+    return x.sum()
+
+
+@table.snippet(args=placed, calls=4, **ONE)
+def computed_in_the_graph(x, i):
+    return x[x.sum(1).argmax()], x[i.to(torch.int8), (i + 1).to(torch.int32) % 3]
+
+
+@table.snippet(args=lambda place: (t(0, 4, 3, grad=True), torch.tensor(place)), grad=True, **ONE)
+def differentiated(x, i):
+    return x[i] * x[i, 0]
+
+
+@table.snippet(args=lambda place: (t(0, 4), torch.tensor((1, 9, 2, -5)[place]), []), calls=4)
+def out_of_bounds(x, i, log):
+    log.append(1)
+    return x[i] * 2, log.append(2)
+
+
+@table.snippet(args=lambda place: (t(0, 4), torch.tensor(bool(place % 2)), torch.tensor([True, False, place == 0, True])), breaks=True)
+def masks_are_not_numbers(x, flag, mask):
+    return x[flag].sum(), x[mask].sum(), x[flag, 0].sum()
+
+
+@table.snippet(args=lambda place: (t(0, 4, 3), torch.tensor([[2, 0, 1, 1][place], 1])))
+def in_vmap(x, i):
+    return torch.vmap(lambda k: x.index_select(0, k.view(1)).squeeze(0) * 2)(i), torch.vmap(lambda row, n: row[0] * n, in_dims=(0, None))(x, i[0])
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_indices(program: Program, twin: str) -> None:
+    check(program, twin)
+
+
+def read(x: torch.Tensor, i: torch.Tensor) -> Any:
+    return x[i] * 2
+
+
+def selected(x: torch.Tensor, i: torch.Tensor) -> Any:
+    return torch.select(x, index=i.item(), dim=0) * 2
+
+
+def written(x: torch.Tensor, i: torch.Tensor) -> Any:
+    x[i] = 7
+    return x * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"fullgraph": True}], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", [read, selected, written])
+def test_compilers_take_them(fn: Any, backend: str, options: dict) -> None:
+    """Compiled by Inductor, an index that only the graph knows leads anywhere in memory, unless the graph checks it."""
+    compiled = fineline.compile(fn, backend=backend, **options)
+    for place in (2, 3, -1, 0):
+        x, there = torch.randn(4, 3), torch.randn(4, 3)
+        there.copy_(x)
+        assert torch.equal(compiled(x, torch.tensor(place)), fn(there, torch.tensor(place)))
+        assert torch.equal(x, there)
+    for place in (4, -5):
+        with pytest.raises(IndexError, match="out of (bounds|range)"):
+            compiled(torch.randn(4, 3), torch.tensor(place))
+
+
+@pytest.mark.parametrize("fn", [read, written])
+def test_a_backend_that_reads_numbers_is_given_symbols(fn: Any) -> None:
+    """What was captured on real values it can't compile; on fakes, the number is one of the graph's: one graph, where a break would do."""
+    given: list[str] = []
+
+    def counting(gm: torch.fx.GraphModule, inputs: list) -> Any:
+        given.append(gm.code)
+        return lookup_backend("aot_eager")(gm, inputs)
+
+    compiled = fineline.compile(fn, backend=counting)
+    for place in (2, 1, 0):
+        assert torch.equal(compiled(torch.ones(4, 3), torch.tensor(place)), fn(torch.ones(4, 3), torch.tensor(place)))
+    assert ["select" in code for code in given] == [False, True]
