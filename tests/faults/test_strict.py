@@ -30,7 +30,7 @@ def program(make: Any) -> Any:
 
 
 def refused(x: torch.Tensor) -> bool:
-    return bool(x.sum() > 0)
+    return True if x.sum() > 0 else False  # noqa: SIM210  (a branch, which bool() is not)
 
 
 @torch.library.custom_op("fineline_strict::noisy", mutates_args=())

@@ -65,6 +65,15 @@ def out_of_bounds(x, i, log):
     return x[i] * 2, log.append(2)
 
 
+@table.snippet(args=lambda place: (t(0, 4), torch.tensor((1, 9, 2, -5)[place]), []), calls=4)
+def out_of_bounds_behind_writes(x, i, log):
+    log.append(1)
+    x.add_(1)
+    y = torch.dropout(x, 0.5, True)
+    log.append(2)
+    return y[i] * 2, log.append(3)
+
+
 @table.snippet(args=lambda place: (t(0, 4), torch.tensor(bool(place % 2)), torch.tensor([True, False, place == 0, True])), breaks=True)
 def masks_are_not_numbers(x, flag, mask):
     return x[flag].sum(), x[mask].sum(), x[flag, 0].sum()

@@ -10,6 +10,7 @@ import torch
 
 import fineline
 from tests.oracle import Program, Table, check, t
+from tests.unbacked import assertions
 
 table = Table()
 SYMBOLS = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
@@ -238,7 +239,10 @@ def layouts_that_depend_on_values(x):
     return (y + 1 if y.is_contiguous() else y * 2), y.stride()
 
 
-@pytest.mark.parametrize("program", table.programs, ids=str)
+WRITING = [dataclasses.replace(p, breaks=True, options=SYMBOLS) for p in assertions.writing.programs]
+
+
+@pytest.mark.parametrize("program", [*table.programs, *assertions.table.programs, *WRITING], ids=str)
 def test_program(program: Program, twin: str) -> None:
     if program.twins and twin not in program.twins:
         pytest.skip("in the graph it takes more operators than eagerly")
@@ -248,7 +252,7 @@ def test_program(program: Program, twin: str) -> None:
     check(program, twin)
 
 
-STRICT = [p for p in table.programs if not p.breaks]
+STRICT = [dataclasses.replace(p, max_graphs=1) for p in table.programs + assertions.table.programs + assertions.writing.programs if not p.breaks]
 
 
 @pytest.mark.parametrize("how", [{}, {"dynamic": True}, {"evaluator": "reference"}, {"first_call": "compiled"}], ids=str)

@@ -1,4 +1,4 @@
-"""Branches of which one arm only raises: the other is taken for granted in the graph, and checked behind it."""
+"""What has to wait while the graph takes something for granted that is checked in it, or behind it."""
 
 from __future__ import annotations
 
@@ -6,58 +6,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.bytecode.code import CodeInfo
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
-from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
-
-# How far an arm is looked into.
-FAR = 80
-_LEAVES = frozenset({"RETURN_VALUE", "YIELD_VALUE", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "PUSH_EXC_INFO"})
-
-
-def only_raises(info: CodeInfo, ip: int) -> bool:
-    """Whether the code at ``ip`` runs straight into a ``raise``."""
-    for name, _ in info.instructions[ip : ip + FAR]:
-        if name == "RAISE_VARARGS":
-            return True
-        if "JUMP" in name or name in _LEAVES:
-            return False
-    return False
-
-
-def assume(vm: Any, info: CodeInfo, t: Tensor, if_true: int, if_false: int) -> bool | None:
-    """The truth of ``t``, which each run of the graph is going to show; None if it can't be taken for granted.
-
-    When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before.
-    """
-    cap = vm.cap
-    if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
-        return None
-    if vm.options.force_borders or cap.start_ambient.saved_tensor_hooks:
-        return None
-    if torch._C._functorch.is_functorch_wrapped_tensor(t) or not (only_raises(info, if_true) or only_raises(info, if_false)):
-        return None
-    if vm.fakes is not None:
-        truth = only_raises(info, if_false)
-    else:
-        # Not an operator of the user's, for those who count these.
-        with torch._C._DisableTorchDispatch():
-            truth = bool(t.detach())
-    if not only_raises(info, if_false if truth else if_true) or ambient_facts() != cap.start_ambient or writes_outside(vm, ()):
-        return None
-    cap.assumed.append((t, truth))
-    return truth
+from fineline.policy.strict import breaks_here
 
 
 def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
     """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
     cap = vm.cap
-    if cap.assumed:
+    if _granted(cap):
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
         border = Border(_nothing, (), None, "FL514", text)
         border.rule = rule
@@ -75,14 +35,33 @@ def _go_on(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
     return result
 
 
+def _granted(cap: Any) -> bool:
+    return bool(cap.assumed or (cap.symbols is not None and cap.symbols.inexact))
+
+
+def writes_too_soon(vm: Any, targets: Any) -> bool:
+    """Whether writing into ``targets`` has to wait until what is taken for granted has been checked."""
+    return _granted(vm.cap) and writes_too_early(vm, targets)
+
+
+def writes_too_early(vm: Any, targets: Any) -> bool:
+    """``writes_outside``; where no graph may end, the program keeps what it writes into, and can put that back."""
+    return _among(vm, _checked(vm), targets) if breaks_here(vm.options.breaks) == "none" else writes_outside(vm, targets)
+
+
 def writes_outside(vm: Any, targets: Any) -> bool:
     """Whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     cap = vm.cap
     inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs if is_a(src.value, Tensor)}
-    if not inputs.isdisjoint(cap.recorder.mutated):
-        return True
-    inputs.update([_storage(t) for t, _ in cap.assumed])
-    return any([is_a(t, Tensor) and (id(t) in cap.sources or _storage(vm.memory(t)) in inputs) for t in targets])
+    return not inputs.isdisjoint(cap.recorder.mutated) or _among(vm, inputs | _checked(vm), targets, cap.sources)
+
+
+def _checked(vm: Any) -> set[int]:
+    return {_storage(t) for t, _ in vm.cap.assumed}
+
+
+def _among(vm: Any, storages: set[int], targets: Any, known: Any = ()) -> bool:
+    return any([is_a(t, Tensor) and (id(t) in known or _storage(vm.memory(t)) in storages) for t in targets])
 
 
 def _storage(t: Tensor) -> int:

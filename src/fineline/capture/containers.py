@@ -51,7 +51,7 @@ def _bool(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if len(args) != 1 or kwargs:
         return vm.finish(f, bool(*args, **(kwargs or {})), then, data)
     try:
-        return vm.truth(vm, f, args[0], then, data)
+        return vm.boolean(vm, f, args[0], then, data)
     except Border as b:
         raise b.to(then, data) from None
 

@@ -9,16 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.assumptions import assume
 from fineline.capture.attributes import type_info
+from fineline.capture.branches import assume
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.places import is_own
-from fineline.capture.signals import Border, Finished
-from fineline.capture.symbolic import SYMBOLIC, decided
+from fineline.capture.signals import Border, Finished, Retreat
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
@@ -135,6 +135,18 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     return vm.finish(f, True if t not in natives.VIEWS else bool(v), then, data)
 
 
+def boolean(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+    """``bool(v)`` that the code goes on with: of what only the graph knows, a symbol."""
+    if type(v) in SYMBOLIC:
+        return vm.finish(f, FUNCTIONS[bool](v), then, data)
+    if vm.cap.active and is_a(v, Tensor) and not vm.known.has(v, vm.cap.recorder.mutated):
+        if vm.tensors.reads(vm, v):
+            return vm.tensors.number(vm, f, bool, v, then, data)
+        if vm.switches and v.numel() == 1:
+            raise Retreat("FL502", "the truth of a tensor")
+    return truth(vm, f, v, then, data)
+
+
 def from_type(cap: Any, t: type) -> None:
     """An object is true because its class has neither ``__bool__`` nor ``__len__``."""
     info = type_info(cap, t)
@@ -162,8 +174,8 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             # The value itself stays; only its truth decides.
             return truth(vm, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
         s.pop()
-        if is_a(v, Tensor) and vm.cap.active:
-            known = assume(vm, f.info, v, *((arg, f.ip) if wanted else (f.ip, arg)))
+        if vm.cap.active and (is_a(v, Tensor) or type(v) in SYMBOLIC):
+            known = assume(vm, f, v, *((arg, f.ip) if wanted else (f.ip, arg)))
             if known is not None:
                 f.ip = arg if known is wanted else f.ip
                 return None

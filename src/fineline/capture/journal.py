@@ -100,6 +100,8 @@ class Journal:
         if storage._cdata not in self.storages:
             with torch._C._DisableTorchDispatch():
                 self.storages[storage._cdata] = t, storage.clone(), None if t.is_inference() else t._version
+            if not t.requires_grad and not t._is_view():
+                self.plain.append(t)
 
     def undo_storages(self) -> None:
         """Puts back what was in the tensors."""
@@ -139,6 +141,14 @@ class Journal:
                 descriptor.__delete__(obj)
             else:
                 descriptor.__set__(obj, old)
+
+
+def kept(*tensors: Tensor) -> Journal:
+    """What is in these tensors, into which a graph is going to write."""
+    journal = Journal()
+    for t in tensors:
+        journal.note_storage(t)
+    return journal
 
 
 def _text(src: Source, key: Any) -> str:

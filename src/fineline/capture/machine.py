@@ -16,7 +16,7 @@ from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture
-from fineline.capture.flow import LONG_LOOP, truth
+from fineline.capture.flow import LONG_LOOP, boolean, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator
 from fineline.capture.known import KnownTensors
@@ -217,6 +217,7 @@ class Machine:
     leave_generator = leave_generator
     bury = bury
     truth = staticmethod(truth)
+    boolean = staticmethod(boolean)
     see_function = staticmethod(see_function)
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:

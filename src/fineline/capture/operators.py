@@ -18,7 +18,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
+from fineline.capture.symbolic import FUNCTIONS, NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
 from fineline.capture.watch import tell_apart, tell_from
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -191,11 +191,11 @@ def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
         f.stack[-1] = not v
         return None
     f.stack.pop()
-    return vm.truth(vm, f, v, _push_not)
+    return vm.boolean(vm, f, v, _push_not)
 
 
 def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> Frame | None:
-    f.stack.append(not value)
+    f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
     return None
 
 

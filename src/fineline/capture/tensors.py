@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.capture import unbacked
-from fineline.capture.assumptions import settle_first, writes_outside
+from fineline.capture.assumptions import settle_first, writes_outside, writes_too_soon
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
@@ -276,7 +276,7 @@ class TensorOps:
             op, target = "call_function", fn
         targets = _targets(fn, args, kwargs)
         if targets:
-            if cap.assumed and writes_outside(vm, targets):
+            if writes_too_soon(vm, targets):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
             if vm.switches and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs) and writes_outside(vm, targets):
@@ -458,8 +458,6 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
         storage = t.untyped_storage()
         if journal is not None and storage._cdata not in mutated:
             journal.note_storage(t)
-            if not t.requires_grad and not t._is_view():
-                journal.plain.append(t)
         mutated.add(storage._cdata)
 
 

@@ -20,11 +20,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
-from fineline.capture.journal import EMPTY, Written, contents
+from fineline.capture.journal import EMPTY, Written, contents, kept
 from fineline.capture.signals import NumberRead, Retreat, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
-from fineline.graph.randomness import unmoved
+from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -34,6 +34,8 @@ from fineline.raw import told
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+# Bytes that are copied at each call: a microsecond or two.
+MOST_KEPT = 2**16
 # Inductor checks the same once more, and says "u0 <= 3".
 _COMPILED_CHECK = re.compile(r"\bu\d+\b")
 
@@ -271,7 +273,7 @@ class SegmentWriter:
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += self._checked(text, checks, again) if checks else self._retold(text, again)
+            lines += self._retold(text, checks, again)
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
@@ -303,42 +305,50 @@ class SegmentWriter:
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
         return compiled
 
-    def _checked(self, call: str, checks: list[str], again: Callable) -> list[str]:
-        """The call of a graph that shows whether branches went the way that was taken for granted."""
-        r = self.rebuild
-        return [
-            f"random = {r.constant(torch.default_generator.get_state, 'get_random')}()",
-            *("failed = False", "try:", f"    {call}", "except Exception:", "    failed = True"),
-            *(f"if failed or {' or '.join(checks)}:", self._again(again, "random, ''")),
-        ]
+    def _retold(self, call: str, checks: list[str], again: Callable) -> list[str]:
+        """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
-    def _retold(self, call: str, again: Callable) -> list[str]:
-        """The call of a graph in which nothing happens that could be seen: if it fails, Python runs the user's code, to raise from there."""
+        Where nothing is known to raise, only if nothing happens in the graph that could be seen.
+        """
         cap, r = self.cap, self.rebuild
-        recorder, machine = cap.recorder, cap.guards.machine
-        if (
-            # A hook that raises means it.
-            cap.start_ambient.saved_tensor_hooks
-            or not recorder.harmless()
-            or not unmoved(cap.random)
-            or (cap.symbols is not None and cap.symbols.fakes.mode.drew)
-            or not recorder.mutated.isdisjoint([_storage(machine.memory(s.value)) for _, s in recorder.inputs])
-        ):
-            if cap.symbols is not None and cap.symbols.inexact:
-                raise Unrebuildable(f"a check ({cap.symbols.inexact}) in a graph with effects, which can't be raised as the code does")
-            if cap.symbols is not None and cap.symbols.errors:
-                own = r.constant(functools.partial(_as_user, MappingProxyType(cap.symbols.errors)), "as_user")
-                return ["try:", f"    {call}", "except RuntimeError as error:", f"    raise {own}(error) from None"]
-            return [call]
-        mode = f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"
+        symbols, machine = cap.symbols, cap.guards.machine
+        random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
+        written = [s for s in self._tensors() if _storage(machine.memory(s.value)) in cap.recorder.mutated]
+        # A hook that raises means it.
+        more = cap.start_ambient.saved_tensor_hooks or not cap.recorder.harmless()
+        inexact = symbols.inexact if symbols is not None else ""
+        if not checks and not inexact and (more or ((random or written) and not self._would_lose(written))):
+            if symbols is None or not symbols.errors:
+                return [call]
+            own = r.constant(functools.partial(_as_user, MappingProxyType(symbols.errors)), "as_user")
+            return [
+                *("failed = None", "try:", f"    {call}", "except RuntimeError as error:", f"    failed = {own}(error)"),
+                *("if failed is not None:", "    raise failed"),
+            ]
+        before = {"random": f"{r.constant(random_states, 'random_states')}()"} if random else {}
+        back = {"random": f"{r.constant(put_back, 'put_back')}(random)"}
+        if written:
+            before["kept"] = f"{r.constant(kept, 'keep')}({', '.join(map(r.param, written))})"
+            back["kept"] = "kept.undo()"
+        if (more and not checks) or any([_has_history(machine.memory(s.value)) for s in written]):
+            raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
         return [
+            *[f"{name} = {text}" for name, text in before.items()],
             *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
-            *("if failed:", f"    {mode}", self._again(again, "None, failed")),
+            f"if {' or '.join(['failed', *checks])}:",
+            f"    {r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})",
+            *[f"    {back[name]}" for name in before],
+            f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *map(r.param, cap.guards.roots())])})",
         ]
 
-    def _again(self, again: Callable, first: str) -> str:
-        r = self.rebuild
-        return f"    return {r.constant(again, 'again')}({', '.join([first, *map(r.param, self.cap.guards.roots())])})"
+    def _would_lose(self, written: list[Source]) -> bool:
+        """Whether there are writes of Python's, which would be lost if the graph failed, and it costs little to begin again then."""
+        machine, journal = self.cap.guards.machine, self.cap.journal
+        return (
+            bool(journal.written or journal.slots)
+            and sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
+            and not any([_has_history(machine.memory(s.value)) for s in written])
+        )
 
     def _guard_aliases(self) -> None:
         """What was written to must not turn out to be another object of its kind that was read as a different one."""
@@ -396,6 +406,10 @@ class SegmentWriter:
             guards = self.cap.guards
             guards.steps.append(("storages", -1, -1, (tuple([src.reg for src in self._tensors()]), pattern)))
             guards.places.append((None, None))
+
+
+def _has_history(t: Tensor) -> bool:
+    return t.requires_grad and not t.is_leaf
 
 
 def _kind(src: Source) -> Any:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
@@ -73,11 +71,9 @@ class Site:
         """Runs a call from here on in Python: a branch goes another way than at its capture, or an operator fails."""
         here = weakref.ref(self)
 
-        def run(random: torch.Tensor | None, failed: str, *roots: Any) -> Any:
+        def run(failed: str, *roots: Any) -> Any:
             site = here()
             assert site is not None
-            if random is not None:
-                torch.default_generator.set_state(random)
             args, kwargs = roots[: len(roots) - len(kwnames)], dict(zip(kwnames, roots[len(roots) - len(kwnames) :], strict=True))
             try:
                 value = site.region.run_eagerly(site, args, kwargs)
