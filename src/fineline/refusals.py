@@ -449,6 +449,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "It runs your code on tensors of its own, or makes a program of it in its own way, which no graph can hold.",
             "Call it outside of the region; the other transforms of torch.func are captured.",
         ),
+        "FL522": Refusal(
+            "a layout that the backend can't compile",
+            "The backend failed on a graph with sparse or nested tensors; from then on, operators on these run eagerly, between two graphs.",
+            'Nothing has to be done; backend="aot_eager" takes most sparse tensors, and PyTorch has torch.jagged for nested ones.',
+        ),
         # -- export ---------------------------------------------------------------------------------------------
         "FL601": Refusal(
             "this can't be exported",

@@ -74,7 +74,7 @@ def out_of_bounds_behind_writes(x, i, log):
     return y[i] * 2, log.append(3)
 
 
-@table.snippet(args=lambda place: (t(0, 4), torch.tensor(bool(place % 2)), torch.tensor([True, False, place == 0, True])), breaks=True)
+@table.snippet(args=lambda place: (t(0, 4), torch.tensor(bool(place % 2)), torch.tensor([True, False, place == 0, True])), breaks=True, recompiles={1, 2})
 def masks_are_not_numbers(x, flag, mask):
     return x[flag].sum(), x[mask].sum(), x[flag, 0].sum()
 

@@ -85,7 +85,9 @@ class Unrebuildable(Exception):
         self.called_at = called_at
 
 
-class NumberRead(Unrebuildable):
-    """The backend can't compile a graph that was captured on real values, as it reads a tensor's number."""
+class Uncompiled(Unrebuildable):
+    """The backend can't compile a graph that was captured on real values; ``option``: what of the region's options is another next time."""
 
-    error = "FL502"
+    def __init__(self, error: str, text: str, option: tuple[str, Any]) -> None:
+        super().__init__(text)
+        self.error, self.option = error, option

@@ -29,7 +29,7 @@ from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
-from fineline.graph.recorder import NotForGraph
+from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
@@ -283,6 +283,8 @@ class TensorOps:
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)
+        if vm.options.dense and any(map(scattered, (result, *args, *(kwargs or {}).values()))):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes or gives a sparse or nested tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 
 from fineline.graph.function_node import function_node
@@ -42,6 +43,11 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
         yield from [(getattr, field.name, getattr(out, field.name)) for field in dataclasses.fields(out)]
 
 
+def scattered(t: Any) -> bool:
+    """Whether ``t`` is a sparse or a nested tensor, which few compilers take."""
+    return type(t) in (Tensor, FakeTensor) and (t.is_nested if t.layout is torch.strided else t.layout is not torch.jagged)
+
+
 def _harmless(target: Any) -> bool:
     if is_a(target, (OpOverload, OpOverloadPacket)):
         return not is_custom(target) and classify_torch(target) == "op"
@@ -65,6 +71,8 @@ class Recorder:
         self.calls = 0
         # No operator yet, only changes of PyTorch's state such as the grad mode.
         self.only_state = True
+        # An operator gave a sparse or a nested tensor.
+        self.scattered = False
         self._nodes: dict[int, tuple[Callable[[], Any], Any]] = {}
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
@@ -145,6 +153,7 @@ class Recorder:
         node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
         self.calls += 1
         if is_a(out, NAMED):
+            self.scattered = self.scattered or scattered(out)
             entry = self._nodes.get(id(out))
             if entry is None or entry[0]() is not out:
                 self._nodes[id(out)] = (weakref.ref(out), node)

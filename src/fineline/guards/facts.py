@@ -68,17 +68,30 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         layout = base.layout.__get__(t)
+        if layout is not torch.strided:
+            sizes, strides = tuple(base.size(t)), None
+        else:
+            sizes, strides = _nested(t) if base.is_nested.__get__(t) else (tuple(base.size(t)), tuple(base.stride(t)))
         return TensorFacts(
             type(t),
             base.dtype.__get__(t),
             base.device.__get__(t),
             layout,
-            tuple(base.size(t)),
-            tuple(base.stride(t)) if layout is torch.strided else None,
+            sizes,
+            strides,
             base.requires_grad.__get__(t),
             torch._C._dispatch_keys(t).raw_repr(),
             base.is_inference(t),
         )
+
+
+def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
+    """The sizes of the tensors in a nested one, and where they lie."""
+    # Nobody's modes see these operators.
+    with torch._C._DisableTorchDispatch():
+        parts = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
+    sizes, strides, offsets = [tuple([tuple(row) if type(row) is list else row for row in part.tolist()]) for part in parts]
+    return sizes, (*strides, offsets)
 
 
 def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:

@@ -21,10 +21,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written, contents, kept
-from fineline.capture.signals import NumberRead, Retreat, Unrebuildable
+from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import put_back, random_states, unmoved
+from fineline.graph.recorder import scattered
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -299,7 +300,12 @@ class SegmentWriter:
         except BackendFailed as e:
             symbols = self.cap.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
-                raise NumberRead(f"the backend can't compile what reads a tensor's number ({e.reason})") from None
+                # On fakes the number is a symbol, or read between two graphs.
+                text = f"the backend can't compile what reads a tensor's number ({e.reason})"
+                raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
+            if self.cap.recorder.scattered or any(map(scattered, examples)):
+                text = f"the backend can't compile a graph with sparse or nested tensors ({e.reason})"
+                raise Uncompiled("FL522", text, ("dense", True)) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None

@@ -315,7 +315,7 @@ class Region:
     def graph_failed(self, failed: str) -> None:
         """A compiled graph raised where the code that it was captured from does not."""
         where = "{}:{}".format(*place_of(self.fn))
-        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed)
+        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed.partition("\n")[0])
         self._note_once(Event("eager", "FL304", failed, *place_of(self.fn)))
 
     def _note_skipped(self, reason: str) -> None:

@@ -14,7 +14,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, NumberRead, Retreat, Unrebuildable
+from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
@@ -442,9 +442,8 @@ class Run:
 
     def _move_out(self, e: Unrebuildable) -> bool:
         """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
-        if is_a(e, NumberRead):
-            # On fakes the number is a symbol, or read between two graphs.
-            self.region.options.first_call = "compiled"
+        if is_a(e, Uncompiled):
+            setattr(self.region.options, *e.option)
             return True
         return make_outside(self.region, self.site, e.called_at)
 

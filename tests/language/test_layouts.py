@@ -1,0 +1,90 @@
+"""Sparse and nested tensors: passed in, made inside, kept in modules; in the graphs of compilers that take them, and between those of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+def ragged(*rows: int) -> Tensor:
+    return torch.nested.nested_tensor([torch.arange(3.0 * n).view(n, 3) for n in rows])
+
+
+@table.snippet(args=lambda place: ([(2, 4), (2, 4), (3, 1), (2, 4, 1)][place],), calls=4, recompiles={2, 3})
+def nested_tensors_made_inside(rows):
+    x = torch.nested.nested_tensor([torch.ones(n, 3) for n in rows])
+    return (x * 2).to_padded_tensor(0.0), len(x.unbind())
+
+
+@table.snippet(args=lambda place: (t(place, 4, 4),))
+def sparse_tensors_made_inside(x):
+    y = (x > 0).to(x.dtype).to_sparse()
+    return torch.sparse.mm(y, x), (y * 2).to_dense() + 1, y.indices()
+
+
+# On fakes PyTorch's warning that they are in beta state comes once more.
+@table.snippet(args=lambda place: (t(place, 4, 4),), twins=("captured", "reference", "borders"))
+def compressed_tensors_made_inside(x):
+    return x.to_sparse_csr() @ x.T, x.to_sparse_csc().to_dense()
+
+
+@table.program(args=lambda place: (t(place, 4, 4),))
+def a_sparse_buffer() -> nn.Module:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("adjacency", torch.eye(4).to_sparse())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sparse.mm(self.adjacency, x) + 1
+
+    return Net()
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_layouts(program: Program, twin: str) -> None:
+    check(program, twin)
+
+
+@pytest.mark.parametrize("options", [{}, {"evaluator": "reference"}, {"first_call": "compiled"}], ids=str)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_nested_argument_is_told_from_others(options: dict, dynamic: bool | None) -> None:
+    def fn(x: Tensor) -> Any:
+        return (x * 2).to_padded_tensor(0.0) + x.size(0), x.is_nested, [r.shape for r in x.unbind()]
+
+    compiled = fineline.compile(fn, backend="eager", options=options, dynamic=dynamic)
+    for rows in ((2, 4), (2, 4), (4, 2), (1, 1, 2), (2, 4)):
+        (a, *more), (b, *others) = compiled(ragged(*rows)), fn(ragged(*rows))
+        assert torch.equal(a, b) and more == others
+
+
+def scattered(x: Tensor) -> Tensor:
+    return (x + 1).to_sparse().to_dense() * 2
+
+
+def compressed(x: Tensor) -> Tensor:
+    return (x + 1).to_sparse_csr() @ x.T + 1
+
+
+def nested(x: Tensor) -> Tensor:
+    return torch.nested.nested_tensor([x[:2] + 1, x[2:]]).to_padded_tensor(0.0) + 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("fn", [scattered, compressed, nested])
+def test_inductor_is_given_none_that_it_does_not_take(fn: Any, dynamic: bool | None) -> None:
+    compiled = fineline.compile(fn, backend="inductor", dynamic=dynamic)
+    for place in range(3):
+        x = t(place, 4, 4).detach()
+        torch.testing.assert_close(compiled(x), fn(x))
+    strict = fineline.compile(fn, backend="inductor", dynamic=dynamic, fullgraph=True)
+    with pytest.raises(fineline.errors.Unsupported, match="FL102.*(sparse|nested)"):
+        strict(t(0, 4, 4).detach())
