@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from fineline.backends.eager import as_it_is
+from fineline.backends.registry import lookup_backend
 from fineline.report.tally import Tally
 from tests.soundness.freeze import Freezer, differences
 
@@ -39,6 +40,9 @@ TWINS: dict[str, dict[str, Any]] = {
     "fake": {"first_call": "compiled"},
     "dynamic": {"dynamic": True},
     "strict": {"fullgraph": True},  # a call that is refused has left nothing behind, and is made eagerly
+    "aot": {"backend": "aot_eager"},  # through AOTAutograd, on the real values and on fakes
+    "aot_fake": {"backend": "aot_eager", "first_call": "compiled"},
+    "aot_dynamic": {"backend": "aot_eager", "dynamic": True},
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
 }
 EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
@@ -110,7 +114,8 @@ class Observation:
 class Probe:
     """A backend that checks the contract, counts, and runs the graph as it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: Callable[..., Any] | None = None) -> None:
+        self.behind = behind  # the backend proper
         self.graphs: list[torch.fx.GraphModule] = []
         self.compiled = self.ran = 0
         self.tally: Any = None
@@ -123,7 +128,7 @@ class Probe:
         self.graphs.append(graph)
         self.compiled += 1
 
-        plain = as_it_is(graph)
+        plain = as_it_is(graph) if self.behind is None else self.behind(graph, inputs)
 
         def run(*args: Any) -> Any:
             assert len(args) == len(holes)
@@ -147,6 +152,8 @@ def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> 
 
     fineline.reset()
     options = TWINS[twin] | (own or {})
+    if "backend" in options:
+        probe.behind = lookup_backend(options.pop("backend"))
     how = {name: options.pop(name) for name in ("dynamic", "fullgraph") if name in options}
     if twin == "strict":
         return lambda fn: or_eagerly(fn, fineline.compile(fn, backend=probe, options=options, **how))

@@ -94,6 +94,14 @@ class Twin(NamedTuple):
     requires_grad: bool
 
 
+class _Made(torch.autograd.Function):
+    """A tensor with a history and any strides."""
+
+    @staticmethod
+    def forward(ctx: Any, seed: Tensor, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+
+
 class Fakes:
     """The fake mode of one segment.
 
@@ -146,9 +154,15 @@ class Fakes:
     def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
         # Of a view, PyTorch would make the base symbolic too, of which the program knows nothing.
         sizes, strides, _ = self.shapes.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic)
-        with self.mode, torch.no_grad():
-            fake = torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device)
-        return fake.requires_grad_(t.requires_grad)
+        return self._like(t, t.requires_grad, sizes, strides)
+
+    def _like(self, t: Tensor, requires_grad: bool, sizes: Any, strides: Any) -> Tensor:
+        """A fake, of memory of its own, that has a history if ``t`` has one: into a leaf compilers write without gradients."""
+        with self.mode, torch.enable_grad():
+            if requires_grad and not t.is_leaf:
+                return _Made.apply(torch.zeros((), requires_grad=True), sizes, strides, t.dtype, t.device)
+            with torch.no_grad():
+                return torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device).requires_grad_(requires_grad)
 
     def example(self, t: Tensor) -> Tensor:
         """``t`` as the graph's input looked when the graph began."""
@@ -156,9 +170,7 @@ class Fakes:
         found = self._twins[id(t)]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
             return fake
-        with self.mode, torch.no_grad():
-            fresh = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-        return fresh.requires_grad_(found.requires_grad)
+        return self._like(t, found.requires_grad, fake.shape, fake.stride())
 
     def forget(self) -> None:
         """Memory is about to be written into: numbers that were read from there are to be read anew, also where no version says so."""
