@@ -102,6 +102,21 @@ def test_a_new_input_each_call() -> None:
             assert not twins.holds(module, torch.zeros(4))
 
 
+def test_a_view_whose_base_alone_requires_a_gradient() -> None:
+    base = nn.Parameter(torch.zeros(4, 3))
+    with torch.no_grad():
+        view = base[1:].unsqueeze(0)
+    assert view.requires_grad and view.is_leaf
+    steps = Steps()
+    steps.check("tensor", steps.get("root", -1, 0), tensor_facts(view))
+    twins = steps.twins(1)
+    for requires in (True, True, False, False, True, True):
+        base.requires_grad_(requires)
+        assert twins.holds(view) is requires
+    with Learning(twins, 0):
+        assert twins.holds(view)
+
+
 def test_one_program_for_several_modules() -> None:
     modules = [nn.Sequential(*[nn.Linear(2, 2) for _ in range(20)]) for _ in range(6)]
 

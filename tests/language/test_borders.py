@@ -17,6 +17,20 @@ from tests.oracle import Program, Table, check, t
 table = Table()
 
 
+# -- what is alive there -----------------------------------------------------------------------------------------------
+@table.program(breaks=True, change={2: lambda rows: rows.weight.requires_grad_(False)}, recompiles={2})
+def a_view_of_a_parameter_taken_without_gradients():
+    rows = torch.nn.Embedding(6, 4)
+
+    def fn(x):
+        with torch.no_grad():
+            part = rows.weight[:3].unsqueeze(0)
+        graph_break()
+        return part.requires_grad, x * 2 + part
+
+    return fn, rows
+
+
 # -- in statements ---------------------------------------------------------------------------------------------------
 @table.snippet(breaks=True)
 def in_a_loop(x):

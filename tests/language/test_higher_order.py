@@ -883,6 +883,27 @@ def test_backends_keep_what_a_policy_says(backend):
     assert gm.checkpointed_0.meta["_checkpoint_context_fn"].func is create_selective_checkpoint_contexts
 
 
+@pytest.mark.parametrize("how", [{}, {"dynamic": True}, {"dynamic": True, "fullgraph": True}], ids=str)
+def test_branches_give_sizes_that_vary(how):
+    """In eager code PyTorch takes a branch's integers as constants, and refuses the second size."""
+    captured = []
+
+    def fn(x):
+        y, n = torch.cond(x.sum() > 0, lambda x: (x + 1, x.shape[0] * 2), lambda x: (x - 1, 2 * len(x)), (x,))
+        return y * n, n
+
+    def backend(gm, inputs):
+        captured.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(fn, backend=backend, **how)
+    for n in (4, 6, 8, 3):
+        for sign in (1, -1):
+            y, twice = compiled(torch.full((n, 2), 3.0) * sign)
+            assert type(twice) is int and twice == 2 * n and torch.equal(y, torch.full((n, 2), 4.0) * sign * twice)
+    assert len(captured) == (1 if how else 2)
+
+
 def test_numbers_that_vary():
     @fineline.nested_compile_region
     def body(x, k):

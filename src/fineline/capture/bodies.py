@@ -57,6 +57,10 @@ class Body:
         """A number that the graph gives, too."""
         self._given[place] = node
 
+    def keep(self, place: int) -> None:
+        """A number that is known around the graph, which need not give it."""
+        self._given.pop(place, None)
+
     @property
     def nodes(self) -> list[Any]:
         return [self._given[i] for i in sorted(self._given)]

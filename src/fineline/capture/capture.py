@@ -114,6 +114,9 @@ class Capture:
         """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
         # A length alone may have been checked without a read: of hooks that are not there, for one.
         if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
+            if self.symbols is not None and src.reg in self.symbols.numbers:
+                # So far a symbol; what reads it now takes the very number.
+                self.guards.check(src, "eq", v)
             return v
         t = type(v)
         guards = self.guards
@@ -285,10 +288,10 @@ class Capture:
             self.guards.check(src, "absent", key, (type(key), key))
 
     # -- containers ----------------------------------------------------------------------------------------------------
-    def expand(self, obj: Any, deep: bool = False, ordered: bool = True) -> None:
+    def expand(self, obj: Any, deep: bool = False, ordered: bool = True, but: int = -1) -> None:
         """Guards a whole container, as it was before this segment wrote to it, and registers what it holds.
 
-        ``ordered``: the order of a set's elements counts too.
+        ``ordered``: the order of a set's elements counts too. ``but``: the item at this place of a list is going to be another.
         """
         i = id(obj)
         src = self.sources.get(i)
@@ -318,7 +321,9 @@ class Capture:
         elif is_a(obj, list):
             guards.check(src, "len", list.__len__(before))
             for n, v in enumerate(list.__iter__(before)):
-                self.load(v, guards.access(src, "index", n, v))
+                item = guards.access(src, "index", n, v)
+                if n != but or self.symbols is None or item.reg not in self.symbols.numbers:
+                    self.load(v, item)
         elif is_a(obj, deque):
             guards.check(src, "predicate", (_DequeLength(len(before)), f"has {len(before)} items"), "deque length")
             for n, v in enumerate(before):

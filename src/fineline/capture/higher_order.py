@@ -92,12 +92,18 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     vm.cap.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NoBody("the operands are something else than tensors")
-    then = call.capture(bodies, "true_fn", true_fn, operands)
-    other = call.capture(bodies, "false_fn", false_fn, operands)
-    if not all([leaf is EMPTY or type(leaf) is int for leaf in then.leaves]):
+    then = call.capture(bodies, "true_fn", true_fn, operands, numbers=True)
+    other = call.capture(bodies, "false_fn", false_fn, operands, numbers=True)
+    if not all([is_a(leaf, Tensor) or type(leaf) in INTEGERS for leaf in then.flat]):
         raise NoBody("a branch gives something else than tensors and integers")
     for i, (a, b) in enumerate(zip(then.flat, other.flat, strict=False)):
-        if type(a) is type(b) is int and a != b:
+        if type(a) in INTEGERS and type(b) in INTEGERS:
+            if _same_number(a, b):
+                then.keep(i)
+                other.keep(i)
+                continue
+            if torch.SymInt in (type(a), type(b)):
+                raise NoBody("the branches give different integers that depend on sizes, which PyTorch's operator does not take")
             call.needs(False, "an integer that it gives depends on a tensor's values")
             then.give(i, a)
             other.give(i, b)
@@ -116,6 +122,12 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     value = then.rebuilt(results)
     mark_made(vm.cap, value)
     return value
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    if torch.SymInt in (type(a), type(b)):
+        return type(a) is type(b) and bool(a.node.expr == b.node.expr)
+    return bool(a == b)
 
 
 def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:

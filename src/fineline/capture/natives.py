@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
+import math
 import operator
 import types
 import weakref
@@ -204,6 +206,11 @@ def _settle_numbers(cap: Any, values: Any) -> None:
             cap.settle(v)
 
 
+# What reads a list once, and what reads it as it goes.
+READERS = frozenset({builtins.sum, builtins.min, builtins.max, math.prod})
+LAZY_READERS = frozenset({builtins.zip, builtins.enumerate, builtins.map, builtins.filter})
+
+
 def polyfill_needed(args: Any) -> bool:
     """Whether an argument is an iterator or a callback that the interpreter must run itself."""
     return any(is_a(a, InterpretedGenerator) for a in args)
@@ -214,6 +221,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     cap = vm.cap
     if not cap.active and not polyfill_needed(args):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if cap.symbols is not None and any([type(a) is list and cap.symbols.vary_in(a) for a in args]):
+        if key in LAZY_READERS:
+            return vm.call(f, POLYFILLS[key], list(args), kwargs, stand_in, (then, data))
+        if key in READERS:
+            args = [cap.symbols.items(a) if type(a) is list and cap.symbols.vary_in(a) else a for a in args]
     if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):

@@ -163,3 +163,7 @@ class SequenceIterator(Lazy):
             return item
         self.source = None
         raise StopIteration
+
+
+class ListIterator(SequenceIterator):
+    """`iter(x)` of a list of which each item is read by itself."""

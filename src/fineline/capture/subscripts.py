@@ -115,7 +115,10 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
     try:
         value = list.__getitem__(obj, key)
     except IndexError:
-        cap.expand(obj)
+        if src is not None and not cap.journal.wrote(obj):
+            cap.guards.check(src, "len", list.__len__(obj))
+        else:
+            cap.expand(obj)
         raise
     if src is not None and id(obj) not in cap.expanded:
         if type(key) is int and key >= 0 and not cap.journal.wrote(obj):
@@ -190,7 +193,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         if type(key) is slice:
             cap.expand(value)
         if src is not None:
-            cap.expand(obj)
+            cap.expand(obj, but=key % len(obj) if type(key) is int and -len(obj) <= key < len(obj) else -1)
             cap.journal.note(obj, src)
         obj[key] = value
         return None

@@ -91,7 +91,7 @@ class Symbols:
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.leaves: dict[sympy.Symbol, Place] = {}
-        self._numbers: dict[int, Any] = {}
+        self.numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
@@ -147,7 +147,7 @@ class Symbols:
 
     def number(self, v: Any, src: Source) -> Any:
         """The symbol for a number that varies; None if this one does not."""
-        found = self._numbers.get(src.reg)
+        found = self.numbers.get(src.reg)
         if found is None and self.varying.number(src, v):
             if type(v) is float:
                 found = self.shapes.floats.new(v, src.text())
@@ -155,9 +155,26 @@ class Symbols:
                 found = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
             if type(found) not in SYMBOLIC:
                 return None
-            self._numbers[src.reg] = found
+            self.numbers[src.reg] = found
             self.cap.guards.check(src, "type", type(v))
             self._place(Place(src, "number", -1), found)
+        return found
+
+    def vary_in(self, items: list) -> bool:
+        """Whether a number in a list that existed before varies, so that its items are to be read one by one."""
+        cap = self.cap
+        src = cap.sources.get(id(items))
+        if src is None or id(items) in cap.expanded or cap.journal.wrote(items) or not self.varying.found:
+            return False
+        places = [(v, cap.guards.access(src, "index", n, v)) for n, v in enumerate(items) if type(v) in (int, float)]
+        return any([self.varying.number(place, v) for v, place in places])
+
+    def items(self, values: list) -> list:
+        """What is in such a list."""
+        cap = self.cap
+        src = cap.sources[id(values)]
+        cap.guards.check(src, "len", len(values))
+        found: list = cap.fresh([cap.read(v, cap.guards.access(src, "index", n, v)) for n, v in enumerate(values)])
         return found
 
     def term(self, number: Any) -> Term:
@@ -245,7 +262,7 @@ class Symbols:
                 tensor, kind, at = self._born[symbol]
                 found = recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
             elif place.kind == "number":
-                number = self._numbers[place.source.reg]
+                number = self.numbers[place.source.reg]
                 found = recorder.placeholder(number, "number", place.source)
             else:
                 tensor = self.cap.node(place.source.value)
@@ -316,7 +333,7 @@ class Symbols:
         if type(src) is Carried:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
-            return self._numbers[src.reg]
+            return self.numbers[src.reg]
         self.machine.computing = True
         # What has been read of it is to be read anew by who traces the graph.
         self.fakes.mode.epoch += 1

@@ -74,9 +74,32 @@ bool agree(const std::vector<int64_t>& expected, c10::IntArrayRef found) {
   return true;
 }
 
+const torch::autograd::AutogradMeta* autograd_of(const c10::TensorImpl* impl) {
+  return static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+}
+
+// Of a view without a history of its own, what its base says counts: it may have been made under no_grad.
+const at::Tensor* base_in_question(const torch::autograd::AutogradMeta* meta) {
+  if (!meta || !meta->is_view_ || meta->requires_grad_ || meta->grad_fn_) return nullptr;
+  auto view = static_cast<const torch::autograd::DifferentiableViewMeta*>(meta);
+  return view->has_bw_view() ? &view->get_backward_view().base_ : nullptr;
+}
+
 bool requires_grad(const c10::TensorImpl* impl) {
-  auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  return meta && (meta->requires_grad_ || meta->grad_fn_);
+  auto meta = autograd_of(impl);
+  const at::Tensor* base = base_in_question(meta);
+  return meta && (base ? base->requires_grad() : meta->requires_grad_ || meta->grad_fn_);
+}
+
+void autograd_words(const c10::TensorImpl* impl, std::vector<const void*>& words) {
+  auto meta = autograd_of(impl);
+  words.push_back(&(impl->*private_field(AutogradField{})));
+  if (meta) words.push_back(&meta->requires_grad_);
+  if (meta && !meta->requires_grad_) words.push_back(&meta->grad_fn_);
+  if (const at::Tensor* base = base_in_question(meta)) {
+    words.push_back(base);
+    autograd_words(base->unsafeGetTensorImpl(), words);
+  }
 }
 
 }  // namespace
@@ -121,11 +144,10 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
 bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words) {
   const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
   const c10::TensorImpl* impl = cdata.unsafeGetTensorImpl();
-  auto meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
   // The first field of the sizes is their number. With many dimensions, they are kept elsewhere.
   const void* dimensions = &(impl->*private_field(SizesField{}));
   if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return false;
-  words.insert(words.end(), {&cdata, dimensions, &(impl->*private_field(AutogradField{}))});
+  words.insert(words.end(), {&cdata, dimensions});
   for (size_t i = 0; i < spec.sizes.size(); i++) {
     if (spec.sizes[i] != kAny) words.push_back(&impl->sizes()[i]);
   }
@@ -134,8 +156,7 @@ bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const vo
   }
   // The word at the element type holds the device and the flags, too.
   words.insert(words.end(), {&(impl->*private_field(DtypeField{})), &(impl->*private_field(KeysField{}))});
-  if (meta) words.push_back(&meta->requires_grad_);
-  if (meta && !meta->requires_grad_) words.push_back(&meta->grad_fn_);
+  autograd_words(impl, words);
   return true;
 }
 

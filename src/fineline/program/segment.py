@@ -185,9 +185,11 @@ class SegmentWriter:
         for k in w.before:
             if k not in stays:
                 late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
-        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))}
+        # A number that varies may be another at the next call, even if the code has put back the one of this call.
+        vary = self._varying(w)
+        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))} - vary
         for k, v in now.items():
-            if k in stays and w.before[k] is v and (w.whole or k in known or not self._dirty(w, k)):
+            if k in stays and w.before[k] is v and ((w.whole and k not in vary) or k in known or not self._dirty(w, k)):
                 continue
             late.append(
                 f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})"
@@ -199,16 +201,22 @@ class SegmentWriter:
     def _dirty(w: Written, key: Any) -> bool:
         return any(k is key or k == key for k in w.keys.values())
 
+    def _varying(self, w: Written) -> set:
+        """The keys or places of the object's numbers that are symbols."""
+        symbols = self.cap.symbols
+        return set() if symbols is None else {c.key for c in w.src.children.values() if c.reg in symbols.numbers}
+
     def _write_list(self, w: Written, target: str, late: list[str]) -> None:
         now = list(list.__iter__(w.obj))
-        if len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
+        vary = self._varying(w)
+        if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
         if id(w.obj) not in self.cap.expanded:
             # Only appended to: whatever the list holds when the program runs stays.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
-        if type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
+        if not vary and type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
             late.append(
                 f"{target} += [{self.rebuild.items(now[n:])}]"
                 if not target.isidentifier()
