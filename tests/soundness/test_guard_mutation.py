@@ -21,20 +21,28 @@ from tests.soundness.mutations import (
     classes,
     constants,
     containers,
+    data_classes,
     descriptors,
     functions,
     identity,
+    membership,
     modules,
     names,
     networks,
+    process,
+    protocols,
     surroundings,
     tensors,
 )
 from tests.soundness.mutations.ambient import fn_around
 from tests.soundness.mutations.cases import Cases
 
+KINDS = (
+    ambient, classes, constants, containers, data_classes, descriptors, functions,
+    identity, membership, modules, names, networks, process, protocols, surroundings, tensors,
+)  # fmt: skip
 CASES = Cases()
-for _kind in (ambient, classes, constants, containers, descriptors, functions, identity, modules, names, networks, surroundings, tensors):
+for _kind in KINDS:
     for _name, _make in _kind.CASES.items():
         CASES[_name] = _make
 

@@ -8,14 +8,7 @@ import math
 
 import torch
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    Color,
-    Doubler,
-    Level,
-    Tripler,
-    argument,
-)
+from tests.soundness.mutations.cases import Cases, Color, Doubler, Level, Tripler, argument
 
 CASES = Cases()
 case = CASES.add

@@ -9,16 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    Doubler,
-    X,
-    argument,
-    attr,
-    attr_name,
-    doing,
-    item,
-)
+from tests.soundness.mutations.cases import Cases, Doubler, X, argument, attr, attr_name, doing, item
 
 CASES = Cases()
 case = CASES.add

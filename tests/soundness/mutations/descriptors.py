@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    X,
-    attr,
-)
+from tests.soundness.mutations.cases import Cases, X, attr
 
 CASES = Cases()
 case = CASES.add

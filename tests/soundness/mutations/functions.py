@@ -9,19 +9,7 @@ from types import SimpleNamespace
 
 import torch
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    Doubler,
-    X,
-    argument,
-    attr,
-    attr_name,
-    classes,
-    doing,
-    double,
-    item,
-    triple,
-)
+from tests.soundness.mutations.cases import Cases, Doubler, X, argument, attr, attr_name, classes, doing, double, item, triple
 
 CASES = Cases()
 case = CASES.add

@@ -11,15 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    Doubler,
-    X,
-    arguments,
-    attr,
-    doing,
-    made,
-)
+from tests.soundness.mutations.cases import Cases, Doubler, X, arguments, attr, doing, made
 
 CASES = Cases()
 case = CASES.add

@@ -11,14 +11,7 @@ import numpy as np
 import torch
 
 import fineline
-from tests.soundness.mutations.cases import (
-    Cases,
-    X,
-    argument,
-    attr,
-    double,
-    triple,
-)
+from tests.soundness.mutations.cases import Cases, X, argument, attr, double, triple
 
 CASES = Cases()
 case = CASES.add

@@ -11,19 +11,7 @@ from typing import Any
 
 import torch
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    Color,
-    Doubler,
-    Tripler,
-    X,
-    argument,
-    attr,
-    binding,
-    double,
-    item,
-    triple,
-)
+from tests.soundness.mutations.cases import Cases, Color, Doubler, Tripler, X, argument, attr, binding, double, item, triple
 
 CASES = Cases()
 case = CASES.add

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from tests.soundness.mutations.cases import (
-    Cases,
-    X,
-    attr,
-    doing,
-    made,
-)
+from tests.soundness.mutations.cases import Cases, X, attr, doing, made
 
 CASES = Cases()
 case = CASES.add
@@ -111,3 +107,147 @@ def tensor_requires_grad_set():
 @case
 def tensor_name_of_a_class_patched():
     return lambda x: x.newly() if hasattr(x, "newly") else x, (X,), attr(Tensor, "newly", lambda self: self * 2)
+
+
+def hooked(t: Tensor) -> Tensor:
+    t.register_hook(lambda g: g * 7)
+    return t
+
+
+def accumulated(t: Tensor) -> Tensor:
+    t.register_post_accumulate_grad_hook(lambda p: None)
+    return t
+
+
+def graded(t: Tensor, grad: Tensor | None) -> Tensor:
+    t.grad = grad
+    return t
+
+
+def attempt(get: Any, other: Any) -> Any:
+    try:
+        return get()
+    except (RuntimeError, AttributeError, TypeError):
+        return other
+
+
+def written(x: Tensor, y: Tensor) -> Tensor:
+    x.mul_(2)
+    return y + 1
+
+
+def leaf(t: Tensor = X) -> Tensor:
+    return t.clone().requires_grad_()
+
+
+# All arguments are made anew, before and after.
+for _name, _read, _before, _after in [
+    ("negative_bit", lambda x: x * (2 if x.is_neg() else 3), lambda: (X.clone(),), lambda: (torch._neg_view(X),)),
+    ("negative_bit_used", lambda x: x + 1, lambda: (X.clone(),), lambda: (torch._neg_view(X),)),
+    ("conjugate_bit_used", lambda x: x.imag * 2, lambda: (X + 1j,), lambda: ((X + 1j).conj(),)),
+    ("layout_read", lambda x: 2 if x.layout is torch.strided else 3, lambda: (X,), lambda: (X.to_sparse(),)),
+    ("layout_compressed", lambda x: 2 if x.layout is torch.sparse_csr else 3, lambda: (X.to_sparse(),), lambda: (X.to_sparse_csr(),)),
+    ("channels_last", lambda x: x * (2 if x.is_contiguous(memory_format=torch.channels_last) else 3), lambda: (torch.ones(1, 2, 3, 3),),
+     lambda: (torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last),)),
+    ("order_of_dimensions", lambda x: x * x.dim_order()[0] + 1, lambda: (torch.ones(2, 3),), lambda: (torch.ones(3, 2).t(),)),
+    ("size_of_a_stride", lambda x: x * x.stride()[0], lambda: (torch.ones(2, 3),), lambda: (torch.ones(2, 5)[:, :3],)),
+    ("nested_in_a_list", lambda c: c[0] * c[0].shape[0], lambda: ([X],), lambda: ([X[:1]],)),
+    ("gradient_set", lambda x: x * (2 if x.grad is None else 3), lambda: (leaf(),), lambda: (graded(leaf(), X),)),
+    ("gradient_value", lambda x: x + x.grad, lambda: (graded(leaf(), X),), lambda: (graded(leaf(), X + 1),)),
+    ("gradient_shape", lambda x: x.sum() + x.grad.shape[0], lambda: (graded(leaf(), X),), lambda: (graded(leaf(X[:1]), X[:1]),)),
+    ("gradient_requires_grad", lambda x: x * (2 if x.grad.requires_grad else 3), lambda: (graded(leaf(), X),), lambda: (graded(leaf(), leaf()),)),
+    ("gradient_is_another_input", lambda x, g: x * (2 if x.grad is g else 3), lambda: (graded(leaf(), X), X), lambda: (graded(leaf(), X), X + 0)),
+    ("hook_on_an_input", lambda x: (x * 2).sum(), lambda: (leaf(),), lambda: (hooked(leaf()),)),
+    ("hooks_of_an_input_read", lambda x: x * (2 if x._backward_hooks is None else 3), lambda: (leaf(),), lambda: (hooked(leaf()),)),
+    ("later_hooks_of_an_input_read", lambda x: x * (2 if x._post_accumulate_grad_hooks is None else 3), lambda: (leaf(),), lambda: (accumulated(leaf()),)),
+    ("class_assigned", lambda x: x * (2 if type(x) is Tensor else 3), lambda: (X.clone(),), lambda: (classed(),)),
+    ("attribute_in_dict", lambda x: x * len(vars(x)) + 1, lambda: (X.clone(),), lambda: (tagged(),)),
+    ("attribute_asked_for", lambda x: x * (2 if hasattr(x, "_tag") else 3), lambda: (X.clone(),), lambda: (tagged(),)),
+    ("output_number", lambda x: x * x.output_nr, lambda: (leaf().unbind()[0],), lambda: (leaf().unbind()[1],)),
+    ("name_of_history", lambda x: x * len(x.grad_fn.name()), lambda: (leaf() * 2,), lambda: (leaf().exp(),)),
+    ("base_is_an_input", lambda x, b: x * (2 if x._base is b else 3), lambda: view_and_base(True), lambda: view_and_base(False)),
+    ("write_seen_through_an_alias", lambda x, y: written(x, y), lambda: (X.clone(), X.clone()), lambda: aliases(lambda t: t[:])),
+    ("write_seen_through_a_transpose", lambda x, y: written(x, y), lambda: (X.clone(), X.t().clone()), lambda: aliases(lambda t: t.t())),
+    ("write_seen_through_detached", lambda x, y: written(x, y), lambda: (X.clone(), X.clone()), lambda: aliases(lambda t: t.detach())),
+    ("write_into_overlapping_memory", lambda x: attempt(lambda: x.add_(1).sum(), 5), lambda: (torch.ones(2, 3),), lambda: (torch.ones(1, 3).expand(2, 3),)),
+    ("write_into_a_leaf", lambda x: attempt(lambda: x.add_(1).sum(), 5), lambda: (X.clone(),), lambda: (leaf(),)),
+    ("write_into_a_view_of_a_leaf", lambda x: attempt(lambda: x.add_(1).sum(), 5), lambda: (X[:1].clone(),), lambda: (leaf()[:1],)),
+    ("size_zero", lambda x: x.sum() + x.numel(), lambda: (X,), lambda: (X[:0],)),
+    ("no_dimensions", lambda x: attempt(lambda: len(x), 7) * x, lambda: (X[0],), lambda: (X[0, 0],)),
+    ("contents_told", lambda x: x.shape[0] * len(x.tolist()), lambda: (X,), lambda: (X[:1],)),
+    ("item_size", lambda x: x.element_size(), lambda: (X,), lambda: (X.double(),)),
+    ("kind_of_number", lambda x: x * (2 if x.is_floating_point() else 3), lambda: (X,), lambda: (X.int(),)),
+    ("kind_complex", lambda x: x * (2 if x.is_complex() else 3), lambda: (X,), lambda: (X + 1j,)),
+    ("promotion", lambda x, y: x + y, lambda: (X, X), lambda: (X, X.double())),
+    ("promotion_of_scalars", lambda x, y: x.int() + y, lambda: (X, torch.tensor(1)), lambda: (X, torch.tensor(1.0))),
+    ("promotion_of_dimensions", lambda x, y: x.half() + y, lambda: (X, torch.tensor(1.0)), lambda: (X, torch.tensor([1.0]))),
+    ("broadcast", lambda x, y: (x + y).shape[0] * x.sum(), lambda: (X[:1], X[:1]), lambda: (X[:1], X)),
+    ("device_read", lambda x: 2 if x.device.type == "cpu" else 3, lambda: (X,), lambda: (X.to("meta"),)),
+    ("storage_size", lambda x: x * (x.untyped_storage().nbytes() // 24), lambda: (X.clone(),), lambda: (torch.cat([X, X])[:2],)),
+    ("zero_tensor_bit", lambda x: x * (2 if x._is_zerotensor() else 3), lambda: (X.clone(),), lambda: (torch._efficientzerotensor(2, 3),)),
+    ("shared_memory", lambda x: x * (2 if x.is_shared() else 3), lambda: (X.clone(),), lambda: (X.clone().share_memory_(),)),
+    ("quantized", lambda x: 2 if x.is_quantized else 3, lambda: (X,), lambda: (torch.quantize_per_tensor(X, 0.1, 0, torch.quint8),)),
+]:
+    CASES[f"fresh_{_name}"] = lambda read=_read, before=_before, after=_after: made(lambda *a: read(*a), before, after)
+
+
+def classed() -> Tensor:
+    t = X.clone()
+    t.__class__ = Sub
+    return t
+
+
+def tagged() -> Tensor:
+    t = X.clone()
+    t._tag = 1
+    return t
+
+
+def view_and_base(same: bool) -> tuple[Tensor, Tensor]:
+    base = X.clone()
+    return base[:1], base if same else X.clone()
+
+
+def aliases(view: Any) -> tuple[Tensor, Tensor]:
+    t = X.clone()
+    return t, view(t)
+
+
+HELD = torch.ones(3)
+
+
+@case
+def global_that_is_an_argument():
+    return made(lambda x, a: x * (2 if a is HELD else 3), lambda: (X, torch.ones(3)), lambda: (X, HELD))
+
+
+@case
+def data_swapped_to_another_dtype():
+    w = nn.Parameter(torch.ones(3))
+    old = w.data
+    return lambda x: x * w.detach(), (X,), doing(lambda: setattr(w, "data", torch.ones(3, dtype=torch.float64)), lambda: setattr(w, "data", old))
+
+
+@case
+def class_of_a_closure_assigned():
+    w = torch.ones(3)
+    return lambda x: x * (2 if type(w) is Tensor else 3), (X,), doing(lambda: setattr(w, "__class__", Sub), lambda: setattr(w, "__class__", Tensor))
+
+
+@case
+def parameter_resized():
+    w = torch.ones(3)
+    return lambda x: x.sum() * w.numel(), (X,), doing(lambda: w.resize_(6), lambda: w.resize_(3))
+
+
+@case
+def closure_transposed():
+    w = torch.arange(9.0).reshape(3, 3)
+    return lambda x: x @ w, (X,), doing(lambda: w.t_(), lambda: w.t_())
+
+
+@case
+def hook_on_a_closure():
+    w = torch.ones(3, requires_grad=True)
+    handles = []
+    return lambda x: x * w, (X,), doing(lambda: handles.append(w.register_hook(lambda g: g * 7)), lambda: handles.pop().remove())
