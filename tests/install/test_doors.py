@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import pickle
 import subprocess
@@ -18,20 +17,11 @@ from torch import nn
 from torch._dynamo.testing import AotEagerAndRecordGraphs, CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs
 
 import fineline
-from fineline.errors import BackendFailed, BadArgument, Forbidden, Recompiled, RecompileLimit, Undeclared, Unsupported
+from fineline.errors import BackendFailed, BadArgument, RecompileLimit, Undeclared, Unsupported
+from tests.install.captured import X, broken, f
 
-X = torch.arange(4.0)
 exc = torch._dynamo.exc
 HOMES = [torch, torch.compiler, torch._dynamo, torch._dynamo.decorators, torch._dynamo.testing, torch._dynamo.eval_frame, nn.Module]
-
-
-@pytest.fixture
-def installed():
-    fineline.install()
-    yield
-    fineline.uninstall()
-    fineline.reset()
-    torch._dynamo.reset()
 
 
 @pytest.fixture(autouse=True)
@@ -42,16 +32,6 @@ def put_back():
 
 def snapshot():
     return {(home.__name__, name): value for home in HOMES for name, value in vars(home).items() if not name.startswith("__")}
-
-
-def f(x):
-    return x.sin() + 1
-
-
-def broken(x):
-    x = x.sin()
-    torch._dynamo.graph_break()
-    return x.cos()
 
 
 def is_fineline(compiled):
@@ -279,158 +259,6 @@ def test_backend_names(installed):
         assert torch.equal(compiled(X), f(X)) and torch.equal(compiled(X), f(X))
 
 
-# -- controls ----------------------------------------------------------------------------------------------------------------
-def graphs(fn, **how):
-    recorded = EagerAndRecordGraphs()
-    compiled = torch.compile(fn, backend=recorded, **how)
-    for _ in range(3):
-        assert torch.equal(compiled(X), fn(X))
-    return [[n.name for n in gm.graph.nodes if n.op.startswith("call")] for gm in recorded.graphs]
-
-
-@pytest.mark.parametrize("home", ["compiler", "_dynamo"])
-def test_disable(installed, home):
-    disable = getattr(torch, home).disable
-
-    def plain(x):
-        """Says what it does."""
-        return x.cos()
-
-    marks = [
-        disable(plain),
-        disable()(plain),
-        disable(reason="slow")(plain),
-        disable(plain, True, reason="slow"),
-        disable(recursive=True)(plain),
-    ]
-    for hidden in marks:
-        assert graphs(lambda x: hidden(x * 2) + 1) == [["mul"], ["add"]]  # noqa: B023
-        assert hidden.__doc__ == plain.__doc__ and hidden.__name__ == "plain" and torch._dynamo.is_dynamo_disable_recursive(hidden)
-    assert graphs(lambda x: plain(x * 2) + 1) == [["mul", "cos", "add"]]
-    with pytest.raises(exc.Unsupported, match="slow") as caught:
-        torch.compile(lambda x: marks[2](x), backend="eager", fullgraph=True)(X)
-    assert "test_doors.py" in str(caught.value)
-
-    @disable(recursive=False)
-    def frame(x):
-        return f(x.cos())
-
-    assert graphs(lambda x: frame(x * 2) + 1) == [["mul"], ["sin", "add"], ["add"]]
-    m = nn.Linear(4, 4)
-    assert disable(m) is m
-    compiled = torch.compile(f, backend=(counter := CompileCounter()))
-    with disable():
-        compiled(X)
-    assert counter.frame_count == 0
-    # What was marked while installed is marked for Dynamo as well.
-    fineline.uninstall()
-    for hidden in marks[:3]:
-        counter = CompileCounter()
-        torch.compile(lambda x: hidden(x * 2) + 1, backend=counter)(X)  # noqa: B023
-        assert counter.op_count == 2
-        torch._dynamo.reset()
-
-
-def test_marks(installed):
-    @torch._dynamo.allow_in_graph
-    def whole(x):
-        return x.sin().cos()
-
-    @torch.compiler.assume_constant_result
-    def constant(k):
-        return k * 2
-
-    @torch._dynamo.forbid_in_graph
-    def forbidden(x):
-        return x
-
-    assert graphs(lambda x: whole(x) * constant(3)) == [["whole", "mul"]]
-    with pytest.raises(Forbidden) as caught:
-        torch.compile(lambda x: forbidden(x), backend="eager")(X)
-    assert isinstance(caught.value, (exc.Unsupported, AssertionError))
-    torch._dynamo.disallow_in_graph(torch.sub)
-    try:
-        assert graphs(lambda x: (x * 2 - x).sin()) == [["mul"], ["sin"]]
-    finally:
-        torch._dynamo.reset()
-    assert len(graphs(lambda x: (x * 2 - x).sin())) == 1
-
-    def other(x):
-        return x.tan()
-
-    @torch.compiler.substitute_in_graph(other)
-    def instead(x):
-        return x.exp()
-
-    recorded = EagerAndRecordGraphs()
-    assert torch.equal(torch.compile(lambda x: other(x), backend=recorded)(X), X.exp())
-    with pytest.raises(RuntimeError, match="disable"):
-        torch._dynamo.disallow_in_graph(f)
-    fineline.uninstall()
-    counter = EagerAndRecordGraphs()
-    torch.compile(lambda x: whole(x), backend=counter)(X)
-    assert [n.name for n in counter.graphs[0].graph.nodes if n.op.startswith("call")] == ["whole"]
-
-
-def test_is_compiling_and_shapes(installed):
-    def asks(x):
-        torch._dynamo.mark_static(x, 0)
-        if torch.compiler.is_compiling() and torch.compiler.is_dynamo_compiling() and torch._dynamo.is_compiling():
-            return x * 2
-        return x
-
-    y = torch.ones(3, 4)
-    torch._dynamo.mark_dynamic(y, 0)
-    torch._dynamo.maybe_mark_dynamic(y, 1)
-    torch._dynamo.mark_static_address(torch.ones(2))
-    compiled = torch.compile(asks, backend="eager", fullgraph=True)
-    for _ in range(2):
-        assert torch.equal(compiled(y), y * 2)
-    assert not torch.compiler.is_compiling()
-
-
-def test_stances(installed):
-    counter = CompileCounter()
-    compiled = torch.compile(f, backend=counter)
-    with torch.compiler.set_stance("force_eager"):
-        compiled(X)
-    assert counter.frame_count == 0
-    compiled(X)
-
-    @torch._dynamo.set_stance("fail_on_recompile")
-    def strict(x):
-        return compiled(x)
-
-    strict(X)
-    with pytest.raises(RuntimeError) as caught:
-        strict(torch.ones(3))
-    assert isinstance(caught.value, Recompiled) and isinstance(caught.value, exc.RecompileError)
-    with pytest.raises(RuntimeError, match="fast"):
-        torch.compiler.set_stance("fast")
-    with pytest.raises(Forbidden):
-        torch.compile(lambda x: (torch.compiler.set_stance("force_eager"), x + 1)[1], backend="eager")(X)
-    with torch._dynamo.error_on_graph_break(True), pytest.raises(exc.Unsupported):
-        torch.compile(broken, backend="eager")(X)
-    assert torch.equal(torch._dynamo.run(compiled)(torch.ones(3)), f(torch.ones(3))) and counter.frame_count == 1
-
-    @torch.compiler.nested_compile_region
-    def layer(x):
-        return x.sin()
-
-    [found] = graphs(lambda x: layer(layer(x)), fullgraph=True)
-    assert [name for name in found if name.startswith("invoke_subgraph")] == ["invoke_subgraph", "invoke_subgraph_0"]
-
-
-def test_optimize_hooks_and_explain(installed):
-    failures, guards = [], []
-    made = torch._dynamo.optimize("eager", nopython=True, guard_fail_fn=failures.append, guard_export_fn=guards.append)(f)
-    made(X), made(torch.ones(3))
-    assert len(failures) == 1 and "size" in failures[0].reason and len(guards) == 2
-    said = torch._dynamo.explain(broken)(X)
-    assert len(said.graphs) == 2 and len(said.breaks) == 1
-    assert len(torch._dynamo.explain(broken, X).graphs) == 2
-
-
 # -- what users catch --------------------------------------------------------------------------------------------------------
 def test_errors_are_of_both_classes(installed):
     with pytest.raises(exc.Unsupported) as caught:
@@ -522,33 +350,6 @@ def test_torch_itself_keeps_its_compiler(installed):
     optimizer.zero_grad()
     fineline.uninstall()
     assert torch.equal(torch.cond(X.sum() > 0, lambda x: x + 1, lambda x: x - 1, (X,)), X + 1)
-
-
-def test_names_called_in_captured_code(installed):
-    made = torch.compile(f, backend="eager")
-    only = torch._dynamo.run(made)
-
-    def compiles(x):
-        return torch.compile(f, backend="eager")(x * 3) * 2
-
-    def hides(x):
-        return torch.compiler.disable(f)(x * 3) * 2
-
-    def strict(x):
-        with torch._dynamo.error_on_graph_break(True):
-            x = x * 3
-        return only(torch.compiler.nested_compile_region(f)(x)) * 2
-
-    assert graphs(compiles) == [["mul", "sin", "add", "mul_0"]]
-    assert graphs(hides) == [["mul"], ["mul"]]
-    assert [len(names) for names in graphs(strict, fullgraph=True)] == [6]
-    assert [e.id for e in torch._dynamo.explain(compiles)(X).breaks] == ["FL433"]
-
-    @functools.wraps(torch.compiler.set_stance)
-    def mine(x):
-        return x + 1
-
-    assert graphs(lambda x: mine(x)) == [["add"]]  # a copy of the door's entry is not one
 
 
 def test_modules_compiled_in_place_are_freed(installed):

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 import torch
 import torch._dynamo
 
 import fineline
 
 X = torch.arange(4.0)
-
-
-@pytest.fixture
-def installed():
-    fineline.install()
-    yield
-    fineline.uninstall()
-    fineline.reset()
-    torch._dynamo.reset()
 
 
 def broken(x):

@@ -228,7 +228,12 @@ def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
         raise Border(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
     module = _import(name, f.globals, fromlist, level)
     if cap.active:
-        cap.pin(module, full)
+        modules = cap.pin(sys.modules, "sys.modules")
+        for key in dict.fromkeys((full, full if fromlist else full.partition(".")[0])):
+            if key in sys.modules:
+                cap.load(sys.modules[key], cap.guards.access(modules, "key", key, sys.modules[key]))
+        if id(module) not in cap.sources:
+            cap.pin(module, full)
     f.stack.append(module)
     return None
 

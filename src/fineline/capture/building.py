@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
+from fineline.capture.attributes import type_info
+from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
@@ -140,6 +142,8 @@ def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
     target = f.stack[-arg]
     if is_a(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
         return vm.call(f, dict.update, [target, source], None, vm.discard)
+    if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
+        type_info(vm.cap, type(source)).look(vm.cap, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
     return vm.call(f, protocols.merged, [target, source], None, vm.discard)
@@ -149,6 +153,8 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
+    if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
+        type_info(vm.cap, type(source)).look(vm.cap, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
     if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):

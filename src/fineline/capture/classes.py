@@ -60,6 +60,7 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                 stack.extend(c)
             elif is_a(c, type) and not is_a(obj, c if type(c) is type else ()):
                 check = raw_lookup(type(c), "__instancecheck__")
+                _guard_check(cap, c, "__instancecheck__", check)
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class:
                         _guard_abstract(cap, obj, c)
@@ -92,6 +93,12 @@ def _is_a(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     return vm.finish(f, is_a(obj, kinds), then, data)
 
 
+def _guard_check(cap: Any, cls: Any, name: str, check: Any) -> None:
+    """A metaclass of the user's has a say, or may come to have one."""
+    if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
+        type_info(cap, type(cls)).look(cap, name)
+
+
 def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
     """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
     src = cap.sources.get(id(obj))
@@ -110,6 +117,8 @@ def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     cls, classes = args
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
+        if vm.cap.active:
+            _guard_check(vm.cap, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
             raise Border(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
         if vm.cap.active and is_a(cls, type) and cls is not c:

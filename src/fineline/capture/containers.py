@@ -22,6 +22,8 @@ from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
+TENSOR_LEN = Tensor.__len__
+
 
 def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``list.__init__`` and kin, of an object made here: the update of an empty container."""
@@ -66,7 +68,7 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
     cap = vm.cap
     t = type(obj)
     if cap.active:
-        if is_a(obj, Tensor):
+        if is_a(obj, Tensor) and type_info(cap, vm.type_of(obj)).look(cap, "__len__")[1] is TENSOR_LEN:
             # Of a tensor without dimensions Python says what is wrong.
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)

@@ -124,14 +124,14 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return length(vm, f, v, _length_truth, (then, data))
     if is_a(getattr(t, "__bool__", None), types.FunctionType) or is_a(getattr(t, "__len__", None), types.FunctionType):
         return vm.call(f, protocols.truth, [v], None, then, data)
+    if cap.active and t.__flags__ & (1 << 9):
+        from_type(cap, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
         return length(vm, f, v, _length_truth, (then, data))
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
         if (cap.active and id(v) not in cap.made) or t not in natives.VIEWS:
             raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
         return vm.finish(f, bool(v), then, data)
-    if cap.active and t.__flags__ & (1 << 9) and not is_a(v, type):
-        from_type(cap, t)
     return vm.finish(f, True if t not in natives.VIEWS else bool(v), then, data)
 
 
@@ -148,7 +148,7 @@ def boolean(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fr
 
 
 def from_type(cap: Any, t: type) -> None:
-    """An object is true because its class has neither ``__bool__`` nor ``__len__``."""
+    """What says whether an object is true: ``__bool__`` or ``__len__`` of its class, or that there is neither."""
     info = type_info(cap, t)
     info.look(cap, "__bool__")
     info.look(cap, "__len__")

@@ -19,6 +19,8 @@ from fineline.capture.signals import Border
 from fineline.kinds import is_a
 from fineline.raw import TRACEBACK
 
+REFERENT = weakref.ref.__call__
+
 
 def load_cell(vm: Any, cell: types.CellType) -> Any:
     """The contents of a cell, guarded if the cell existed before."""
@@ -73,17 +75,18 @@ def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
     cap = vm.cap
     ref = args[0]
-    obj = vm.native(ref, (), None)
+    # Not ref(): a subclass, such as WeakMethod, may answer another thing.
+    obj = REFERENT(ref)
     src = cap.sources.get(id(ref))
     if src is not None and cap.active:
         cap.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
-            raise Border(ref, (), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
+            raise Border(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
     return vm.finish(f, obj, then, data)
 
 
 def _same_target(ref: Any, other: Any) -> bool:
-    return other() is (None if ref is None else ref())
+    return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
 def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -121,6 +124,6 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         sys.exc_info: _exc_info,
         sys.exception: _exception,
         inspect.signature: _signature,
-        weakref.ref.__call__: _call_weakref,
+        REFERENT: _call_weakref,
     }
 )

@@ -20,6 +20,8 @@ from fineline.capture.polyfills import ITER_CALLABLE, ITER_LIST, ITER_SEQUENCE
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
+TENSOR_ITER = Tensor.__iter__
+
 
 def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``iter(obj)``."""
@@ -37,6 +39,9 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(vm, f, obj, then, data)
     if is_a(obj, Tensor):
+        method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
+        if method is not TENSOR_ITER and is_a(method, types.FunctionType):
+            return vm.call(f, method, [obj], None, then, data)
         if obj.dim() == 0:
             iter(obj)
         try:

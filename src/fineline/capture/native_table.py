@@ -95,8 +95,8 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         _weakref: {"special": "ref proxy getweakrefcount getweakrefs"},
         sys: {
-            "pure none": "getdefaultencoding getfilesystemencoding getfilesystemencodeerrors getrecursionlimit intern is_finalizing",
-            "special": "_getframe exc_info exception exit getrefcount getsizeof settrace setprofile gettrace getprofile",
+            "pure none": "getdefaultencoding getfilesystemencoding getfilesystemencodeerrors intern is_finalizing",
+            "special": "getrecursionlimit _getframe exc_info exception exit getrefcount getsizeof settrace setprofile gettrace getprofile",
         },
     }
 )
@@ -135,6 +135,24 @@ PROTOCOL: Mapping[Any, str] = MappingProxyType(
     }
 )
 """Functions that dispatch on the type of their first argument: the special method to run if that is written in Python."""
+
+
+def _special_methods() -> Iterator[tuple[Callable, tuple[str, ...]]]:
+    yield from [(fn, (name,)) for fn, name in PROTOCOL.items()]
+    for name in vars(_operator):
+        word = name.strip("_")
+        plain = word[1:] if word[0] == "i" and {word[1:], f"{word[1:]}_"} & vars(_operator).keys() else word
+        if name == name.rstrip("_") or name == f"{word}_":
+            yield getattr(_operator, name), (f"__{word}__", f"__{plain}__", f"__r{plain}__")
+    yield from (
+        (int, ("__int__", "__trunc__")), (complex, ("__complex__",)), (divmod, ("__divmod__", "__rdivmod__")), (pow, ("__pow__", "__rpow__")),
+        (sum, ("__add__", "__radd__")), (operator.concat, ("__add__",)), (operator.iconcat, ("__iadd__", "__add__")),
+        (operator.length_hint, ("__length_hint__",)),
+    )  # fmt: skip
+
+
+SPECIAL_METHODS: Mapping[int, tuple[str, ...]] = MappingProxyType({id(fn): names for fn, names in _special_methods()})
+"""By id: the special methods that a function looks for in its arguments, beside those that all C code may ask for."""
 
 
 def _exceptions() -> Iterator[tuple[Any, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
 import itertools
 import math
@@ -19,16 +20,15 @@ from torch import Tensor
 from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, classify
+from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
-from fineline.capture.watch import identify, keep_apart, tell_apart
+from fineline.capture.watch import VIEWS, guard_identity, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-VIEWS = frozenset(type(view) for d in (dict[str, int](), OrderedDict[str, int]()) for view in (d.keys(), d.values(), d.items()))
 ITERATORS = frozenset(
     type(x)  # type: ignore[var-annotated]
     for x in (
@@ -37,6 +37,17 @@ ITERATORS = frozenset(
         iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
     )
 ) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
+# What looks for the elements of one set, or of other iterables, in another.
+SET_ALGEBRA = ("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__le__", "__lt__", "__ge__", "__gt__", "isdisjoint")
+SET_METHODS = ("difference", "intersection", "issubset", "issuperset", "symmetric_difference", "union")
+SET_UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update", "__iand__", "__ior__", "__isub__", "__ixor__")
+SET_WALKERS = frozenset(
+    {
+        *[getattr(t, n) for t in (set, frozenset) for n in (*SET_ALGEBRA, *SET_METHODS, "__eq__", "__ne__")],
+        *[getattr(set, n) for n in SET_UPDATES],
+        *[getattr(type(view), n) for view in ({"": 0}.keys(), {"": 0}.items()) for n in (*SET_ALGEBRA, "__eq__", "__ne__")],
+    }
+)
 SET_TESTS = ("__contains__", "__len__", "__eq__", "__ne__", "isdisjoint", "issubset", "issuperset")
 LIST_TESTS = ("__contains__", "__eq__", "__ne__", "count", "index")
 # By id: what does not depend on the order of a set's elements, and what compares elements, so that their identity counts.
@@ -46,11 +57,15 @@ IDENTITY_COMPARED = frozenset(
         id,
         (
             *[getattr(t, n) for t in (list, tuple, deque) for n in LIST_TESTS], list.remove, deque.remove, dict.__eq__, dict.__ne__,
-            operator.eq, operator.ne, operator.contains, operator.countOf, operator.indexOf,
+            operator.eq, operator.ne, operator.contains, operator.countOf, operator.indexOf, *SET_WALKERS,
+            *[getattr(operator, n) for n in ("and_", "or_", "sub", "xor", "iand", "ior", "isub", "ixor")],
+            types.MethodType.__eq__, types.MethodType.__ne__, types.BuiltinFunctionType.__eq__, types.BuiltinFunctionType.__ne__,
         ),
     )
 )  # fmt: skip
 INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
+# What asks whether its two arguments are one object.
+IDENTITY = frozenset(map(id, (operator.is_, operator.is_not, object.__eq__, object.__ne__)))
 # What moves things about and looks at none of them; symbolic numbers stay what they are.
 MOVERS = frozenset(
     {
@@ -72,7 +87,7 @@ ONE_BY_ONE = frozenset(
 SORTERS = frozenset({sorted, list.sort})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
-WALKERS = frozenset({list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update})
+WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
 # Polyfills that are no class of iterators, and give one, or a tuple of them.
@@ -144,6 +159,13 @@ def _has_python(x: Any) -> bool:
     )
 
 
+def _held_plain(cap: Capture, a: Any) -> bool:
+    """Whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
+    if is_a(a, type):
+        return type(a) is type or not overridden(cap, type(a), DEFAULT_COMPARE)
+    return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
+
+
 def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     """Whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
@@ -154,7 +176,7 @@ def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
     if depth > 40 or is_a(a, Tensor):
         return False
     if is_a(a, PINNED):
-        return True
+        return _held_plain(cap, a)
     if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
         return all([deep_plain(cap, x, depth + 1) for x in a])
     if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
@@ -176,8 +198,8 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
         if cap.lazy:
             cap.settle(a)
         return True
-    if is_a(a, PINNED):
-        return True
+    if is_a(a, PINNED) and is_value(a):
+        return _held_plain(cap, a)
     if t is tuple or t is frozenset:
         return all([key_plain(cap, x) for x in a])
     if not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
@@ -185,7 +207,8 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     if is_a(among, (dict, set, list)) and id(among) not in cap.sources:
         keep_apart(cap, a, among)
     else:
-        identify(cap, a)
+        for part in parts(cap, a):
+            identify(cap, part)
     return True
 
 
@@ -294,6 +317,13 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
         return False
     if reads == "none":
         return True
+    names = SPECIAL_METHODS.get(id(key))
+    if names is not None:
+        for a in values:
+            for one in (a, *a) if type(a) in (list, tuple) else (a,):
+                t = type(one)
+                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(cap, t, names):
+                    return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
         return all([deep_plain(cap, a) for a in values])
@@ -304,16 +334,19 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
     if method and key not in WALKERS:
         return all([key_plain(cap, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
-    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a)) for n, a in enumerate(values)])
+    # Sets are compared with each other, which `tell_apart` guards.
+    among: list | None = [] if key in SET_WALKERS else None
+    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among)) for n, a in enumerate(values)])
 
 
-def keys_plain(cap: Capture, a: Any) -> bool:
+def keys_plain(cap: Capture, a: Any, among: list | None) -> bool:
     """Whether the elements of ``a`` can become keys without running Python code."""
     if is_a(a, dict):
-        return all([key_plain(cap, k) for k in dict.keys(a)])
+        return all([key_plain(cap, k, among) for k in dict.keys(a)])
     if is_a(a, (list, tuple, set, frozenset, deque)) or type(a) in VIEWS:
-        return all([key_plain(cap, k[0] if is_a(k, tuple) and k else k) for k in a])
-    return True
+        return all([key_plain(cap, k[0] if is_a(k, tuple) and k else k, among) for k in a])
+    # What an iterator gives is known only once it has given it.
+    return type(a) not in ITERATORS
 
 
 def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
@@ -333,6 +366,8 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
             cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values)
+        elif id(key) in IDENTITY and len(values) == 2:
+            guard_identity(cap, *values)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
 

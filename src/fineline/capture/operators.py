@@ -19,7 +19,7 @@ from fineline.capture.instructions import family
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
-from fineline.capture.watch import tell_apart, tell_from
+from fineline.capture.watch import guard_identity, tell_apart, tell_from
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -33,6 +33,8 @@ INPLACE = (
     operator.iadd, operator.iand, operator.ifloordiv, operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
     operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor,
 )  # fmt: skip
+# Of sets and views, these compare elements.
+COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
 COMPARE = (
     (operator.lt, "__lt__", "__gt__"), (operator.le, "__le__", "__ge__"), (operator.eq, "__eq__", "__eq__"),
     (operator.ne, "__ne__", "__ne__"), (operator.gt, "__gt__", "__lt__"), (operator.ge, "__ge__", "__le__"),
@@ -94,8 +96,10 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
-    if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(op, a, b):
+    if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(cap, op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
+        if op in COMPARING:
+            tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)])
         result = op(a, b)
         if type(result) not in VALUES:
             cap.made.add(id(result))
@@ -104,11 +108,12 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
-def _moves_only(op: Any, a: Any, b: Any) -> bool:
-    """List and tuple concatenation and repetition, and merging of dicts, look at no element."""
+def _moves_only(cap: Any, op: Any, a: Any, b: Any) -> bool:
+    """List and tuple concatenation and repetition look at no element, and merging of dicts at no value."""
     if op in (operator.add, operator.mul, operator.iadd, operator.imul):
         return type(a) in (list, tuple, int, deque, torch.Size) and type(b) in (list, tuple, int, deque, torch.Size)
-    return op in (operator.or_, operator.ior) and type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS
+    keyed = op in (operator.or_, operator.ior) and type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS
+    return keyed and all([is_a(k, Tensor) or natives.deep_plain(cap, k) for k in (*a, *b)])
 
 
 def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
@@ -251,8 +256,7 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
             guard_identity(cap, a, b)
         _expand(vm, op, a, b)
-        if type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS:
-            tell_apart(cap, (a, b))
+        tell_apart(cap, (a, b))
         f.stack.append(op(a, b))
         return None
     if type(a) is type(b) and type(a) in (list, tuple):
@@ -262,15 +266,6 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
 
 def _identity_compared(x: Any) -> bool:
     return type(x).__eq__ is object.__eq__
-
-
-def guard_identity(cap: Any, a: Any, b: Any) -> None:
-    """Whether two objects are one was asked: guards the answer."""
-    if a is b:
-        return
-    sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))
-    if sa is not None and sb is not None and type(a) is type(b):
-        cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
 
 
 def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:

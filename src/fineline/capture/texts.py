@@ -28,6 +28,10 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if args and fn is not id:
         args = [settle_all(a) for a in args]
         obj = args[0]
+        kind: type = type(obj)
+        if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
+            for name in ("__format__", "__str__", "__repr__"):
+                type_info(cap, kind).look(cap, name)
         if natives.deep_plain(cap, obj) and not _prints_address(obj):
             try:
                 natives.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)

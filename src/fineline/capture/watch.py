@@ -6,7 +6,7 @@ import enum
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import FunctionType, MappingProxyType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,10 @@ CLASS_MRO = type.__dict__["__mro__"]
 HEAP_TYPE = 1 << 9
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
+METHOD = (MethodType.__dict__["__self__"], MethodType.__dict__["__func__"])
+BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
+VIEWS = frozenset(type(view) for d in (dict[str, int](), OrderedDict[str, int]()) for view in (d.keys(), d.values(), d.items()))
+HOLDERS = VIEWS | {list, set, frozenset, deque}
 
 
 def identify(cap: Any, obj: Any) -> None:
@@ -34,21 +38,46 @@ def known_code(cap: Any, fn: FunctionType) -> None:
         cap.guards.check(cap.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
 
+def parts(cap: Any, obj: Any) -> tuple:
+    """What ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
+    t = type(obj)
+    if t is MethodType:
+        bound = tuple([d.__get__(obj, t) for d in METHOD])
+        src = cap.sources.get(id(obj))
+        if src is not None:
+            for descr, part in zip(METHOD, bound, strict=True):
+                cap.load(part, cap.guards.access(src, "member", descr, part))
+        return bound
+    # With these it has been loaded.
+    return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
+
+
 def keep_apart(cap: Any, obj: Any, among: Any) -> None:
     """``obj`` is looked up by identity in a container made here: which of its keys it is must stay so."""
-    src = cap.sources.get(id(obj))
-    if src is None or src.op == "pin":
+    others = {id(part): part for k in among for part in parts(cap, k)}
+    for mine in parts(cap, obj):
+        src = cap.sources.get(id(mine))
+        if src is None or src.op == "pin":
+            continue
+        found = [cap.sources.get(i) for i in others if i != id(mine)]
+        regs = tuple([s.reg for s in found if s is not None and s.op != "pin" and s is not src])
+        if regs:
+            cap.guards.check(src, "distinct", regs, ("apart", regs))
+
+
+def guard_identity(cap: Any, a: Any, b: Any) -> None:
+    """Whether two objects are one was asked: guards the answer."""
+    if a is b:
         return
-    others = [cap.sources.get(id(k)) for k in among if k is not obj]
-    regs = tuple([s.reg for s in others if s is not None and s.op != "pin" and s is not src])
-    if regs:
-        cap.guards.check(src, "distinct", regs, ("apart", regs))
+    sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))
+    if sa is not None and sb is not None and type(a) is type(b):
+        cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
 
 
 def tell_apart(cap: Any, values: Any) -> None:
     """C compares what ``values`` hold: those compared by identity must stay different objects."""
     regs: dict[int, int] = {}
-    for obj in _leaves(values, 0):
+    for obj in _leaves(cap, values, 0):
         src = cap.sources.get(id(obj))
         if src is not None and src.reg not in regs.values():
             if regs:
@@ -59,24 +88,28 @@ def tell_apart(cap: Any, values: Any) -> None:
 
 def tell_from(cap: Any, obj: Any, among: Any) -> None:
     """C compares ``obj`` with each of ``among``, and these not with each other."""
-    mine, others = list(_leaves((obj,), 0)), list(_leaves(among, 0))
+    mine, others = list(_leaves(cap, (obj,), 0)), list(_leaves(cap, among, 0))
     if not others:
         return
     for one in mine:
         keep_apart(cap, one, others)
 
 
-def _leaves(values: Any, depth: int) -> Iterator[Any]:
+def _leaves(cap: Any, values: Any, depth: int) -> Iterator[Any]:
     """The objects in containers whose ``==`` is ``is``."""
     for v in values:
         t = type(v)
-        if t in (list, tuple, set, frozenset, deque):
+        if t in HOLDERS or is_a(v, tuple):
             if depth < 8:
-                yield from _leaves(v, depth + 1)
+                yield from _leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, depth + 1)
         elif t in (dict, OrderedDict, MappingProxyType):
             if depth < 8:
-                yield from _leaves((*v.keys(), *v.values()), depth + 1)
-        elif t.__flags__ & HEAP_TYPE and t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor)):
+                yield from _leaves(cap, (*v.keys(), *v.values()), depth + 1)
+        elif t is slice:
+            yield from _leaves(cap, (v.start, v.stop, v.step), depth + 1)
+        elif t in BOUND:
+            yield from parts(cap, v)
+        elif t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor)):
             yield v
 
 

@@ -189,8 +189,9 @@ class Region:
                 return self.fn(*args, **kwargs)
             before, self.capturing = self.capturing, me
             # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
-            collecting = gc.isenabled()
-            gc.disable()
+            # Not with gc.disable(): the code that runs may ask for that, or say it.
+            threshold = gc.get_threshold()[0]
+            gc.set_threshold(0)
             try:
                 if not trial:
                     return Run(self, site, args, kwargs).go()
@@ -199,8 +200,8 @@ class Region:
                     attempt.go()
             finally:
                 self.capturing = before
-                if collecting:
-                    gc.enable()
+                if not gc.get_threshold()[0]:
+                    gc.set_threshold(threshold)
             found = self._retry(site, args, kwargs) if attempt.kept else None
             if found is not None:
                 return found[0]()
@@ -217,8 +218,8 @@ class Region:
         if reason is not None:
             raise Unsupported(reason, where="{}:{}".format(*place_of(self.fn)))
         run = Run(self, self.entry, args, kwargs, trial=True)
-        collecting = gc.isenabled()
-        gc.disable()
+        threshold = gc.get_threshold()[0]
+        gc.set_threshold(0)
         try:
             run.go()
         except FinelineError:
@@ -228,8 +229,8 @@ class Region:
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
         finally:
-            if collecting:
-                gc.enable()
+            if not gc.get_threshold()[0]:
+                gc.set_threshold(threshold)
         if not run.kept and self.events:
             last = self.events[-1]
             raise Unsupported(last.reason, where=last.where)

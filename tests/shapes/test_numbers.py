@@ -1,0 +1,237 @@
+"""Small programs over numbers that vary: arguments, attributes, cells, items, and what is kept from call to call."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.oracle import Program, check, t
+from tests.shapes.varied import SMALL, N, Varied, from_the_start, growing
+
+table = Varied()
+
+
+@table.varied(growing)
+def int_argument(x, n):
+    return x * n + n // 2, torch.zeros(n), x[: n - 1]
+
+
+@table.snippet(calls=6, args=lambda p: (t(p),), kwargs=lambda p: {"k": N[p]}, recompiles=(1,))
+def int_keyword(x, *, k=2):
+    return x + k, k * 2
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))
+def float_argument(x, lr):
+    return x - lr * x, x * lr, x + lr, x / lr, lr - x, lr * 2
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))
+def float_arithmetic(x, lr):
+    decay = 1 - lr * 0.01
+    return x * decay + lr**2, x.mul_(decay), torch.add(x, x, alpha=lr), decay
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p], 0.5 + N[p] / 8), recompiles=(1,))
+def int_and_float(x, n, lr):
+    return x * (n * lr), n * lr, n + lr, lr / n
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))
+def float_compared(x, lr):
+    if lr > 0.1:
+        return x * lr
+    return x
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))
+def float_through_operators(x, s):
+    return F.leaky_relu(x, s), F.elu(x, s), torch.full((2,), s), x.clamp(max=s), torch.lerp(x, x * 2, s)
+
+
+@table.varied_program(lambda n: (t(n),), recompiles=(1, 2))
+def counter_attribute():
+    class Trainer:
+        step = 3
+
+    trainer = Trainer()
+
+    def fn(x):
+        trainer.step += 1
+        return x * trainer.step
+
+    return fn, trainer
+
+
+@table.varied_program(lambda n: (t(n),))
+def learning_rate_attribute():
+    class Optimizer:
+        def __init__(self):
+            self.lr = 0.1
+            self.steps = 4
+
+        def update(self, x):
+            self.steps += 1
+            self.lr = self.lr * 0.5
+            return x - self.lr * x, self.lr / self.steps
+
+    optimizer = Optimizer()
+    return optimizer.update, optimizer
+
+
+@table.varied_program(lambda n: (t(n),))
+def counter_in_a_list():
+    count = [4]
+
+    def fn(x):
+        count[0] += 1
+        return x + count[0]
+
+    return fn, count
+
+
+@table.varied_program(lambda n: (t(n),))
+def counter_in_a_cell():
+    step = 4
+
+    def fn(x):
+        nonlocal step
+        step += 1
+        return x + step
+
+    return fn
+
+
+@table.varied_program(lambda n: (t(n),))
+def counter_in_globals():
+    space = {"step": 4, "torch": torch}
+    exec("def fn(x):\n    global step\n    step += 1\n    return x * step\n", space)
+    return space["fn"]
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    length: int
+    scale: float = 1.0
+
+
+@table.varied(lambda n: (Batch(t(n, n, 4), n, n / 4),))
+def dataclass_fields(batch):
+    return batch.x * batch.length * batch.scale, torch.ones(batch.length)
+
+
+@table.varied(lambda n: (Batch(t(n, n, 4), n),))
+def dataclass_made(batch):
+    return Batch(batch.x + 1, batch.length + batch.x.shape[0])
+
+
+@table.program(calls=6, args=lambda p: (t(p), t(0, N[p], 4)), recompiles=(1,))
+def key_value_cache():
+    cache = {"k": torch.zeros(2, 4)}
+
+    def fn(x, more):
+        cache["k"] = torch.cat([cache["k"], more])
+        return (x @ cache["k"].T).softmax(-1) @ cache["k"], cache["k"].shape[0]
+
+    return fn, cache
+
+
+@table.program(calls=6, args=lambda p: (torch.tensor([[p, p + 1]]),), recompiles=(1,))
+def decoder_with_a_cache():
+    class Decoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.out = torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)
+            self.past = torch.zeros(1, 3, 8)
+
+        def forward(self, ids):
+            new = self.words(ids)
+            self.past = torch.cat([self.past, new.detach()], 1)
+            seen = torch.arange(self.past.shape[1])[None] <= torch.arange(self.past.shape[1] - ids.shape[1], self.past.shape[1])[:, None]
+            y = F.scaled_dot_product_attention(new, self.past, self.past, attn_mask=seen)
+            return self.out(y)
+
+    return Decoder()
+
+
+@table.snippet(calls=7, args=lambda p: (t(p), SMALL[p]), recompiles=(1, 2, 3))
+def zero_and_one_as_numbers(x, n):
+    return x * n, n + 1, torch.ones(n)
+
+
+# -- numbers in what is read -----------------------------------------------------------------------------------------
+@table.varied(lambda n: (t(1, 4), ((n, 3), 0.5 * n)))
+def numbers_in_tuples(x, sizes):
+    (a, b), c = sizes
+    return x * a * b + c, sizes, [sizes[0]], x.new_zeros(sizes[0]), len(sizes)
+
+
+@table.varied(lambda n: (t(1, 4), (n, 7)))
+def the_tuple_itself(x, size):
+    held = {"size": size}
+    return x * size[0], held["size"] is size, size == (6, 7), 9 in size, size, held
+
+
+@table.varied_program(lambda n: (t(n),))
+def one_key_of_a_dict():
+    state = {"step": 100, "other": 200}
+
+    def run(x):
+        return x * state.get("step") + state.get("none", 1) + state.setdefault("step", 0)
+
+    def fn(x):
+        state["other"] += 1
+        state["step"] += 1
+        return run(x)
+
+    return fn
+
+
+@table.varied(growing)
+def operators_as_functions(x, n):
+    return operator.mul(x, n), operator.sub(n, x), functools.reduce(operator.mul, [x, n, 2]), sum([x, n])
+
+
+@table.varied_program()
+def module_that_notes_sizes():
+    class Noting(torch.nn.Module):
+        rows = 0
+
+        def forward(self, x):
+            self.rows, self.last = x.shape[0], x.shape
+            self.__dict__.get("total", 0)
+            return x * self.rows
+
+    net = Noting()
+    return net, net
+
+
+@table.varied_program()
+def dict_that_is_asked_for_another_key():
+    notes = {"rows": 0, "scale": 2}
+
+    def fn(x):
+        notes["rows"] = x.shape[0]
+        return x * notes.get("scale", 1) + notes.get("bias", 1)
+
+    return fn, notes
+
+
+PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
+
+
+@pytest.mark.parametrize("program", PARAMS)
+def test_program(program: Program) -> None:
+    check(program, "captured")
+
+
+@pytest.mark.parametrize("program", PARAMS)
+def test_program_dynamic_from_the_start(program: Program) -> None:
+    check(from_the_start(program), "dynamic")
