@@ -644,8 +644,6 @@ def a_reentrant_checkpoint(x):
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_program(program, twin):
-    if twin == "counted" and "checkpoint" not in program.name:
-        pytest.skip("eager control-flow operators do something else where operators are counted")
     if "_row" in program.name:
         # PyTorch compiles these in eager code too, and what it has kept of other calls it can't compare with rows.
         torch._dynamo.reset()
