@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 import fineline
-from tests.oracle import TWINS, Program, Table, check, t
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 SCALE = 2.0
@@ -50,10 +50,6 @@ class Mixed(Function):
         x, nothing, y = ctx.saved_tensors
         assert nothing is None and ctx.flags == ("a", 1)
         return (a * ctx.factor + b * ctx.parts[0] + ctx.parts[1]["y"]).view(ctx.shape), None, None, None
-
-
-# Where a forward turns out to fit into no graph, its operators run twice, and the count says so.
-UNCOUNTED = tuple(twin for twin in TWINS if twin != "counted")
 
 
 @table.snippet(grad=True)
@@ -174,7 +170,7 @@ def _writes_unmarked(ctx, x):
 UNMARKED = unary(_writes_unmarked, lambda ctx, grad: grad * 2, "Unmarked")
 
 
-@table.snippet(grad=True, twins=UNCOUNTED)
+@table.snippet(grad=True, repeats=True)
 def writes_that_nobody_is_told_of(x):
     z = x * 1
     return UNMARKED.apply(z), z
@@ -242,7 +238,7 @@ def _mode(ctx, grad):
 DOUBLE = [unary(lambda ctx, x: x * 2, fn, fn.__name__.strip("_").title()) for fn in (_tells, _counts, _branches, _strides, _writes, _mode)]
 
 
-@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, twins=UNCOUNTED)
+@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, repeats=True)
 def backwards_that_no_graph_holds() -> Any:
     def fn(x):
         return [function.apply(x) for function in DOUBLE]
@@ -260,7 +256,7 @@ def _tells_forward(ctx, x):
 TOLD = unary(_tells_forward, lambda ctx, grad: grad * 2, "Told")
 
 
-@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, twins=UNCOUNTED)
+@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, repeats=True)
 def forward_with_effects() -> Any:
     def fn(x):
         y = TOLD.apply(x) + torch.rand(1)
@@ -295,8 +291,7 @@ class WithDefaults(Function):
         return grad * ctx.factor * ctx.count, None
 
 
-# Not counted: what has run before the capture turned to fake mode runs again.
-@table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6, twins=("captured", "reference", "fake", "dynamic", "strict"))
+@table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6, repeats=True)
 def numbers_that_only_the_graph_knows(x):
     y, n = x[x > 0], x.detach().abs().sum().long().item()
     return Sizes.apply(x, n)[0], SAME.apply(y) * 2, WithDefaults.apply(y, float(y.shape[0])) + 1
@@ -323,7 +318,7 @@ def forward_that_raises(x):
         return Sine.apply(x), str(e)
 
 
-@table.snippet(grad=True, min_graphs=0, twins=UNCOUNTED)
+@table.snippet(grad=True, min_graphs=0, repeats=True)
 def backward_that_raises(x):
     return FAILS_LATER.apply(x)
 

@@ -89,6 +89,8 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     vm, bodies = call.vm, Bodies(call.vm, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
+    if not is_a(operands, (tuple, list)):
+        raise NoBody("the operands are no tuple")
     vm.cap.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NoBody("the operands are something else than tensors")
