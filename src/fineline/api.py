@@ -56,8 +56,7 @@ def compile(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable,
             policy=policy, breaks=breaks,
         )  # fmt: skip
-    if not callable(fn):
-        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+    check_callable(fn)
     if isinstance(fn, type):
         raise BadArgument(f"{fn.__qualname__} is a class", id="FL201", next_step="Compile an instance of it, or decorate its methods.")
     if breaks not in (None, "any", "declared", "none"):
@@ -78,6 +77,11 @@ def compile(
     if isinstance(fn, nn.Module):
         return OptimizedModule(fn, region.entry.dispatcher, functools.partial(_dispatcher, make))
     return Compiled(fn, region)
+
+
+def check_callable(fn: Any) -> None:
+    if not callable(fn):
+        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
 
 
 def _region(
@@ -125,8 +129,7 @@ def set_policy(policy: Policy | None) -> Policy | None:
 
 def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = None, dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
-    if not callable(fn):
-        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+    check_callable(fn)
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn

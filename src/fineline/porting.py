@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fineline.api import compile, regions
+from fineline.api import check_callable, compile, regions
 from fineline.policy.stance import STANCES
 from fineline.region.compiled import Compiled
 from fineline.region.module import OptimizedModule
@@ -60,6 +60,7 @@ def run(fn: Any = None) -> Any:
     """
     if fn is None:
         return _Held()
+    check_callable(fn)
     if isinstance(fn, nn.Module):
         return OptimizedModule(fn._orig_mod if isinstance(fn, OptimizedModule) else fn, _held(fn), _held)
     wrapper = functools.wraps(fn)(_held(fn))
@@ -94,6 +95,7 @@ def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entr
     """
     if fn is None:
         return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
+    check_callable(fn)
 
     @functools.wraps(fn)
     def nested(*args: Any, **kwargs: Any) -> Any:

@@ -168,6 +168,7 @@ def test_why(project):
         (["run", "--policy", "bad.toml", "train.py"], "at:   bad.toml:2"),
         (["run", "none.py"], "can't open file 'none.py'"),
         (["run", "--breaks", "some", "train.py"], "'some' is not one of"),
+        (["run", "--explain", "nowhere/out.txt", "train.py"], "there is no folder"),
         (["run"], "Missing argument"),
     ],
     ids=str,

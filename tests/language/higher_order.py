@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 import fineline
@@ -15,14 +14,17 @@ STRICT = {
     "options": {"fullgraph": True},
     "recompiles": {1},
     "breaks": True,
+    "repeats": True,
 }
 MODES = {"live": {}, "fake": {"options": {"first_call": "compiled"}}, "dynamic": {"dynamic": True}}
 BACKENDS = ["eager", "aot_eager", "inductor"]
 
 
-def check_uncounted(program, twin):
-    if twin == "counted":
-        pytest.skip("eager control-flow operators do something else where operators are counted")
+def check_afresh(program, twin):
+    if "_row" in program.name or twin == "counted":
+        # PyTorch compiles these operators in eager code too. What it has kept of other calls it can't compare with rows, and it makes
+        # tensors of numbers that have been others there, which would count.
+        torch._dynamo.reset()
     oracle.check(program, twin)
 
 

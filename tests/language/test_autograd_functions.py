@@ -27,13 +27,9 @@ from tests.language.autograd_functions import (
     saves,
     unary,
 )
-from tests.oracle import TWINS, Program, Table, check, t
+from tests.oracle import Program, Table, check, t
 
 table = Table()
-
-
-# Where a forward turns out to fit into no graph, its operators run twice, and the count says so.
-UNCOUNTED = tuple(twin for twin in TWINS if twin != "counted")
 
 
 @table.snippet(grad=True)
@@ -87,7 +83,7 @@ def arguments_of_the_call_that_are_written() -> Any:
     return fn
 
 
-@table.snippet(grad=True, twins=UNCOUNTED)
+@table.snippet(grad=True, repeats=True)
 def writes_that_nobody_is_told_of(x):
     z = x * 1
     return UNMARKED.apply(z), z
@@ -108,7 +104,7 @@ def random_numbers(x):
     return DROP.apply(x) + torch.rand_like(x)
 
 
-@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, twins=UNCOUNTED)
+@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, repeats=True)
 def backwards_that_no_graph_holds() -> Any:
     def fn(x):
         return [function.apply(x) for function in DOUBLE]
@@ -126,7 +122,7 @@ def _tells_forward(ctx, x):
 TOLD = unary(_tells_forward, lambda ctx, grad: grad * 2, "Told")
 
 
-@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, twins=UNCOUNTED)
+@table.program(grad=True, change={0: lambda _: CALLS.clear()}, min_graphs=0, breaks=True, repeats=True)
 def forward_with_effects() -> Any:
     def fn(x):
         y = TOLD.apply(x) + torch.rand(1)
@@ -147,8 +143,7 @@ def backward_reads_a_global() -> Any:
     return fn, space
 
 
-# Not counted: what has run before the capture turned to fake mode runs again.
-@table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6, twins=("captured", "reference", "fake", "dynamic", "strict"))
+@table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6, repeats=True)
 def numbers_that_only_the_graph_knows(x):
     y, n = x[x > 0], x.detach().abs().sum().long().item()
     return Sizes.apply(x, n)[0], SAME.apply(y) * 2, WithDefaults.apply(y, float(y.shape[0])) + 1
@@ -175,7 +170,7 @@ def forward_that_raises(x):
         return Sine.apply(x), str(e)
 
 
-@table.snippet(grad=True, min_graphs=0, twins=UNCOUNTED)
+@table.snippet(grad=True, min_graphs=0, repeats=True)
 def backward_that_raises(x):
     return FAILS_LATER.apply(x)
 

@@ -8,7 +8,7 @@ from functorch.experimental import control_flow
 from torch import nn
 
 import fineline
-from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_uncounted, same_gradients, targets
+from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, same_gradients, targets
 from tests.oracle import Table, t
 
 table = Table()
@@ -278,10 +278,7 @@ def branches_for_each_row_give_more(x):
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_program(program, twin):
-    if "_row" in program.name:
-        # PyTorch compiles these in eager code too, and what it has kept of other calls it can't compare with rows.
-        torch._dynamo.reset()
-    check_uncounted(program, twin)
+    check_afresh(program, twin)
 
 
 # -- what is in the graph ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import fineline
-from tests.language.higher_order import BACKENDS, captured, check_uncounted, targets
+from tests.language.higher_order import BACKENDS, captured, check_afresh, targets
 from tests.oracle import Table, t
 
 table = Table()
@@ -83,7 +83,7 @@ def scores_with_effects(q, k, v):
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_program(program, twin):
-    check_uncounted(program, twin)
+    check_afresh(program, twin)
 
 
 def test_a_mask_is_a_subgraph():

@@ -12,7 +12,7 @@ from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as hop_map
 
 import fineline
-from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_uncounted, targets
+from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, targets
 from tests.oracle import Table, t
 
 table = Table()
@@ -194,10 +194,7 @@ def a_loop_for_each_row(x):
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_program(program, twin):
-    if "_row" in program.name:
-        # PyTorch compiles these in eager code too, and what it has kept of other calls it can't compare with rows.
-        torch._dynamo.reset()
-    check_uncounted(program, twin)
+    check_afresh(program, twin)
 
 
 # -- what is in the graph ------------------------------------------------------------------------------------------------------

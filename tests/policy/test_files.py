@@ -151,6 +151,15 @@ def test_the_nearest_pyproject_that_has_one_upward(project, tmp_path, monkeypatc
     assert rules(load_policy(path))[0][1:] == ("mypkg/data.py", "", f"{path}:2")  # files are looked for beside the policy
 
 
+def test_names_of_the_script_come_with_it(project):
+    file = project('[tool.fineline]\ndisable = ["__main__.helper", "__main__.Net.*"]')
+    with pytest.raises(BadRule):
+        PolicyFile(file).policy()
+    early = PolicyFile(file)
+    assert [rule.selector.kind for rule in early.policy(early=True).rules] == ["name", "glob"]
+    assert [e.id for e in early.still_wrong()] == ["FL212"] * 2 and "__main__.helper" in str(early.still_wrong()[0])
+
+
 def test_operators_that_come_later(project):
     """Before the program has begun, its operator libraries are not loaded: what never comes is told at the end."""
     file = PolicyFile(project('disallow = ["h_cli_later::*",\n"h_cli_never::op"]', "rules.toml"))

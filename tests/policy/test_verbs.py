@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -212,6 +214,47 @@ def test_blocks():
         compiled(X)
     compiled(X)
     assert probe.graphs == [["mul", "cos", "add"], ["mul"], ["add"]]
+
+
+def test_a_folder_is_all_that_is_in_it():
+    for text in ("tests/policy", "tests/policy/", "./tests", "tests/policy/**"):
+        (rule,) = Policy(disable=text).rules
+        assert (rule.selector.kind, rule.selector.text) == ("glob", text)
+        rest = Policy(disable=text, trace=f"{__name__}.test_a_folder_is_all_that_is_in_it")
+        assert graphs(lambda x: helper(x * 2) + 1, X, policy=rest) == [["mul"], ["add"]]
+    with pytest.raises(BadRule):
+        Policy(disable="tests/nothing_like_it/")
+
+
+def test_what_takes_a_functions_place_takes_the_same():
+    def original(a, b=2, *, c=3):
+        return a
+
+    Policy(substitute={original: lambda a, b=2, *, c=3: a, math.gamma: lambda value: 1.0})
+    for wrong in (lambda a, b=3, *, c=3: a, lambda a, b, *, c=3: a, lambda a, b=2, *, d=3: a, lambda x, b=2, *, c=3: x, lambda a: a):
+        with pytest.raises(BadRule) as caught:
+            Policy(substitute={original: wrong})
+        assert caught.value.id == "FL214"
+
+
+def test_marks_of_c_functions_are_forgotten():
+    fineline.substitute_in_graph(math.gamma)(lambda x: 42.0)
+    fn = fineline.compile(lambda x: x * math.gamma(3.0), backend="eager")
+    assert torch.equal(fn(X), X * 42)
+    fineline.reset()
+    assert torch.equal(fn(X), X * 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Policy(substitute=[helper]), lambda: Policy(reason=3), lambda: fineline.why(3), lambda: fineline.run(3),
+        lambda: fineline.nested_compile_region(3), lambda: fineline.compile(helper, options=3), lambda: fineline.explain(3),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_said_to_be_one(wrong):
+    with pytest.raises(fineline.errors.BadArgument):
+        wrong()
 
 
 def test_bad_rules():

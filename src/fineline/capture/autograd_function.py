@@ -40,7 +40,11 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         cap.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
-    if not kwargs and (graphs := capture_function(vm, cls, rest)) is not None:
+    try:
+        graphs = capture_function(vm, cls, rest) if not kwargs else None
+    except Border as b:
+        raise b.to(then, data) from None
+    if graphs is not None:
         return vm.finish(f, _record(vm, cls, graphs), then, data)
     if vm.again:
         raise Refused

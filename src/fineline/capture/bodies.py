@@ -24,6 +24,7 @@ from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import computing
 from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, Rows
@@ -37,11 +38,20 @@ _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.Mo
 
 
 class NoBody(Exception):
-    """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else."""
+    """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else.
 
-    def __init__(self, text: str, error: str = "FL520") -> None:
+    ``rule``: the user's that has it break the graph.
+    """
+
+    def __init__(self, text: str, error: str = "FL520", rule: str = "") -> None:
         super().__init__(text)
-        self.error = error
+        self.error, self.rule = error, rule
+
+    def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> Border:
+        """Where the operator runs instead, as it does in eager code."""
+        border = Border(fn, args, kwargs, self.error, f"{text}: {self}")
+        border.rule = self.rule
+        return border
 
 
 class Body:

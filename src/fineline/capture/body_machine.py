@@ -16,7 +16,7 @@ from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.places import is_own
-from fineline.capture.signals import READS, Abandoned, Border, Refused, Retreat
+from fineline.capture.signals import ASKED, READS, Border, Refused, Retreat
 from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
@@ -80,7 +80,7 @@ class BodyMachine(Trial):
         self.recorder = BodyRecorder(outer.cap.recorder)
         self.recorder.mutated = _Written(self)
         self.journal.counters = _COUNTERS
-        self.why, self.error = "it changes something that is not its own", "FL520"
+        self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
 
     def settled(self, fn: Any, args: list) -> Any:
         """``attempt``, after which PyTorch's state is as before."""
@@ -92,8 +92,8 @@ class BodyMachine(Trial):
             raise NoBody(f"it uses {e}") from None
         except Retreat as e:
             raise NoBody(e.text + self.reached()) from None
-        except (Refused, Abandoned, Border):
-            raise NoBody(self.why + self.reached(), self.error) from None
+        except (Refused, Border):
+            raise NoBody(self.why + self.reached(), self.error, self.rule) from None
         finally:
             for context in reversed(self.inference_modes):
                 _exit_inference_mode(context)
@@ -136,7 +136,8 @@ class BodyMachine(Trial):
     def at_border(self, border: Border) -> Frame:
         self.why = f"it breaks the graph: {border.reason}"
         # In the other mode this may be a number.
-        self.error = border.error if border.error in READS else "FL520"
+        self.error = border.error if border.error in READS | ASKED else "FL520"
+        self.rule = border.rule
         raise Refused
 
     def fail(self, error: str, text: str, hint: bool) -> None:

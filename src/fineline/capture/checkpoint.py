@@ -32,7 +32,7 @@ def _checkpoint(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     except NoBody as e:
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
         vm.cap.pin(plain, plain.__qualname__)
-        raise Border(plain, tuple(args), kwargs, "FL520", f"checkpoint: {e}").to(then, data) from None
+        raise e.border(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
     except Border as b:
         raise b.to(then, data) from None
     return vm.finish(f, value, then, data)

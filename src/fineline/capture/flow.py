@@ -114,6 +114,11 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
             raise Border(bool, (v,), None, "FL518", f"a branch on {v}, which only the graph knows").to(then, data)
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
+        if cap.active:
+            try:
+                vm.tensors.sign(vm, bool, (v,))
+            except Border as b:
+                raise b.to(then, data) from None
         if cap.active and not vm.known.has(v, cap.recorder.mutated):
             number = vm.known.number(v, cap.recorder.mutated)
             if number is not None:

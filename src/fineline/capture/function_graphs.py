@@ -20,7 +20,7 @@ from fineline.backends.invoke import undisturbed
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import compute, computing
-from fineline.capture.signals import Refused, Retreat
+from fineline.capture.signals import ASKED, Abandoned, Border, Refused, Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.fake import own_attributes
 from fineline.graph.function_node import Ways, function_node
@@ -120,12 +120,20 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
     try:
         with computing(vm) if vm.fakes is not None else nullcontext():
             graphs = _capture(vm, cls, ctx, args, trial)
-    except (Refused, Retreat, Exception) as e:
+    except (Refused, Retreat, Abandoned, Exception) as e:
         if is_a(e, Retreat) and e.again:
             raise
         # The function itself runs instead. If it raises, the user sees it then.
         trial.journal.undo_storages()
         put_back(states)
+        if is_a(e, Abandoned):
+            raise
+        border = e.border if is_a(e, Refused) else None
+        if border is not None and not vm.again and (vm.fakes is None or border.error in ASKED):
+            # A backend that looks into the node would meet what it runs once, at that time, and never again.
+            outside = Border(cls.apply, tuple(args), None, border.error, f"{cls.__qualname__} breaks the graph: {border.reason}")
+            outside.rule = border.rule
+            raise outside from None
         return None
     vm.cap.recorder.mutated |= trial.recorder.mutated.touched
     if vm.undoable:

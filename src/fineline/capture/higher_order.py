@@ -54,7 +54,7 @@ class Call:
         try:
             return bodies.capture(*args, **kwargs)
         except NoBody as e:
-            raise NoBody(f"{name} can't be a graph: {e}", e.error) from None
+            raise NoBody(f"{name} can't be a graph: {e}", e.error, e.rule) from None
 
     def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
         """Runs the operator and records it: -> its results.
@@ -89,6 +89,8 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     vm, bodies = call.vm, Bodies(call.vm, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
+    if not is_a(operands, (tuple, list)):
+        raise NoBody("the operands are no tuple")
     vm.cap.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NoBody("the operands are something else than tensors")
@@ -251,9 +253,8 @@ def _operator(capture: Callable) -> Callable:
         try:
             value = capture(Call(vm, op, inner), *args, **(kwargs or {}))
         except NoBody as e:
-            text = f"{op.name()}: {e}"
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
-            raise Border(run, given, kwargs, e.error, text).to(then, data) from None
+            raise e.border(run, given, kwargs, op.name()).to(then, data) from None
         except Border as b:
             raise b.to(then, data) from None
         return vm.finish(f, value, then, data)

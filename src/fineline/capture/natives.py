@@ -270,6 +270,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
+        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+            try:
+                vm.tensors.sign(vm, key, tuple(args))
+            except Border as b:
+                raise b.to(then, data) from None
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
             return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):

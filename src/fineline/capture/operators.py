@@ -322,6 +322,11 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
                 cap.read_absent(container, src, item)
         return vm.finish(f, present, then)
     if is_a(container, Tensor):
+        try:
+            vm.tensors.sign(vm, operator.contains, (container, item))
+        except Border as b:
+            b.fn = _contains(then)
+            raise
         raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
     if python_method(cap, container, None, "__contains__", "__iter__"):
         return vm.call(f, protocols.contains, [container, item], None, then)

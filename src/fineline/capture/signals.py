@@ -9,6 +9,9 @@ from typing import Any
 # Borders at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
+# Borders that the user has asked for.
+ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
+
 # Borders at what fake mode may make a symbol of.
 READS = frozenset({"FL502", "FL508"})
 
@@ -64,7 +67,11 @@ class Retreat(BaseException):
 
 
 class Refused(BaseException):
-    """On trial: what comes next could be seen from outside, or is nothing for a graph."""
+    """On trial: what comes next could be seen from outside, or is nothing for a graph. ``border``: it would have been one."""
+
+    def __init__(self, border: Border | None = None) -> None:
+        super().__init__()
+        self.border = border
 
 
 class Finished(BaseException):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import types
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -130,6 +132,15 @@ def _with_size(a: Any, t: Tensor, value: Any) -> Any:
 def passed(value: Any) -> Any:
     """What runs at a forced border."""
     return value
+
+
+# What asks a tensor for its values in the place of one of its methods.
+SIGNS: Mapping[Any, str] = MappingProxyType(
+    {
+        bool: "__bool__", int: "__int__", float: "__float__", complex: "__complex__", operator.index: "__index__",
+        operator.contains: "__contains__", repr: "__repr__", str: "__repr__", format: "__format__",
+    }
+)  # fmt: skip
 
 
 class TensorOps:
@@ -328,6 +339,11 @@ class TensorOps:
             for x in t if is_a(t, (list, tuple)) else (t,):
                 if is_a(x, Tensor):
                     _note_mutation(vm, x, journal)
+
+    def sign(self, vm: Any, fn: Any, args: tuple) -> None:
+        """A built-in function, or a sign, that calls a method of a tensor: the rules about the method hold for it."""
+        if vm.rules is not None and vm.opaque is None:
+            self._ruled(vm, getattr(type(args[0]), SIGNS[fn]), args, None, (fn, args))
 
     def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""

@@ -17,6 +17,7 @@ from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
+from fineline.capture.tensors import SIGNS
 from fineline.kinds import is_a
 
 
@@ -48,6 +49,11 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                     return vm.call(f, method, list(args), kwargs, then, data)
                 if name != names[-1] and method is not object.__str__:
                     break
+    if fn in SIGNS and args and is_a(args[0], Tensor):
+        try:
+            vm.tensors.sign(vm, fn, tuple(args))
+        except Border as b:
+            raise b.to(then, data) from None
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
 
 

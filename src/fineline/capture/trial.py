@@ -113,6 +113,7 @@ class Trial(Machine):
     ) -> None:
         """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
         super().__init__(outer.options, outer.cap)
+        self.outer, self.refuse = outer, outer.refuse
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.tensors = _Tensors(later)
@@ -148,12 +149,13 @@ class Trial(Machine):
 
     def raised(self, e: BaseException) -> Frame:
         if is_a(e, (Refused, Abandoned)):
-            # Past all handlers of the user's. What a rule forbids may well run, if it is not captured.
-            raise Refused
+            # Past all handlers of the user's. The capture around it is given up with the same error.
+            self.outer.abandoned = self.abandoned
+            raise e
         return super().raised(e)
 
     def at_border(self, border: Border) -> Frame:
-        raise Refused
+        raise Refused(border)
 
     def fail(self, error: str, text: str, hint: bool) -> None:
         raise Refused

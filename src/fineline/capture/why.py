@@ -20,7 +20,7 @@ from fineline.policy.decide import Rules, defines, rules_now
 from fineline.policy.marks import torch_mark
 from fineline.policy.policy import Policy
 from fineline.policy.rule import Decision, Rule
-from fineline.policy.selector import OPERATOR_TEXT, describe, files, loaded, overload_name
+from fineline.policy.selector import OPERATOR_TEXT, describe, files, loaded, of_object, overload_name
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:
@@ -31,6 +31,7 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
     """
     rules = rules_now(policy) or Rules(())
     if type(target) is not str:
+        of_object(target)  # says what selects nothing
         return Decision(describe(target), _of(rules, target, _holder(target)))
     if OPERATOR_TEXT.match(target):
         return Decision(target, _of(rules, _operator(target), None))

@@ -77,6 +77,8 @@ def run(
     made = Program(program, args, module)
     MARKS.without = without
     out = out and out.resolve()
+    if out is not None and not out.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {out.parent}", param_hint="--explain")
     with _refusals():
         file = _policy_file(policy, early=True)
         install(breaks=breaks)

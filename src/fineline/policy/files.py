@@ -15,7 +15,7 @@ from fineline.errors import BadRule
 from fineline.kinds import is_a
 from fineline.policy.policy import KEYS, Policy, check_rules, check_substitute, selectors_for
 from fineline.policy.rule import Rule
-from fineline.policy.selector import OPERATOR_TEXT, Selector, operator_selector, selectors
+from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, operator_selector, selectors
 
 PYPROJECT = "pyproject.toml"
 
@@ -48,7 +48,7 @@ def find_policy(start: Path) -> Path | None:
 class PolicyFile:
     """One file, with the line of each thing in it. ``keys``: the path to the table that holds the policy.
 
-    ``waiting``: what is wrong with rules for operators of libraries that nobody has loaded yet, while they may come.
+    ``waiting``: what is wrong with rules for operators of libraries that nobody has loaded yet, or for names in the script, while they may come.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class PolicyFile:
 
     # -- rules ---------------------------------------------------------------------------------------------------------
     def policy(self, early: bool = False) -> Policy:
-        """The rules. ``early``: the program has not begun, so that operators may be registered later."""
+        """The rules. ``early``: the program has not begun, so that operators and what the script defines may come later."""
         self._early = early
         if self.path.name == PYPROJECT and not self.keys:
             raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._name())
@@ -156,6 +156,9 @@ class PolicyFile:
             if self._early and OPERATOR_TEXT.match(text):
                 self.waiting.append((e, text))
                 return [operator_selector(text)]
+            if self._early and text.startswith("__main__."):
+                self.waiting.append((e, text))
+                return [Selector(GLOB, "glob", ("name", text), text) if WILD.search(text) else Selector(NAME, "name", text, text)]
             raise
 
     def still_wrong(self) -> list[BadRule]:

@@ -11,6 +11,7 @@ import torch
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
+from fineline.policy.selector import is_c
 
 
 def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[], Any]:
@@ -86,8 +87,8 @@ class MarkTable:
         return entry[1] if entry is not None else None
 
     def forget(self) -> None:
-        """Drops what would last as long as the process: the marks of operators, and of what nothing can refer to weakly."""
-        lasting = [key for key, (held, _) in self.objects.items() if not is_a(held, weakref.ref)]
+        """Drops what would last as long as the process: the marks of operators, of C code, and of what nothing can refer to weakly."""
+        lasting = [key for key, (held, _) in self.objects.items() if not is_a(held, weakref.ref) or is_c(held())]
         if self.operators or lasting:
             self.operators.clear()
             for key in lasting:

@@ -38,6 +38,10 @@ class Policy:
             "disable": disable, "disable_frame": disable_frame, "disallow": disallow, "allow": allow, "forbid": forbid,
             "constant": constant, "trace": trace,
         }  # fmt: skip
+        if substitute is not None and not hasattr(substitute, "items"):
+            raise BadRule(f"substitute is a dict of what is captured instead, not a {type(substitute).__name__}", id="FL214")
+        if type(reason) is not str:
+            raise BadRule(f"a reason is a text, not a {type(reason).__name__}", id="FL211")
         rules = [Rule(verb, s, reason, place) for verb, value in given.items() for s in selectors_for(verb, value)]
         for original, replacement in (substitute or {}).items():
             check_substitute(original, replacement)
@@ -131,8 +135,11 @@ def check_substitute(original: Any, replacement: Any) -> None:
     except (TypeError, ValueError):
         return  # C functions say nothing of their parameters
 
-    def shape(signature: inspect.Signature) -> list:
-        return [(p.name if p.kind is not p.POSITIONAL_ONLY else "", p.kind, p.default) for p in signature.parameters.values()]
+    def fits(a: inspect.Parameter, b: inspect.Parameter) -> bool:
+        # What is only ever passed by position may have any name.
+        same = b.kind in (a.kind, a.POSITIONAL_OR_KEYWORD) if a.kind is a.POSITIONAL_ONLY else (a.name, a.kind) == (b.name, b.kind)
+        return same and repr(a.default) == repr(b.default)
 
-    if [s[:2] for s in shape(theirs)] != [s[:2] for s in shape(ours)]:
+    pairs = list(zip(theirs.parameters.values(), ours.parameters.values(), strict=False))
+    if len(theirs.parameters) != len(ours.parameters) or not all([fits(a, b) for a, b in pairs]):
         raise BadRule(f"{replacement!r} takes {ours}, and what it stands for {theirs}", id="FL214")

@@ -160,6 +160,10 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
     elif "/" in text or text.endswith(".py"):
         if not any(True for _ in files(text, folder)):
             raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
+        if not WILD.search(text) and not any(Path(found).is_file() for found in files(text, folder)):
+            # A folder: all that is in it.
+            yield Selector(GLOB, "glob", ("file", text.rstrip("/") + "/**"), text)
+            return
         yield Selector(GLOB, "glob", ("file", text), text) if WILD.search(text) else Selector(FILE, "file", text, text)
     elif WILD.search(text):
         fixed = WILD.split(text)[0].rpartition(".")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
 from fineline.capture.local_classes import LocalClasses
@@ -81,6 +81,8 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
     """-> (fineline's own options, the backend's)."""
     own: dict[str, Any] = {}
     rest: dict[str, Any] = {}
+    if not isinstance(options, (dict, NoneType)):
+        raise BadArgument(f"options is a dict, not a {type(options).__name__}", id="FL206")
     for key, value in (options or {}).items():
         kind = KNOWN.get(key)
         if kind is None:

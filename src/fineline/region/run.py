@@ -14,7 +14,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import PLAIN_TENSORS, Capture
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
+from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
@@ -40,7 +40,6 @@ log = logging.getLogger("fineline")
 
 
 # Borders that a user's rule or option asked for.
-ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
 DECLARED = ASKED | {"FL403"}
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BORDERS = 400

@@ -28,6 +28,12 @@ class Tally(TorchDispatchMode):
         # Of the segment that is being captured.
         self._open = 0
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # PyTorch compiles its control-flow operators in eager code too; where it sees a mode that may object to that, it runs
+        # them in a way of its own, with other results.
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kind = self.where[-1]() if self.where else "skipped"
         if kind:

@@ -1,0 +1,115 @@
+"""Every row of the built-in rules, and every sign that reads a tensor, meets a rule of the user's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import fineline
+from fineline import Policy
+from fineline.errors import Forbidden, Unsupported
+from tests.policy.doors import Probe, same
+
+X = torch.ones(2)
+
+
+def rows():
+    for rule in fineline.builtin_rules():
+        target = getattr(rule.selector.key, "obj", None)
+        if target is not None and type(target) is not str:
+            yield rule, target
+
+
+def calls(target):
+    """Calls of it with one argument, two and three: it has to be met, and never runs."""
+    return [lambda x, n=n: target(*[x] * n) for n in (1, 2, 3)]
+
+
+def odd_ones(verb, error):
+    """The rows of which no call was refused because of a rule with that verb; a call that Python itself refuses says nothing."""
+    odd = []
+    for rule, target in rows():
+        policy = Policy(**{verb: target})
+        for call in calls(target):
+            try:
+                fineline.compile(call, backend="eager", policy=policy, fullgraph=True)(X)
+            except error as e:
+                met = str(policy.rules[0]) in str(e)
+            except Exception:
+                continue
+            else:
+                met = False
+            if met:
+                break
+        else:
+            odd.append(rule.selector.text)
+    return odd
+
+
+@pytest.mark.parametrize(("verb", "error"), [("forbid", Forbidden), ("disable", Unsupported)])
+def test_every_row_is_overruled(verb, error):
+    """The built-in rules are rows of the same table: whatever they say of a thing, a user's rule about it stands above."""
+    assert odd_ones(verb, error) == []
+
+
+def test_every_row_is_named_by_why():
+    for rule, target in rows():
+        assert fineline.why(target).scope == "built-in", rule
+        for verb in ("disable", "forbid", "constant", "allow"):
+            decided = fineline.why(target, policy=Policy(**{verb: target}))
+            assert (decided.verb, decided.scope) == (verb, "region"), (rule, decided)
+
+
+def test_every_row_has_a_substitute():
+    """... which is captured in its place, with the right result."""
+
+    def instead(*args, **kwargs):
+        return X * 3
+
+    odd = []
+    for rule, target in rows():
+        # As skip_signature_check=True has it.
+        policy = Policy.of(tuple([r._replace(verb="substitute", replacement=instead) for r in Policy(disable=target).rules]))
+        results = []
+        for call in calls(target):
+            try:
+                results.append(fineline.compile(call, backend="eager", policy=policy)(X))
+            except Exception as e:
+                results.append(e)
+            if type(results[-1]) is Tensor and torch.equal(results[-1], X * 3):
+                break
+        else:
+            odd.append(rule.selector.text)
+    # Signs that stand for statements, or give a truth: nobody gets what a function gives in their place.
+    assert odd == ["operator.contains", "operator.delitem", "operator.setitem"]
+
+
+READS = {
+    "bool": (Tensor.__bool__, lambda x: x * bool(x[0])),
+    "if": (Tensor.__bool__, lambda x: x + 1 if x[0] > 0 else x),
+    "not": (Tensor.__bool__, lambda x: x * (not x[0])),
+    "and": (Tensor.__bool__, lambda x: x[0] and x[1]),
+    "any": (Tensor.__bool__, lambda x: x * any([x[0] > 0])),
+    "int": (Tensor.__int__, lambda x: x * int(x[0])),
+    "float": (Tensor.__float__, lambda x: x * float(x[0])),
+    "complex": (Tensor.__complex__, lambda x: x * complex(x[0])),
+    "in": (Tensor.__contains__, lambda x: x * (1.0 in x)),
+    "not in": (Tensor.__contains__, lambda x: x * (1.0 not in x)),
+    "repr": (Tensor.__repr__, lambda x: (x * 2, repr(x))[0]),
+    "str": (Tensor.__repr__, lambda x: (x * 2, str(x))[0]),
+    "f-string": (Tensor.__format__, lambda x: (x * 2, f"{x}")[0]),
+    "item": (Tensor.item, lambda x: x * x[0].item()),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_sign_that_reads_a_tensor_is_its_method(name):
+    method, fn = READS[name]
+    for how in ({}, {"fullgraph": True}, {"options": {"first_call": "compiled"}}):
+        with pytest.raises(Forbidden) as caught:
+            fineline.compile(fn, backend="eager", policy=Policy(forbid=method), **how)(X)
+        assert caught.value.where == f"{__file__}:{fn.__code__.co_firstlineno}"
+    compiled = fineline.compile(fn, backend=Probe(), policy=Policy(disallow=method), breaks="declared")
+    for x in (X, X * 2, -X):
+        same(compiled(x), fn(x))
