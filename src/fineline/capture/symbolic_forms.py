@@ -43,7 +43,8 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
         raise Retreat("FL508", "a tensor of one number as an index")
     if vm.fakes is None or vm.indices:
         return None
-    numbers = [type(k) is torch.SymInt or (vm.tensors.symbolic and vm.opaque is None and picks(k)) for k in items]
+    readable = vm.cap.symbols is not None and vm.tensors.symbolic and vm.opaque is None
+    numbers = [type(k) is torch.SymInt or (readable and picks(k)) for k in items]
     taken = sum([number or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)])
     if not any(numbers) or taken > t.dim():
         return None
