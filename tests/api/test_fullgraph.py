@@ -56,7 +56,7 @@ def test_nothing_was_printed(capsys) -> None:
 
 def test_the_break_is_found_at_depth() -> None:
     def inner(x):
-        return bool(x.sum() > 0)
+        return 1 if x.sum() > 0 else 0
 
     def f(x):
         return [inner(x) for _ in range(2)]
@@ -123,7 +123,7 @@ def test_globals_and_closures_are_put_back() -> None:
         state["a"] = 2
         state["c"] = 3
         del state["b"]
-        return bool(x.sum())
+        return 1 if x.sum() else 0
 
     with pytest.raises(Unsupported):
         full(f)(torch.ones(2))
@@ -132,7 +132,7 @@ def test_globals_and_closures_are_put_back() -> None:
 
 def test_random_state_is_put_back() -> None:
     def f(x):
-        return bool((x + torch.rand(2)).sum())
+        return 1 if (x + torch.rand(2)).sum() else 0
 
     torch.manual_seed(3)
     expected = torch.rand(4)
@@ -145,7 +145,7 @@ def test_random_state_is_put_back() -> None:
 def test_with_blocks_are_left() -> None:
     def f(x):
         with torch.no_grad():
-            return bool(x)
+            return 1 if x else 0
 
     with pytest.raises(Unsupported):
         full(f)(torch.ones(()))
@@ -155,7 +155,7 @@ def test_with_blocks_are_left() -> None:
 def test_the_users_handlers_do_not_swallow_it() -> None:
     def f(x):
         try:
-            return bool(x)
+            return 1 if x else 0
         except Exception:
             return "handled"
 
@@ -164,7 +164,7 @@ def test_the_users_handlers_do_not_swallow_it() -> None:
 
     def g(x):
         try:
-            return bool(x)
+            return 1 if x else 0
         except:  # noqa: E722
             return "handled"
 
@@ -175,7 +175,7 @@ def test_the_users_handlers_do_not_swallow_it() -> None:
 def test_it_is_an_error_each_time_and_the_region_goes_on() -> None:
     def f(x, stop):
         if stop:
-            return bool(x)
+            return 1 if x else 0
         return x * 2
 
     c = full(f)
