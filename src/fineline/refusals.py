@@ -406,7 +406,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "FL513": Refusal(
             "a change of a tensor's metadata",
-            "The tensor existed before the call, and its sizes, strides or memory would be others behind it.",
+            "The tensor existed before the call, and its sizes, strides or memory would be others behind it; or a leaf of autograd is made.",
             "Change the tensor outside of the region, or work on a new one.",
         ),
         "FL514": Refusal(

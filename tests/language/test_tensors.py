@@ -114,8 +114,20 @@ def _overlapping(i: int) -> tuple[Any, ...]:
     return (base[:3], base[1:4]) if i % 2 else (base[:3], base[3:])
 
 
-@table.snippet(calls=4, args=_overlapping, recompiles=(1,))
+def _beside(i: int) -> tuple[Any, ...]:
+    base = t(i, 8, 4)
+    return (base[1:4], base[5:]) if i % 2 else (base[:3], base[3:6])
+
+
+@table.snippet(calls=4, args=_beside, recompiles=(1,))
 def arguments_share_storage(x, y):
+    x.mul_(2)
+    return x + y
+
+
+# As it was captured, where they lie on each other: no compiler takes that.
+@table.snippet(calls=4, args=_overlapping, recompiles=(1,), min_graphs=0)
+def arguments_lie_on_each_other(x, y):
     x.mul_(2)
     return x + y
 

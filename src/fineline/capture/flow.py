@@ -145,6 +145,10 @@ def boolean(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fr
     if type(v) in SYMBOLIC:
         return vm.finish(f, FUNCTIONS[bool](v), then, data)
     if vm.cap.active and is_a(v, Tensor) and not vm.known.has(v, vm.cap.recorder.mutated):
+        try:
+            vm.tensors.sign(vm, bool, (v,))
+        except Border as b:
+            raise b.to(then, data) from None
         if vm.tensors.reads(vm, v):
             return vm.tensors.number(vm, f, bool, v, then, data)
         if vm.switches and v.numel() == 1:

@@ -41,9 +41,11 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     if vm.fakes is None and vm.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.
         raise Retreat("FL508", "a tensor of one number as an index")
-    if vm.fakes is None or vm.indices:
+    if vm.fakes is None or vm.indices or vm.tensors.indices:
         return None
-    readable = vm.cap.symbols is not None and vm.tensors.symbolic and vm.opaque is None
+    # Not in a transform of torch.func, where there is one for each row.
+    outside = not torch._C._functorch.get_dynamic_layer_stack_depth()
+    readable = vm.cap.symbols is not None and vm.tensors.symbolic and vm.opaque is None and outside
     numbers = [type(k) is torch.SymInt or (readable and picks(k)) for k in items]
     taken = sum([number or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)])
     if not any(numbers) or taken > t.dim():

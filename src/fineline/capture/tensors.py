@@ -33,7 +33,7 @@ from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
-from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace
+from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace, makes_leaf
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.kinds import is_a
 
@@ -278,6 +278,9 @@ class TensorOps:
         ):
             # The graph's example inputs must look as they did when the graph began.
             raise Border(fn, tuple(args), kwargs, "FL513", f"{fn.__name__} changes the metadata of a tensor that existed before")
+        if makes_leaf(fn, args, kwargs or {}):
+            # What AOTAutograd gives for one has no gradient.
+            raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} makes a leaf of autograd")
         if not self.shapes(vm) and data_shaped(fn, args, kwargs):
             raise Border(
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
@@ -307,6 +310,8 @@ class TensorOps:
 
     # Whether what only the graph will know may be a symbol.
     symbolic = True
+    # Whether a tensor of one number as an index reads no number: so in the functions that flex_attention takes.
+    indices = False
 
     def shapes(self, vm: Any) -> bool:
         """Whether sizes may depend on a tensor's values."""

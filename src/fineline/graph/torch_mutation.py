@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 
 _SLOTS = (
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ "
@@ -89,3 +90,12 @@ def is_inplace(fn: object) -> bool:
         name = fn.__name__
         return name in _IN_PLACE_SLOTS or fn in _SIGNS or (name.endswith("_") and not name.endswith("__"))
     return False
+
+
+def makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
+    """Whether the result is a tensor that asks for a gradient and has no history."""
+    if fn is torch.Tensor.requires_grad_:
+        # Those that a transform of torch.func makes are its own.
+        plain = type(args[0]) in (torch.Tensor, FakeTensor) and not torch._C._functorch.get_dynamic_layer_stack_depth()
+        return plain and not args[0].requires_grad and all((*args[1:], *kwargs.values()))
+    return kwargs.get("requires_grad") is True

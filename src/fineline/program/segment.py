@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import math
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch.autograd.grad_mode import _enter_inference_mode
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -275,7 +277,7 @@ class SegmentWriter:
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
-                compiled = self._compiled(compile_graph, gm, examples)
+                compiled = self._compiled(compile_graph, gm, examples, bool(cap.start_ambient.functorch_levels or now.functorch_levels))
             # Compiled code would look for the memory of fake tensors.
             call = r.constant(as_it_is(gm) if self._on_fakes() else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
@@ -302,7 +304,10 @@ class SegmentWriter:
             Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts
         )
 
-    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list) -> Callable:
+    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
+        if transformed or self._overlap(examples):
+            # No compiler knows the tensors inside of a transform; and AOTAutograd takes memory that is written for what it was before.
+            return as_it_is(gm)
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds())
         except BackendFailed as e:
@@ -311,6 +316,9 @@ class SegmentWriter:
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
+            if any([node.target is _enter_inference_mode for node in gm.graph.nodes]):
+                text = f"the backend can't compile the entry into an inference mode ({e.reason})"
+                raise Uncompiled("FL501", text, ("inference_borders", True)) from None
             if self.cap.recorder.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse or nested tensors ({e.reason})"
                 raise Uncompiled("FL522", text, ("dense", True)) from None
@@ -413,13 +421,32 @@ class SegmentWriter:
         written = [first for first, src in zip(pattern, self._tensors(), strict=False) if _storage(machine.memory(src.value)) in mutated]
         return any([pattern.count(first) > 1 for first in written])
 
+    def _overlap(self, examples: list) -> bool:
+        """Whether inputs that share memory lie on each other, and the graph writes there."""
+        if not self._shares_what_it_writes():
+            return False
+        spans = sorted([(t.untyped_storage()._cdata, t.storage_offset(), _end(t)) for t in examples if is_a(t, Tensor)])
+        return any([a == b and start < end for (a, _, end), (b, start, _) in itertools.pairwise(spans)])
+
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
-        pattern = self._sharing()
+        pattern, guards = self._sharing(), self.cap.guards
         if pattern is not None:
-            guards = self.cap.guards
             guards.steps.append(("storages", -1, -1, (tuple([src.reg for src in self._tensors()]), pattern)))
             guards.places.append((None, None))
+        if self._shares_what_it_writes():
+            # A compiler makes them anew from the memory that they share.
+            for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:
+                offset = src.value.storage_offset()
+                guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
+
+
+def _end(t: Tensor) -> int:
+    return int(t.storage_offset()) + sum([(n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True)]) + 1 if t.numel() else 0
+
+
+def _lies_at(offset: int, t: Tensor) -> bool:
+    return t.storage_offset() == offset
 
 
 def _has_history(t: Tensor) -> bool:

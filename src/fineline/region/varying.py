@@ -132,7 +132,7 @@ class Varying:
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""
         now = tensor_facts(t)
-        if len(now.sizes) != len(known.sizes) or is_a(t, torch.nn.Parameter) or t.is_nested:
+        if len(now.sizes) != len(known.sizes) or is_a(t, torch.nn.Parameter) or tuple in map(type, now.sizes):
             return False
         changed = {d for d, (a, b) in enumerate(zip(known.sizes, now.sizes, strict=True)) if a is not None and a != b}
         if changed:
