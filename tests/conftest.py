@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from hypothesis import settings  # noqa: E402
 
 from tests import oracle  # noqa: E402
-from tests.gaps import GAPS  # noqa: E402
+from tests.gaps import AOT, GAPS  # noqa: E402
 
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("suite")
@@ -52,6 +52,8 @@ def meant(item: pytest.Item) -> bool:
     """Whether the item's program, or its file, is for the item's twin."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if params.get("twin") == "borders" and getattr(params.get("program"), "options", {}).get("fullgraph"):
+        return False
+    if str(params.get("twin")).startswith("aot") and getattr(params.get("program"), "name", None) in AOT:
         return False
     only = getattr(params.get("program"), "twins", None) or getattr(getattr(item, "module", None), "IN_TWINS", None)
     return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only

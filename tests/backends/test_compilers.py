@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.overrides import TorchFunctionMode
 
+import fineline
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BackendFailed
@@ -282,3 +283,18 @@ def test_a_mode_that_means_nothing_is_said(backend: str) -> None:
     found: Backend = lookup_backend(backend, mode="max-autotune")
     with pytest.warns(UserWarning, match="no modes and no options"):
         compile_graph(found, graph(linear, 2), two((4, 8), (8, 8))())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_inference_mode_inside_is_entered_between_graphs(dynamic: bool | None) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        with torch.inference_mode():
+            y = x * 2
+            z = y[0] + 1
+        return y, z, x + 1
+
+    compiled = fineline.compile(fn, backend="aot_eager", dynamic=dynamic)
+    for n in (2, 3, 4):
+        got, expected = compiled(torch.ones(n, 2)), fn(torch.ones(n, 2))
+        assert alike(list(got), list(expected))
+        assert [t.is_inference() for t in got] == [t.is_inference() for t in expected]
