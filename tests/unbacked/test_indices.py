@@ -131,3 +131,28 @@ def test_a_backend_that_reads_numbers_is_given_symbols(fn: Any) -> None:
     for place in (2, 1, 0):
         assert torch.equal(compiled(torch.ones(4, 3), torch.tensor(place)), fn(torch.ones(4, 3), torch.tensor(place)))
     assert ["select" in code for code in given] == [False, True]
+
+
+NAMES = "kept keep told as_user random_states put_back again graph failed failure error random raised result program math"
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_names_of_the_program_are_the_users_too(name: str) -> None:
+    """A call that fails behind writes: what the program keeps for it has a name of its own."""
+    space: dict[str, Any] = {"torch": torch}
+    lines = ["log.append(1)", f"{name}.add_(1)", f"y = torch.dropout({name}, 0.5, True)[i]", "log.append(2)", f"return y * {name}"]
+    exec(f"def fn({name}, i, log):\n" + "\n".join(f"    {line}" for line in lines), space)
+
+    def run(call: Any) -> list[Any]:
+        seen: list[Any] = []
+        x, log = torch.zeros(3), []
+        torch.manual_seed(0)
+        for place in (0, 1, 7, 2):
+            try:
+                seen.append(call(x, torch.tensor(place), log).tolist())
+            except IndexError as e:
+                seen.append(str(e))
+            seen.append((x.tolist(), list(log)))
+        return seen
+
+    assert run(fineline.compile(space["fn"], backend="eager")) == run(space["fn"])

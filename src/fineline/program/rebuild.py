@@ -28,7 +28,7 @@ from fineline.program.makers import MAKERS, iterator
 
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "program", "math", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "kept", "program", "math", *dir(builtins)})
 
 
 class Rebuilder:
