@@ -44,8 +44,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         other = engine(metafunc.config)
         metafunc.parametrize("twin", twins if other == "fineline" else [other])
     if "evaluator" in metafunc.fixturenames:
-        other = engine(metafunc.config)
-        metafunc.parametrize("evaluator", ["captured", "reference"] if other == "fineline" else [other])
+        # The native one as a rule; the Python one, which takes as long again, with the other twins.
+        chosen, other = str(metafunc.config.getoption("--twins")), engine(metafunc.config)
+        evaluators = {"fast": ["captured"], "all": ["captured", "reference"]}.get(chosen, ["reference"])
+        metafunc.parametrize("evaluator", evaluators if other == "fineline" else [other])
 
 
 def meant(item: pytest.Item) -> bool:

@@ -90,8 +90,9 @@ def _region(
 ) -> Region:  # fmt: skip
     own, rest = split_options(options)
     # Of an inference mode inside of a graph AOTAutograd gives tensors that are none of its, and a view there leaves PyTorch broken.
-    borders = isinstance(backend, str) and backend != "eager" and breaks != "none"
-    options_of_region = Options(policy=policy, breaks=breaks, dynamic=dynamic, inference_borders=borders, **own)
+    traced = isinstance(backend, str) and backend != "eager"
+    borders = traced and breaks != "none"
+    options_of_region = Options(policy=policy, breaks=breaks, dynamic=dynamic, traced=traced, inference_borders=borders, **own)
     region = Region(fn, lookup_backend(backend, mode, rest or None), options_of_region)
     _REGIONS.add(region)
     return region

@@ -305,7 +305,7 @@ class SegmentWriter:
         )
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
-        if transformed or self._overlap(examples):
+        if transformed or (self.cap.guards.machine.options.traced and self._overlap(examples)):
             # No compiler knows the tensors inside of a transform; and AOTAutograd takes memory that is written for what it was before.
             return as_it_is(gm)
         try:
