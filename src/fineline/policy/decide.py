@@ -70,6 +70,7 @@ class Rules:
         # What calls come down to, by function and kinds of arguments; the function is held, as its id is in the key.
         self.dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
         self._named: dict[tuple, Rule | None] = {}
+        self._held: dict[int, tuple[Any, Rule | None]] = {}
         self.allowed_by_torch = allowed_by_torch()
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
@@ -82,11 +83,13 @@ class Rules:
         if t is types.FunctionType:
             if rule is None and args and (self._by_holder or MARKS.holders):
                 rule = self._of_holder(fn, args[0])
-        elif rule is None and t is not types.BuiltinFunctionType:
+        elif rule is None and t is not types.BuiltinFunctionType and (MARKS.objects or self.classes):
+            own, marked = self.classes, MARKS.objects
             for k in (fn if is_a(fn, type) else t).__mro__:
-                rule = MARKS.get(k) or self.classes.get(id(k))
-                if rule is not None:
-                    break
+                if id(k) in own or id(k) in marked:
+                    rule = MARKS.get(k) or own.get(id(k))
+                    if rule is not None:
+                        break
         if rule is None and self._by_text:
             rule = self._by_name(fn, t)
         if rule is None and self.allowed_by_torch and id(fn) in self.allowed_by_torch:
@@ -122,10 +125,12 @@ class Rules:
         if found is not None and defines(classes, fn):
             return found
         if MARKS.holders or self.classes:
+            own, marked = self.classes, MARKS.objects
             for k in classes:
-                rule = MARKS.get(k) or self.classes.get(id(k))
-                if rule is not None and defines(k.__mro__, fn):
-                    return rule
+                if id(k) in own or id(k) in marked:
+                    rule = MARKS.get(k) or own.get(id(k))
+                    if rule is not None and defines(k.__mro__, fn):
+                        return rule
         return None
 
     def _by_name(self, fn: Any, t: type) -> Rule | None:
@@ -135,7 +140,11 @@ class Rules:
             target, key = fn, (fn.__module__, fn.__qualname__, fn.__code__.co_filename)
         else:
             target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
-            key = (_module(target), getattr(target, "__qualname__", None), None)
+            held = self._held.get(id(target))
+            if held is None:
+                # Held as long as the rules, as its id is the key.
+                held = self._held[id(target)] = target, self._look(_module(target), getattr(target, "__qualname__", None), None, target)
+            return held[1]
         found = self._named.get(key, UNSEEN)
         if found is UNSEEN:
             found = self._named[key] = self._look(*key, target)
