@@ -12,9 +12,6 @@ GAPS: dict[tuple[str, str], str] = {}  # (program, twin) -> what is missing
 AOT: dict[str, str] = {
     "second_derivative_inside": "it has no double backward",
     "gradients_through_a_checkpoint": "it has no double backward",
-    "inference_mode_block": "results of an inference mode in a graph are no inference tensors",
-    "inference_mode": "results of an inference mode in a graph are no inference tensors",
-    "inference": "views in an inference mode in a graph leave PyTorch broken",
     "gradients_that_are_none": "it raises at compilation what the backward pass would",
     "backward_that_raises": "it raises at compilation what the backward pass would",
     "arguments_of_the_call_that_are_written": "an argument into which a Function writes gets no gradient",

@@ -89,11 +89,7 @@ def _region(
     options: dict[str, Any] | None = None,
 ) -> Region:  # fmt: skip
     own, rest = split_options(options)
-    # Of an inference mode inside of a graph AOTAutograd gives tensors that are none of its, and a view there leaves PyTorch broken.
-    traced = isinstance(backend, str) and backend != "eager"
-    borders = traced and breaks != "none"
-    options_of_region = Options(policy=policy, breaks=breaks, dynamic=dynamic, traced=traced, inference_borders=borders, **own)
-    region = Region(fn, lookup_backend(backend, mode, rest or None), options_of_region)
+    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, dynamic=dynamic, **own))
     _REGIONS.add(region)
     return region
 

@@ -286,22 +286,39 @@ def test_a_mode_that_means_nothing_is_said(backend: str) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_an_inference_mode_inside_is_entered_between_graphs(dynamic: bool | None) -> None:
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}])
+def test_an_inference_mode_inside_needs_no_graph_of_its_own(dynamic: bool | None, options: dict[str, Any]) -> None:
+    """AOTAutograd fails at a view in an inference mode, and PyTorch's Python dispatcher after it."""
+
     def fn(x: torch.Tensor) -> Any:
         with torch.inference_mode():
             y = x * 2
             z = y[0] + 1
-        return y, z, x + 1
+            with torch.inference_mode(False):
+                w = x * 3
+            seen = x.view(-1)
+        return y, y.view(-1), z, x + 1, w, seen, torch.complex(y, y).conj()
 
-    compiled = fineline.compile(fn, backend="aot_eager", dynamic=dynamic)
+    compiled = fineline.compile(fn, backend="aot_eager", dynamic=dynamic, fullgraph=True, options=options)
     for n in (2, 3, 4):
-        got, expected = compiled(torch.ones(n, 2)), fn(torch.ones(n, 2))
+        xs = [torch.ones(n, 2, requires_grad=True) for _ in range(2)]
+        got, expected = compiled(xs[0]), fn(xs[1])
         assert alike(list(got), list(expected))
-        assert [t.is_inference() for t in got] == [t.is_inference() for t in expected]
+        assert [(t.is_inference(), t.requires_grad) for t in got] == [(t.is_inference(), t.requires_grad) for t in expected]
+        assert got[1].data_ptr() == got[0].data_ptr()
+        (got[3] + got[4]).sum().backward()
+        (expected[3] + expected[4]).sum().backward()
+        assert alike([xs[0].grad], [xs[1].grad])
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+            got[0].add_(1)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_arguments_that_lie_on_each_other_are_written(backend: str) -> None:
+def through_aot(gm: fx.GraphModule, inputs: list[Any]) -> Any:
+    return compile_graph(lookup_backend("aot_eager"), gm, inputs)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor", through_aot])
+def test_arguments_that_lie_on_each_other_are_written(backend: Any) -> None:
     """AOTAutograd takes memory for what it was before the write: the graph runs as it was captured."""
 
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -313,4 +330,17 @@ def test_arguments_that_lie_on_each_other_are_written(backend: str) -> None:
         one, other = torch.arange(24.0).view(6, 4) + place, torch.arange(24.0).view(6, 4) + place
         cut = slice(1, 4) if place % 2 else slice(3, 6)
         torch.testing.assert_close(compiled(one[:3], one[cut]), fn(other[:3], other[cut]))
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("stance", [{"force_backend": "aot_eager"}, {"stance": "aot_eager_then_compile"}])
+def test_arguments_that_lie_on_each_other_are_written_under_a_stance(stance: dict[str, str]) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x + y
+
+    compiled = fineline.compile(fn, backend="eager")
+    with fineline.set_stance(**stance):
+        one, other = torch.arange(24.0).view(6, 4), torch.arange(24.0).view(6, 4)
+        torch.testing.assert_close(compiled(one[:3], one[1:4]), fn(other[:3], other[1:4]))
         assert torch.equal(one, other)

@@ -41,6 +41,8 @@ class Rebuilder:
         self.param_sources: list[Source] = []
         self.constants: dict[str, Any] = {}
         self.outputs: list[tuple[Any, str]] = []
+        # Those that are inference tensors, made in a graph outside of an inference mode.
+        self.inferred: list[int] = []
         self._constant_names: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -160,6 +162,8 @@ class Rebuilder:
         new = node not in self._output_names
         name = self._output(node)
         if new:
+            if v.is_inference() and not self.cap.start_ambient.inference_mode:
+                self.inferred.append(len(self.outputs) - 1)
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
             if own:
                 self.fill_dict(f"{name}.__dict__", own)

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
-from torch.autograd.grad_mode import _enter_inference_mode
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -25,6 +24,7 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written, contents, kept
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
+from fineline.graph.inference import giving_inference_tensors, without_modes
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
@@ -267,6 +267,7 @@ class SegmentWriter:
         now = ambient_facts()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
+            without_modes(recorder.graph, cap.start_ambient.grad_mode)
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
@@ -279,7 +280,8 @@ class SegmentWriter:
             with in_state(cap.start_ambient, now):
                 compiled = self._compiled(compile_graph, gm, examples, bool(cap.start_ambient.functorch_levels or now.functorch_levels))
             # Compiled code would look for the memory of fake tensors.
-            call = r.constant(as_it_is(gm) if self._on_fakes() else compiled, "graph")
+            compiled = as_it_is(gm) if self._on_fakes() else compiled
+            call = r.constant(giving_inference_tensors(compiled, r.inferred) if r.inferred else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"
@@ -305,7 +307,7 @@ class SegmentWriter:
         )
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
-        if transformed or (self.cap.guards.machine.options.traced and self._overlap(examples)):
+        if transformed or self._overlap(examples):
             # No compiler knows the tensors inside of a transform; and AOTAutograd takes memory that is written for what it was before.
             return as_it_is(gm)
         try:
@@ -316,9 +318,6 @@ class SegmentWriter:
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
-            if any([node.target is _enter_inference_mode for node in gm.graph.nodes]):
-                text = f"the backend can't compile the entry into an inference mode ({e.reason})"
-                raise Uncompiled("FL501", text, ("inference_borders", True)) from None
             if self.cap.recorder.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse or nested tensors ({e.reason})"
                 raise Uncompiled("FL522", text, ("dense", True)) from None

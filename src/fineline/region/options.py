@@ -63,8 +63,6 @@ class Options:
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False
-    # Whether the backend is one of those that trace graphs with AOTAutograd.
-    traced: bool = False
     # Whether sparse and nested tensors stay out of graphs.
     dense: bool = False
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
