@@ -17,7 +17,6 @@ AOT: dict[str, str] = {
     "arguments_of_the_call_that_are_written": "an argument into which a Function writes gets no gradient",
     "hook_added_and_removed_later": "it looks at hooks while it compiles",
     "backward_hooks": "it refuses what full backward hooks make of the inputs",
-    "arguments_lie_on_each_other": "it takes memory for what it was before a write; backends of PyTorch's get no such graph",
     "out_argument_resized": "it does not resize an out= argument",
     "indexing_of_many_kinds": "captured twice, as it can't read an index",
     "dropout": "it draws other random numbers where sizes are symbols",

@@ -331,6 +331,8 @@ def test_arguments_that_lie_on_each_other_are_written(backend: Any) -> None:
         cut = slice(1, 4) if place % 2 else slice(3, 6)
         torch.testing.assert_close(compiled(one[:3], one[cut]), fn(other[:3], other[cut]))
         assert torch.equal(one, other)
+    said = next(e for e in compiled._region.events if e.id == "FL434")
+    assert said.line == fn.__code__.co_firstlineno + 1 and "lie on each other" in said.reason
 
 
 @pytest.mark.parametrize("stance", [{"force_backend": "aot_eager"}, {"stance": "aot_eager_then_compile"}])

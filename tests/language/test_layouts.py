@@ -92,3 +92,16 @@ def test_inductor_is_given_none_that_it_does_not_take(fn: Any, dynamic: bool | N
     strict = fineline.compile(fn, backend="inductor", dynamic=dynamic, fullgraph=True)
     with pytest.raises(fineline.errors.Unsupported, match="FL102.*(sparse|nested)"):
         strict(t(0, 4, 4).detach())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_a_compiler_does_not_take_is_written_once(dynamic: bool | None) -> None:
+    def fn(x: Tensor) -> Tensor:
+        s = (x + 1).to_sparse()
+        s.mul_(3)
+        return s.to_dense() * 2
+
+    compiled = fineline.compile(fn, backend="inductor", dynamic=dynamic)
+    for place in range(3):
+        x = t(place, 4, 4).detach()
+        torch.testing.assert_close(compiled(x), fn(x))

@@ -40,11 +40,10 @@ from fineline.kinds import is_a
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-def _call_target(fn: Any) -> tuple[str, Any]:
+def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     """-> (FX opcode, target) for a callable."""
-    if is_a(fn, METHODS):
-        return "call_method", fn.__name__
-    if is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase.")) and getattr(Tensor, fn.__name__, None) is fn:
+    written = is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+    if (is_a(fn, METHODS) or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
         return "call_method", fn.__name__  # type: ignore[union-attr]
     if is_a(fn, torch.jit.ScriptFunction):
 
@@ -285,9 +284,9 @@ class TensorOps:
             raise Border(
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
             )
-        op, target = _call_target(fn)
-        if op == "call_method" and args and not is_a(args[0], Tensor):
-            op, target = "call_function", fn
+        if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse or nested tensor")
+        op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         if targets:
             if writes_too_soon(vm, targets):
@@ -297,8 +296,8 @@ class TensorOps:
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)
-        if vm.options.dense and any(map(scattered, (result, *args, *(kwargs or {}).values()))):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes or gives a sparse or nested tensor")
+        if vm.options.dense and scattered(result):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse or nested tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))

@@ -112,6 +112,8 @@ class SegmentWriter:
         self.name = name
         self.rebuild = Rebuilder(cap)
         self.tail: list[str] = []
+        # Why the graph is shown to no backend, if so.
+        self.uncompiled = ""
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
@@ -307,8 +309,12 @@ class SegmentWriter:
         )
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
-        if transformed or self._overlap(examples):
-            # No compiler knows the tensors inside of a transform; and AOTAutograd takes memory that is written for what it was before.
+        if transformed:
+            self.uncompiled = "it begins or ends inside of a transform of torch.func, whose tensors no compiler knows"
+        elif self._overlap(examples):
+            # AOTAutograd takes memory that is written for what it was before.
+            self.uncompiled = "it writes into inputs that lie on each other in memory"
+        if self.uncompiled:
             return as_it_is(gm)
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds())
