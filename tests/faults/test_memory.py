@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import linecache
 import weakref
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -232,3 +234,35 @@ def test_arguments_are_not_held() -> None:
     refs = [weakref.ref(x), weakref.ref(y)]
     del x, y
     assert [r() for r in refs] == [None, None]
+
+
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}], ids=str)
+def test_the_collector_works_where_code_runs_by_itself(options: dict[str, Any]) -> None:
+    """It rests while a capture runs; code that is not captured finds it as it was, and may set it."""
+    seen = []
+
+    @fineline.disable
+    def eagerly() -> None:
+        seen.append(gc.get_threshold())
+
+    def fn(x: torch.Tensor, fail: bool) -> torch.Tensor:
+        seen.append(gc.get_threshold())
+        eagerly()
+        y = x + 1
+        gc.set_threshold(800, 11, 11)
+        seen.append(gc.get_threshold())
+        if fail:
+            raise ValueError
+        return y
+
+    before = gc.get_threshold()
+    try:
+        compiled = fineline.compile(fn, backend="eager", options=options)
+        for fail in (False, True, False):
+            gc.set_threshold(700, 10, 10)
+            with pytest.raises(ValueError) if fail else nullcontext():
+                compiled(torch.ones(2), fail)
+            assert seen == [(700, 10, 10), (700, 10, 10), (800, 11, 11)] and gc.get_threshold() == (800, 11, 11)
+            seen.clear()
+    finally:
+        gc.set_threshold(*before)

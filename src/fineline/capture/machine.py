@@ -21,6 +21,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
+from fineline.capture.pause import Pause
 from fineline.capture.places import Place
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unrebuildable
 from fineline.capture.stand_ins import KINDS
@@ -102,6 +103,7 @@ class Machine:
         self.computing = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
+        self.pause = Pause()
         # Whether writes into tensors may have to be taken back.
         self.undoable = options.breaks != "any"
         # While a call runs natively, at a border: what its operators are, for the tally.
@@ -122,11 +124,8 @@ class Machine:
     def link(self, info: CodeInfo) -> list:
         opaque = self.options.opaque
         if opaque:
-            linked = self.options.linked
-            key = (id(info), len(opaque))
-            if key not in linked:
-                linked[key] = link(info, opaque)
-            return linked[key]
+            linked, key = self.options.linked, (id(info), len(opaque))
+            return linked.get(key) or linked.setdefault(key, link(info, opaque))
         if info.linked is None:
             info.linked = link(info, None)
         return info.linked
@@ -311,14 +310,14 @@ class Machine:
                 raise Retreat(border.error, border.reason)
             if self.opaque is not None:
                 self.opaque.read = True
-                value = self.native(border.fn, border.args_, border.kwargs)
+                value = self.beyond(border)
                 self.opaque.made(self, value)
             elif border.error == "FL430" and self.resume is not None and not self.cap.active:
                 value = self.resume(self, border)
             elif self.cap.active and self.on_border is not None:
                 value = self.on_border(self, border)
             else:
-                value = self.native(border.fn, border.args_, border.kwargs)
+                value = self.beyond(border)
         except (Finished, Retreat):
             raise
         except Abandoned as e:
@@ -352,6 +351,11 @@ class Machine:
 
     def on_skip(self, border: Border) -> None:
         """A border met while nothing is captured."""
+
+    def beyond(self, border: Border) -> Any:
+        """What is called at a border."""
+        with self.pause.interrupted():
+            return self.native(border.fn, border.args_, border.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
         """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
@@ -417,6 +421,7 @@ class Machine:
             raise Abandoned
         fakes = self.fakes is not None
         self.cap.active = fakes
+        self.pause.end()
         self.failure = (error, text)
         f = self.frame
         while f is not None and f.info.code.co_filename.startswith(_HERE):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
@@ -188,10 +187,6 @@ class Region:
             if trial and self.eager_under_hooks:
                 return self.fn(*args, **kwargs)
             before, self.capturing = self.capturing, me
-            # A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %.
-            # Not with gc.disable(): the code that runs may ask for that, or say it.
-            threshold = gc.get_threshold()[0]
-            gc.set_threshold(0)
             try:
                 if not trial:
                     return Run(self, site, args, kwargs).go()
@@ -200,8 +195,6 @@ class Region:
                     attempt.go()
             finally:
                 self.capturing = before
-                if not gc.get_threshold()[0]:
-                    gc.set_threshold(threshold)
             found = self._retry(site, args, kwargs) if attempt.kept else None
             if found is not None:
                 return found[0]()
@@ -218,8 +211,6 @@ class Region:
         if reason is not None:
             raise Unsupported(reason, where="{}:{}".format(*place_of(self.fn)))
         run = Run(self, self.entry, args, kwargs, trial=True)
-        threshold = gc.get_threshold()[0]
-        gc.set_threshold(0)
         try:
             run.go()
         except FinelineError:
@@ -228,9 +219,6 @@ class Region:
             run.undo()
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
-        finally:
-            if not gc.get_threshold()[0]:
-                gc.set_threshold(threshold)
         if not run.kept and self.events:
             last = self.events[-1]
             raise Unsupported(last.reason, where=last.where)

@@ -123,6 +123,21 @@ class Run:
             cap.expand(v)
 
     def go(self) -> Any:
+        """The result of the call."""
+        if self.vm.cap.active:
+            self.vm.pause.begin()
+        try:
+            value = self._go()
+        finally:
+            self.vm.pause.end()
+        while self.behind is not None:
+            # What is done instead of the rest of this run, which is over.
+            self._release()
+            behind, self.behind = self.behind, None
+            value = behind()
+        return value
+
+    def _go(self) -> Any:
         vm, region = self.vm, self.region
         if region.tally is not None:
             region.tally.where.append(vm.fate)
@@ -148,7 +163,7 @@ class Run:
                 self._release()
                 raise
         if self.behind is not None:
-            return self._behind()
+            return None
         if vm.abandoned is not None:
             return self._abandon(vm.abandoned)
         if vm.cap.active:
@@ -171,7 +186,7 @@ class Run:
                 log.debug("fineline: writing a program failed", exc_info=True)
                 self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
         if self.behind is not None:
-            return self._behind()
+            return None
         if vm.abandoned is not None:
             return self._abandon(vm.abandoned)
         if not vm.cap.active:
@@ -182,12 +197,6 @@ class Run:
             return None
         self._release()
         return real_result(vm, value)
-
-    def _behind(self) -> Any:
-        """What is done instead of the rest of this run, which is over."""
-        self._release()
-        behind, self.behind = self.behind, None
-        return behind()  # type: ignore[misc]
 
     def _name(self) -> str:
         fn = self.region.fn
@@ -223,7 +232,7 @@ class Run:
             region._note(Event("skipped", border.error, border.reason, *unseen, border.rule))
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
-            return vm.native(border.fn, border.args_, border.kwargs)
+            return vm.beyond(border)
         try:
             template = Template(vm, border)
             template.place = place
@@ -258,16 +267,16 @@ class Run:
                 region.options.inference_borders = True
             elif not self._move_out(e):
                 move_out(region.options, vm.frame)
-            return vm.native(border.fn, border.args_, border.kwargs)
+            return vm.beyond(border)
         except FinelineError as e:
             vm.abandoned = e
             raise Abandoned from None
         except Exception as e:
             log.debug("fineline: writing a program failed", exc_info=True)
             vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
-            return vm.native(border.fn, border.args_, border.kwargs)
+            return vm.beyond(border)
         try:
-            value = vm.native(border.fn, border.args_, border.kwargs)
+            value = vm.beyond(border)
         except BaseException as e:
             vm.known.clear()
             self._begin(failed, template, e, "failure")
@@ -390,7 +399,7 @@ class Run:
             self.site.drop()
             self.call = args, kwargs
             self._retreat("FL901", f"the new program does not fit its own call: {text}")
-            return self._behind()
+            return None
         return run(*got)
 
     def _retreat(self, error: str, text: str, again: bool = False) -> None:
