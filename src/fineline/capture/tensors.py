@@ -323,11 +323,9 @@ class TensorOps:
     def number(self, vm: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
         """The number in ``t``, as ``fn`` gives it: a symbol."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
-            always = torch.is_warn_always_enabled()
-            guard_answer(vm.cap, torch.is_warn_always_enabled, (), {}, always)
-            if always:
-                raise Border(fn, (t,), None, "FL502", "the float of a tensor that requires grad warns at each call").to(then, data)
-            unbacked.warn(f)
+            left_to = unbacked.warn(vm, f, fn)
+            if left_to is not None:
+                raise Border(left_to, (t,), None, "FL502", "the float of a tensor that requires grad warns").to(then, data)
         try:
             return vm.finish(f, unbacked.read(vm, fn, t), then, data)
         except (Border, NotForGraph) as e:

@@ -17,6 +17,7 @@ from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
+from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -55,10 +56,26 @@ def read(vm: Any, fn: Any, t: Tensor) -> Any:
     return number if convert is None else FUNCTIONS[convert](number)
 
 
-def warn(f: Frame) -> None:
-    """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line."""
+def warn(vm: Any, f: Frame, fn: Callable) -> Callable | None:
+    """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line. -> what is to do that."""
+    always = torch.is_warn_always_enabled()
+    guard_answer(vm.cap, torch.is_warn_always_enabled, (), {}, always)
+    if always:
+        return fn
     code = compile("\n" * (f.line - 1) + "float(t)", f.file, "eval")
-    eval(code, f.globals, {"float": builtins.float, "t": _DIFFERENTIABLE})
+    try:
+        eval(code, f.globals, {"float": builtins.float, "t": _DIFFERENTIABLE})
+    except Warning as e:
+        # PyTorch has warned, and will not do it again.
+        errors = [e.with_traceback(None)]
+
+        def raising_once(t: Tensor) -> Any:
+            if errors:
+                raise errors.pop()
+            return fn(t)
+
+        return raising_once
+    return None
 
 
 def used(args: Any, kwargs: dict | None) -> bool:
