@@ -122,6 +122,36 @@ def test_compilers_take_them(fn: Any, backend: str, options: dict) -> None:
     assert all(["out of" in text for text in raised.values()]), (raised, fineline.explain(compiled)(torch.ones(4, 3), torch.tensor(1)))
 
 
+SPELLINGS = {
+    "method": (lambda x, n: x.select(0, n), (4, -5)),
+    "operator": (lambda x, n: torch.ops.aten.select.int(x, 0, n), (4, -5)),
+    "packet": (lambda x, n: torch.ops.aten.select(x, 0, n), (4, -5)),
+    "narrow": (lambda x, n: torch.narrow(x, 0, n, length=2), (3, 4, -1, -5)),
+    "length": (lambda x, n: x.narrow(0, 1, n), (-1, 4)),
+    "view": (lambda x, n: x.as_strided((2,), (1,), n), (-1,)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_out_of_bounds_in_every_spelling(name: str, backend: str) -> None:
+    """AOTAutograd takes a narrow() that goes too far for a slice, which is shorter then; Inductor reads what lies there."""
+    select, beyond = SPELLINGS[name]
+
+    def fn(x: torch.Tensor, i: torch.Tensor) -> Any:
+        return select(x, i.item()) * 2
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True)
+    x = torch.randn(4, 3)
+    for place in (2, 1, 0, 2):
+        assert torch.equal(compiled(x, torch.tensor(place)), fn(x, torch.tensor(place)))
+    for place in beyond:
+        with pytest.raises((IndexError, RuntimeError)) as expected:
+            fn(x, torch.tensor(place))
+        with pytest.raises(expected.type):
+            compiled(x, torch.tensor(place))
+
+
 @pytest.mark.parametrize("fn", [read, written])
 def test_a_backend_that_reads_numbers_is_given_symbols(fn: Any) -> None:
     """What was captured on real values it can't compile; on fakes, the number is one of the graph's: one graph, where a break would do."""

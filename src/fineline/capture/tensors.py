@@ -249,13 +249,13 @@ class TensorOps:
             if vm.subgraphs and unbacked.used(args, kwargs):
                 # What only the graph knows belongs to the outermost graph.
                 give_up_subgraphs(vm)
-            if fn is Tensor.select or fn is torch.select:
-                unbacked.within(vm, *args, **kwargs or {})
-            elif fn is operator.getitem or fn is Tensor.__getitem__:
+            if fn is operator.getitem or fn is Tensor.__getitem__:
                 try:
                     fn, args = unbacked.subscript(vm, fn, args)
                 except NotForGraph as e:
                     raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+            if vm.cap.symbols.shapes.unbacked_symint_counter:
+                unbacked.within(vm, fn, args, kwargs or {})
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
@@ -325,7 +325,8 @@ class TensorOps:
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
             left_to = unbacked.warn(vm, f, fn)
             if left_to is not None:
-                raise Border(left_to, (t,), None, "FL502", "the float of a tensor that requires grad warns").to(then, data)
+                text = "warns at each call" if left_to is fn else "warns, and warnings are errors"
+                raise Border(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
         try:
             return vm.finish(f, unbacked.read(vm, fn, t), then, data)
         except (Border, NotForGraph) as e:

@@ -19,6 +19,7 @@ from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph
+from fineline.graph.spellings import operator_name
 from fineline.kinds import is_a
 
 # What reads the one number of a tensor, by what makes a Python number of that.
@@ -122,12 +123,42 @@ def listable(vm: Any, t: Tensor) -> bool:
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
-def within(vm: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
-    """``torch.select(...)`` in a graph: compiled by Inductor, an index that only the graph knows may lead anywhere in memory."""
-    if unknown(index):
-        size = input.size(dim)
-        for bound in (index >= -size, index < size):
-            vm.cap.symbols.expect(bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
+def within(vm: Any, fn: Any, args: Any, kwargs: dict) -> None:
+    """An operator in a graph that takes numbers which only that knows: some that eager code refuses lead compiled code anywhere in memory."""
+    check = CHECKS.get(operator_name(fn) or f"aten::{getattr(fn, '__name__', '')}")
+    if check is not None and used(args, kwargs):
+        check(vm, *args, **kwargs)
+
+
+def _select(vm: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
+    size = input.size(dim)
+    for bound in (index >= -size, index < size):
+        _expect(vm, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
+
+
+def _narrow(vm: Any, input: Tensor, dim: int, start: Any, length: Any) -> None:
+    size = input.size(dim)
+    _expect(vm, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
+    for bound in (start >= -size, start <= size):
+        _expect(vm, bound, f"start out of range (expected to be in range of [-{size}, {size}])", IndexError)
+    if unknown(start):
+        # Where it ends, counted from the front.
+        start = torch.sym_ite(start < 0, start + size, start)
+    _expect(vm, start + length <= size, f"start + length exceeds dimension size ({size}).", RuntimeError)
+
+
+def _as_strided(vm: Any, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
+    _expect(vm, storage_offset is None or storage_offset >= 0, "Tensor: invalid storage offset", RuntimeError)
+
+
+def _expect(vm: Any, condition: Any, text: str, error: type[Exception]) -> None:
+    if unknown(condition):
+        vm.cap.symbols.expect(condition, text, error)
+
+
+CHECKS: Mapping[str, Callable] = MappingProxyType(
+    {"aten::select": _select, "aten::narrow": _narrow, "aten::as_strided": _as_strided},
+)
 
 
 def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:

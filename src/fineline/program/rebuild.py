@@ -20,6 +20,7 @@ from fineline.capture.stand_ins import KINDS, recipe_of
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.symbols import Carried
 from fineline.graph.fake import carry, own_attributes
+from fineline.graph.remade import Remake, remake
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -41,8 +42,7 @@ class Rebuilder:
         self.param_sources: list[Source] = []
         self.constants: dict[str, Any] = {}
         self.outputs: list[tuple[Any, str]] = []
-        # Those that are inference tensors, made in a graph outside of an inference mode.
-        self.inferred: list[int] = []
+        self.remade: list[tuple[int, Remake]] = []
         self._constant_names: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -162,8 +162,9 @@ class Rebuilder:
         new = node not in self._output_names
         name = self._output(node)
         if new:
-            if v.is_inference() and not self.cap.start_ambient.inference_mode:
-                self.inferred.append(len(self.outputs) - 1)
+            change = remake(v, self.cap.start_ambient.inference_mode)
+            if change is not None:
+                self.remade.append((len(self.outputs) - 1, change))
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
             if own:
                 self.fill_dict(f"{name}.__dict__", own)

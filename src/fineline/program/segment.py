@@ -24,10 +24,10 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written, contents, kept
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
-from fineline.graph.inference import giving_inference_tensors, without_modes
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
+from fineline.graph.remade import remaking, without_modes
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -283,7 +283,7 @@ class SegmentWriter:
                 compiled = self._compiled(compile_graph, gm, examples, bool(cap.start_ambient.functorch_levels or now.functorch_levels))
             # Compiled code would look for the memory of fake tensors.
             compiled = as_it_is(gm) if self._on_fakes() else compiled
-            call = r.constant(giving_inference_tensors(compiled, r.inferred) if r.inferred else compiled, "graph")
+            call = r.constant(remaking(compiled, r.remade) if r.remade else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
             names = [n for _, n in r.outputs]
             text = f"{call}({', '.join(inputs)})"

@@ -1,4 +1,4 @@
-"""Inference modes in graphs: no compiler knows them, so they run as blocks without gradients, and what they give is made inference tensors."""
+"""Inference modes, and views made without a history, which no compiler knows: graphs without them, and their outputs made anew."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import Graph
+
+Remake = Callable[[Tensor], Tensor]
 
 
 def without_modes(graph: Graph, grad_mode: bool) -> None:
@@ -31,20 +33,36 @@ def without_modes(graph: Graph, grad_mode: bool) -> None:
         node.target, node.args = torch._C._set_grad_enabled, (grad_mode,)
 
 
-def giving_inference_tensors(graph: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-    """``graph``, whose outputs at ``places`` are inference tensors, in the memory that they have."""
+def remake(t: Tensor, inference_mode: bool) -> Remake | None:
+    """What makes ``t`` of what a compiled graph gives for it, where that is not the same; ``inference_mode``: as where the graph begins."""
+    if t.is_inference():
+        return None if inference_mode else _inference_tensor
+    # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
+    return _bare_view if t.grad_fn is None and t.requires_grad and t._is_view() else None
+
+
+def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]]) -> Callable[..., Any]:
+    """``graph``, with these of its outputs made anew."""
 
     def run(*inputs: Any) -> list:
         outputs = list(graph(*inputs))
-        with torch.inference_mode():
-            for i in places:
-                outputs[i] = _inference_tensor(outputs[i])
+        for i, change in changes:
+            outputs[i] = change(outputs[i])
         return outputs
 
     return run
 
 
+@torch.inference_mode()
 def _inference_tensor(t: Tensor) -> Tensor:
     if type(t) is not Tensor or t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_nested:
         return t.clone()
     return torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+
+
+@torch.no_grad()
+def _bare_view(t: Tensor) -> Tensor:
+    base = t._base
+    if t.grad_fn is None or base is None or (base.dtype, base.is_conj(), base.is_neg()) != (t.dtype, t.is_conj(), t.is_neg()):
+        return t
+    return base.as_strided(t.shape, t.stride(), t.storage_offset())
