@@ -412,7 +412,7 @@ def count(program: Program, twin: str, calls: list[Observation], probe: Probe) -
         return found
     if twin != "borders":
         captures = sum(call.compiled > 0 for call in calls)
-        if program.max_graphs is not None and len(operators) > program.max_graphs and twin != "dynamic":
+        if program.max_graphs is not None and len(operators) > program.max_graphs and not twin.endswith("dynamic"):
             found.append(f"{len(operators)} graphs, at most {program.max_graphs} expected")
         if len(operators) > captures and not program.breaks:
             REPORT.append(f"{program.name} [{twin}]: {len(operators)} graphs in {captures} captures, operators {operators}")
