@@ -44,8 +44,7 @@ def python_descriptor_state():
     return lambda x: x * p.d, (X,), attr(vars(P)["d"], "n", 3)
 
 
-@case
-def python_descriptor_get_patched():
+def with_descriptor():
     class D:
         def __get__(self, obj, owner):
             return 2
@@ -53,20 +52,18 @@ def python_descriptor_get_patched():
     class P:
         d = D()
 
-    p = P()
+    return D, P()
+
+
+@case
+def python_descriptor_get_patched():
+    D, p = with_descriptor()
     return lambda x: x * p.d, (X,), attr(D, "__get__", lambda s, o, t: 3)
 
 
 @case
 def python_descriptor_set_added():
-    class D:
-        def __get__(self, obj, owner):
-            return 2
-
-    class P:
-        d = D()
-
-    p = P()
+    D, p = with_descriptor()
     p.__dict__["d"] = 5
 
     def set_(self, obj, value):

@@ -238,8 +238,7 @@ def cached_property_value():
     return lambda x: x * p.twice, (X,), item(p.__dict__, "twice", 9)
 
 
-@case
-def autograd_function_forward():
+def doubling():
     class F(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -249,20 +248,18 @@ def autograd_function_forward():
         def backward(ctx, g):
             return g * 2
 
+    return F
+
+
+@case
+def autograd_function_forward():
+    F = doubling()
     return lambda x: F.apply(x), (X,), attr(F, "forward", staticmethod(lambda ctx, x: x * 3))
 
 
 @case
 def autograd_function_backward():
-    class F(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2
-
+    F = doubling()
     w = X.clone().requires_grad_()
 
     def fn(x):
