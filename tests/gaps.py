@@ -10,13 +10,10 @@ GAPS: dict[tuple[str, str], str] = {}  # (program, twin) -> what is missing
 
 # Programs that AOTAutograd takes for others, under torch.compile too, or refuses: they have no `aot` twins.
 AOT: dict[str, str] = {
-    "second_derivative_inside": "it has no double backward",
-    "gradients_through_a_checkpoint": "it has no double backward",
     "gradients_that_are_none": "it raises at compilation what the backward pass would",
     "backward_that_raises": "it raises at compilation what the backward pass would",
     "arguments_of_the_call_that_are_written": "an argument into which a Function writes gets no gradient",
     "hook_added_and_removed_later": "it looks at hooks while it compiles",
-    "backward_hooks": "it refuses what full backward hooks make of the inputs",
     "out_argument_resized": "it does not resize an out= argument",
     "indexing_of_many_kinds": "captured twice, as it can't read an index",
     "dropout": "it draws other random numbers where sizes are symbols",

@@ -346,3 +346,28 @@ def test_arguments_that_lie_on_each_other_are_written_under_a_stance(stance: dic
         one, other = torch.arange(24.0).view(6, 4), torch.arange(24.0).view(6, 4)
         torch.testing.assert_close(compiled(one[:3], one[1:4]), fn(other[:3], other[1:4]))
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}], ids=str)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_gradient_that_is_differentiated(backend: str, options: dict[str, Any]) -> None:
+    """AOTAutograd has no second derivatives: what a gradient penalty differentiates runs as it was captured, and what follows is compiled."""
+    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def penalty(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        return ((slope.norm(dim=1) - 1) ** 2).mean()
+
+    def gradients(fn: Any, x: torch.Tensor) -> list[Any]:
+        net.zero_grad()
+        loss = fn(x)
+        loss.backward()
+        return [loss.detach(), *[p.grad if p.grad is None else p.grad.clone() for p in net.parameters()]]
+
+    compiled = fineline.compile(penalty, backend=backend, options=options)
+    for n in (3, 3, 5):
+        x = torch.randn(n, 6)
+        assert alike(gradients(compiled, x), gradients(penalty, x))
+    said = [e for e in compiled._region.events if e.id == "FL434"]
+    assert said and said[0].reason.startswith("what it computes is differentiated twice")

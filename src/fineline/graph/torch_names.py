@@ -176,9 +176,11 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "torch.overrides": {"metadata": "is_tensor_like"},
         "torch.random": {"effect": "get_rng_state initial_seed manual_seed seed set_rng_state"},
         "torch.sparse": {"op": "sum to_sparse_semi_structured"},
+        # They look for the node of a gradient that one operator makes, and hang hooks on it; no compiled graph has that node.
+        "torch.utils.hooks:BackwardHook": {"effect": "setup_input_hook setup_output_hook"},
     }
 )
-"""Python functions of other modules; those not named are unknown, and the interpreter looks inside."""
+"""Python functions of other modules, and of classes there; those not named are unknown, and the interpreter looks inside."""
 
 METADATA_TYPES = "Size device dtype finfo iinfo layout memory_format qscheme"
 """Types in `torch` whose construction gives a constant."""

@@ -76,10 +76,11 @@ def _python_functions() -> Iterator[tuple[Any, str]]:
     for name, value in vars(torch).items():
         if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] == "torch":
             yield value, kinds.get(name, "python")
-    for module, classes in names.ELSEWHERE.items():
+    for owner, classes in names.ELSEWHERE.items():
+        module, _, cls = owner.partition(":")
         if module in sys.modules:
             for name, kind in _by_name(classes).items():
-                value = getattr(sys.modules[module], name, None)
+                value = getattr(getattr(sys.modules[module], cls) if cls else sys.modules[module], name, None)
                 if value is not None:
                     yield value, kind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import linecache
 import math
@@ -104,6 +105,10 @@ class Segment:
         self.texts = texts
 
 
+# Graph breaks that may differentiate what a graph before them gives.
+DIFFERENTIATING = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+
+
 class SegmentWriter:
     """Writes one segment's program. ``finish_return`` or ``finish_border`` gives it its end."""
 
@@ -127,6 +132,8 @@ class SegmentWriter:
         The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
         """
         r = self.rebuild
+        if fn in DIFFERENTIATING and inspect.signature(fn).bind(*args, **kwargs).arguments.get("create_graph"):
+            self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
         here = r.constant(place, "here")
