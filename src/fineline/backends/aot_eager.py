@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
-from fineline.backends.tracing import own_copy, tracing_context
+from fineline.backends.tracing import compiled_copy, tracing_context
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -19,16 +20,7 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> 
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     with tracing_context(example_inputs):
-        compiled: Callable[..., Any] = aot_module_simplified(
-            own_copy(gm),
-            example_inputs,
-            fw_compiler=_run_boxed,
-            bw_compiler=_run_boxed,
-            inference_compiler=_run_boxed,
-            partition_fn=min_cut_rematerialization_partition,
-            keep_inference_input_mutations=True,
-        )
-    return compiled
+        return compiled_copy(gm, example_inputs, _traced)
 
 
 def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -42,3 +34,13 @@ def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., 
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+_traced = functools.partial(
+    aot_module_simplified,
+    fw_compiler=_run_boxed,
+    bw_compiler=_run_boxed,
+    inference_compiler=_run_boxed,
+    partition_fn=min_cut_rematerialization_partition,
+    keep_inference_input_mutations=True,
+)

@@ -12,7 +12,7 @@ from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
 from torch.fx import GraphModule
 
-from fineline.backends.tracing import own_copy, tracing_context
+from fineline.backends.tracing import compiled_copy, tracing_context
 from fineline.errors import BadArgument
 
 
@@ -27,11 +27,15 @@ class Inductor:
         patches = self.check_arguments(mode, options)
         if patches.get("triton.cudagraphs"):
             _keep_profiler_apart_from_cudagraphs()
+
+        def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            compiled: Any = compile_fx(own, inputs, config_patches=patches)
+            # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
+            inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
+            return inner
+
         with tracing_context(example_inputs):
-            compiled: Any = compile_fx(own_copy(gm), example_inputs, config_patches=patches)
-        # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
-        inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
-        return inner
+            return compiled_copy(gm, example_inputs, compile_graph)
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The changes to Inductor's configuration that a mode or options stand for."""

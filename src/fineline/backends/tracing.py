@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,9 +44,37 @@ def _name_floats(fake_mode: FakeTensorMode, example_inputs: Sequence[Any]) -> No
             TensorifyState.specialize(str(symbol))
 
 
-def own_copy(gm: GraphModule) -> GraphModule:
-    """A graph that a compiler may rewrite: the captured one is kept for ``explain`` and for the next backend."""
-    return GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
+Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph: Compile) -> Callable[..., Any]:
+    """What ``compile_graph`` makes of a graph that it may rewrite: the captured one is kept for ``explain`` and for the next backend.
+
+    Symbolic sizes become inputs, in front of the others: where a float is computed of one, as in a batch norm's correction for training,
+    AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).
+    """
+    own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
+    known = {n.node.expr for n in example_inputs if isinstance(n, torch.SymInt)}
+    places: list[tuple[int, int]] = []
+    sizes: list[torch.SymInt] = []
+    for i, t in enumerate(example_inputs):
+        for d, n in enumerate(tuple[Any, ...](t.shape) if isinstance(t, torch.Tensor) else ()):
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr not in known:
+                known.add(n.node.expr)
+                places.append((i, d))
+                sizes.append(n)
+    if not places:
+        return compile_graph(own, example_inputs)
+    with own.graph.inserting_before(next(iter(own.graph.nodes))):
+        for n in sizes:
+            own.graph.placeholder(str(n.node.expr))
+    own.recompile()
+    compiled = compile_graph(own, [*sizes, *example_inputs])
+
+    def run(*inputs: Any) -> Any:
+        return compiled(*[inputs[i].shape[d] for i, d in places], *inputs)
+
+    return run
 
 
 def _is_real(value: Any, fake_mode: FakeTensorMode) -> bool:

@@ -38,7 +38,7 @@ def keep(run: Any, writer: SegmentWriter, between: bool = False) -> None:
         else:
             region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
         if writer.uncompiled and not small and region.backend.name != "eager":
-            region._note(Event("eager", "FL434", writer.uncompiled, *at))
+            region._note(Event("eager", "FL435", writer.uncompiled, *at))
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
     site.add(run.nargs, run.kwnames, segment)
