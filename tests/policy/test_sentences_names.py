@@ -240,7 +240,7 @@ class Frozen:
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
 def test_what_allow_carries(door, value):
-    """its contract is *checked*. Inputs and outputs must be what FX can carry (Tensor, int, bool, float, str, None, dtype, device,
+    """`allow_in_graph(fn)`: its contract is *checked*. Inputs and outputs must be what FX can carry (Tensor, int, bool, float, str, None, dtype, device,
     enum members, and lists, tuples, dicts, named tuples and frozen dataclasses of these)"""
 
     @door.allow_in_graph
