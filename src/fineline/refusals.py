@@ -18,17 +18,9 @@ class Refusal:
 
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(
     {
-        "FL100": Refusal(
-            "fineline refused",
-            "",
-            "Report it with the shortest function that shows it.",
-        ),
+        "FL100": Refusal("fineline refused", "", "Report it with the shortest function that shows it."),
         # -- events that refuse nothing -----------------------------------------------------------------------------
-        "FL001": Refusal(
-            "captured",
-            "These operators are one graph, which the backend compiled.",
-            "Nothing needs doing.",
-        ),
+        "FL001": Refusal("captured", "These operators are one graph, which the backend compiled.", "Nothing needs doing."),
         "FL002": Refusal(
             "a program was kept",
             "Calls that its guards let through run it from now on.",
@@ -125,6 +117,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "mode or option not known to the backend",
             "The backend has no such mode or option, or the option's value is of another type.",
             "torch._inductor.list_mode_options() and torch._inductor.list_options() list what there is.",
+        ),
+        "FL208": Refusal(
+            "not a value for this argument",
+            "An argument that says how to compile takes certain values only, and two of them must not contradict each other.",
+            "Give one of the values that are named here, or leave the argument out.",
         ),
         "FL207": Refusal(
             "not a stance",

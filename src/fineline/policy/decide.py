@@ -16,7 +16,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import OBJECT, Selector, describe, file_matcher
+from fineline.policy.selector import APPLY, OBJECT, Selector, describe, file_matcher
 
 UNSEEN: Any = object()
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -92,7 +92,7 @@ class Rules:
                         break
         if rule is None and self._by_text:
             rule = self._by_name(fn, t)
-        if rule is None and self.allowed_by_torch and id(fn) in self.allowed_by_torch:
+        if rule is None and self.allowed_by_torch and id(args[0] if fn is APPLY and args else fn) in self.allowed_by_torch:
             selector = Selector(OBJECT, "object", None, describe(fn))
             reason = "it carries the mark of torch._dynamo.allow_in_graph"
             rule = Rule("allow", selector, reason, "fineline/policy/decide.py", None, BUILT_IN)
