@@ -26,11 +26,7 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Calls that its guards let through run it from now on.",
             "Nothing needs doing; fineline.explain(fn)(*args).program shows it.",
         ),
-        "FL003": Refusal(
-            "rules were met",
-            "These rules and marks were in force in a capture.",
-            "Nothing needs doing; fineline audit shows those that never match.",
-        ),
+        "FL003": Refusal("rules were met", "They were in force in a capture.", "Nothing needs doing; fineline audit shows those that never match."),
         # -- capture --------------------------------------------------------------------------------------------
         "FL101": Refusal(
             "this cannot be captured",
@@ -351,6 +347,11 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
             "Write it outside of the region.",
         ),
         # -- tensors ---------------------------------------------------------------------------------------------
+        "FL434": Refusal(
+            "a constant with a gradient history",
+            "A backward pass goes through what computed it, once; the next call needs a history of its own, so that it is called each time.",
+            "Let the function detach what it returns, or take the mark away.",
+        ),
         "FL501": Refusal(
             "PyTorch's state is set to something not constant",
             "A graph holds constants for grad mode, autocast and the like.",

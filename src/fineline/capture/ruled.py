@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.capture.allowed import call_allowed
+from fineline.capture.allowed import call_allowed, tensors
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.natives import deep_plain
@@ -118,6 +118,9 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
             raise _border(fn, args, kwargs, "FL410", reason, rule).to(then, data)
         identify(cap, a)
     result = vm.native(fn, tuple(args), kwargs)
+    if any([t.grad_fn is not None for t in tensors(result)]):
+        vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
+        return vm.finish(f, result, then, data)
     if not is_value(result):
         cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
     return vm.finish(f, result, then, data)
