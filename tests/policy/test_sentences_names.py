@@ -349,6 +349,12 @@ def test_assume_constant_result(door):
     for k in (2, 2, 3, 2):
         same(compiled(X, k), X * k * 10.0)
     assert calls == [2, 3]
+    settings = {"scale": [1.0, 2.0]}
+    held = door.assume_constant_result(lambda settings: sum(settings["scale"]))
+    compiled = door.compile(lambda x: x * held(settings), backend="eager", fullgraph=True)
+    for more in (3.0, 4.0):
+        same(compiled(X), X * sum(settings["scale"]))
+        settings["scale"].append(more)
 
 
 def test_substitute_in_graph(door):
