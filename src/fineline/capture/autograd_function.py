@@ -97,7 +97,10 @@ def node_target(cls: Any) -> Callable:
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)
 
-    apply.__name__, apply.__qualname__, apply.__module__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply", cls.__module__
+    apply.__name__, apply.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
+    if cls.__module__.partition(".")[0] != "torch":
+        # FX looks in PyTorch's modules for what is said to be theirs.
+        apply.__module__ = cls.__module__
     return apply
 
 
