@@ -99,18 +99,18 @@ class BackendFailed(FinelineError):
 
 
 class BadArgument(FinelineError, TypeError, ValueError):
-    """An argument of a fineline function is of no use; both ``except TypeError`` and ``except ValueError`` catch it."""
+    """An argument of a fineline function is of no use; both ``except TypeError`` and ``except ValueError`` catch it. ``where``: the call."""
 
-    id = "FL201"
+    id = "FL208"
+
+    def __init__(self, reason: str, **rest: Any) -> None:
+        super().__init__(reason, **{"where": caller(), **rest})
 
 
 class BadRule(BadArgument):
     """A control rule that can't be: what it selects does not exist, or its verb makes no sense there. ``where``: its declaration."""
 
     id = "FL211"
-
-    def __init__(self, reason: str, **rest: Any) -> None:
-        super().__init__(reason, **{"where": caller(), **rest})
 
 
 class Forbidden(Unsupported):

@@ -93,7 +93,7 @@ class Installation:
             return
         self.dynamo = dynamo = importlib.import_module("torch._dynamo")
         decorators = importlib.import_module("torch._dynamo.decorators")
-        self.settings = Settings(dynamo.config)
+        self.settings = Settings()
         ours = self.doors()
         homes = [dynamo, decorators, torch.compiler, *[sys.modules.get(f"torch._dynamo.{n}") for n in ("testing", "test_case")]]
         # One door for each thing, however many names it has.
@@ -185,14 +185,13 @@ class Installation:
         """``torch.compile``'s signature, and fineline's ``breaks`` and ``policy``. Each call has its own programs already."""
         # What filters guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
-        own = {**self.settings.options(), **own}
-        disable = disable or self.settings.disabled
+        self.settings.tell()
         if recompile_limit is not None:
             own["recompile_limit"] = recompile_limit
+        defaults = self.defaults.get("options", {})
+        own = {**defaults, **own, "settings": functools.partial(self.settings.options, defaults, own)}
         given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend}
         how = {**self.defaults, **{key: value for key, value in given.items() if value}}
-        if own and self.defaults.get("options"):
-            how["options"] = {**self.defaults["options"], **own}
         if fullgraph:
             how.pop("breaks", None)
         how["backend"] = self.backend(how.get("backend"))

@@ -279,6 +279,77 @@ def test_the_frames_exceptions_are_those_of_eager() -> None:
         assert isinstance(caught.value.__cause__, ValueError)
 
 
+def stepped(x, n=2):
+    """Says what it gives."""
+    got = None
+    try:
+        for i in range(n):
+            got = yield helper(x + i if got is None else got).cos()
+    except ValueError:
+        yield helper(x).tan()
+    finally:
+        ENDED.append(n)
+    return helper(x)
+
+
+ENDED: list[int] = []
+
+
+def gone_through(gen):
+    it = gen(X)
+    first, second = next(it), it.send(X * 3)
+    try:
+        next(it)
+    except StopIteration as end:
+        return first, second, end.value, it.__name__, inspect.isgenerator(it)
+
+
+def thrown_into(gen):
+    it = gen(X)
+    next(it)
+    y = it.throw(ValueError("into it"))
+    it.close()
+    return y
+
+
+def not_begun(gen):
+    it = gen(X)
+    try:
+        it.send(3)
+    except TypeError as e:
+        return str(e), inspect.getgeneratorstate(it), list(it)
+
+
+def let_go(gen):
+    return next(gen(X))
+
+
+def called_wrongly(gen):
+    try:
+        gen(X, 2, 3)
+    except TypeError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("use", [gone_through, thrown_into, not_begun, let_go, called_wrongly, lambda gen: (list(gen(X)), sum(gen(X, 3)))])
+def test_what_the_steps_of_a_generator_call_is_captured(use) -> None:
+    hidden = fineline.disable(stepped, recursive=False)
+    probe = Probe()
+    c = fineline.compile(lambda: use(hidden), backend=probe)
+    for _ in range(3):
+        ENDED.clear()
+        expected = str(use(stepped)), list(ENDED)
+        ENDED.clear()
+        assert (str(c()), ENDED) == expected
+    assert use is called_wrongly or probe.flat().count("sin") == 1
+    x = torch.ones(3)
+    it = fineline.compile(lambda x: hidden(x), backend="eager")(x)
+    next(it)
+    alive = weakref.ref(x)
+    del it, x
+    assert alive() is None
+
+
 def test_marked_class_and_instance_not_recursive() -> None:
     net = fineline.disable(Net(), recursive=False)
     assert captured(lambda x: net(x.sin()).cos(), X) == ["sin", "linear", "cos"]
@@ -303,3 +374,10 @@ def test_torchs_own_marks() -> None:
         return x.cos()
 
     assert captured(lambda x: f(x * 2) + 1, X) == ["mul", "add"]
+
+
+@pytest.mark.parametrize("mark", [lambda fn: torch.compiler.disable(fn, recursive=False), lambda fn: torch._dynamo.decorators.skip(fn)])
+def test_torchs_own_marks_of_one_frame(mark) -> None:
+    f = mark(lambda x: helper(x.cos()))
+    assert fineline.why(f).verb == "disable_frame"
+    assert captured(lambda x: f(x * 2) + 1, X) == ["mul", "sin", "add"]

@@ -316,6 +316,23 @@ def test_optimize_and_its_guard_hooks():
     assert torch.equal(fineline.optimize("eager")(broken)(X), broken(X))
 
 
+@pytest.mark.parametrize("gives", [lambda gm, inputs: gm, lambda gm, inputs: gm.forward], ids=["the graph", "its forward"])
+def test_nested_regions_that_a_backend_gives_back_have_gradients(gives):
+    inner = fineline.nested_compile_region(lambda x, w: (x @ w).sin())
+
+    def f(x, w):
+        for _ in range(3):
+            x = inner(x, w)
+        return x.sum()
+
+    compiled = fineline.compile(f, backend=gives)
+    for _ in range(3):
+        x, w = torch.rand(3, 3), torch.rand(3, 3)
+        pairs = [[t.clone().requires_grad_() for t in (x, w)] for _ in range(2)]
+        compiled(*pairs[0]).backward(), f(*pairs[1]).backward()
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(*pairs, strict=True))
+
+
 def test_nested_compile_region():
     @fineline.nested_compile_region
     def layer(x):

@@ -300,3 +300,24 @@ def test_blocks_and_graph_breaks_can_be_left_out(project, disable):
     if disable is fineline.disable:
         with disable():  # another block
             assert fineline.explain(f)(x).ran["captured"] == 0
+
+
+def test_a_copy_ends_as_a_program_does(tmp_path):
+    """... whose exit status, threads, exit functions and last words are those of a process of its own."""
+    script = tmp_path / "ends.py"
+    script.write_text(
+        """import atexit, sys, threading, time
+atexit.register(print, "bye")
+threading.Thread(target=lambda: (time.sleep(0.1), print("late"))).start()
+print(sys.argv[1:])
+if sys.argv[1] == "raise":
+    raise ValueError("no")
+sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else sys.argv[1])
+"""
+    )
+    ask = "import sys; from fineline.cli import audit, commands; found = audit.Audit(sys.argv[1:], commands.main).base; "
+    ask += "print((found.status, found.output, found.errors))"
+    for word in ("0", "3", "words", "raise"):
+        plain = subprocess.run([sys.executable, str(script), word], capture_output=True, check=False)
+        copied = subprocess.run([sys.executable, "-c", ask, str(script), word], capture_output=True, check=True, text=True)
+        assert copied.stdout == f"{(plain.returncode, plain.stdout, plain.stderr)}\n"

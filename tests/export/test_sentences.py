@@ -61,7 +61,8 @@ def test_the_new_calling_form():
 
 
 def test_structure(door):
-    """takes and returns the user's own argument structure"""
+    """`export(f, *args, aten_graph=False, decomposition_table=None, tracing_mode="real", constraints=None, **kwargs)` →
+    `(GraphModule, guards)`: takes and returns the user's own argument structure"""
     args = ({"x": X, "flag": True}, Pair(1, X + 1), [0, {"deep": (X * 2,)}], Batch(X + 2, scale=0.5))
     gm, _ = door.export(structures, *args)
     fresh = ({"x": X + 3, "flag": True}, Pair(1, X - 1), [0, {"deep": (X * 5,)}], Batch(X * 7, scale=0.5))
@@ -81,7 +82,8 @@ def test_structure(door):
 
 @pytest.mark.parametrize("how", [{"decomposition_table": {}}, {"tracing_mode": "symbolic"}, {"tracing_mode": "fake"}], ids=str)
 def test_without_aten(door, how):
-    """AssertionError when `decomposition_table` or a tracing mode other than "real" comes without `aten_graph=True`"""
+    """AssertionError when `decomposition_table` or a tracing mode other than "real" comes without
+    `aten_graph=True`, when there is a graph break, or when the graph does not reproduce the function's inputs and outputs."""
     with pytest.raises(AssertionError, match="FL602") as caught:
         door.export(two, X, **how)
     assert isinstance(caught.value, FinelineError)
@@ -91,7 +93,8 @@ def test_without_aten(door, how):
 
 
 def test_graph_break(door):
-    """AssertionError ... when there is a graph break"""
+    """AssertionError when `decomposition_table` or a tracing mode other than "real" comes without
+    `aten_graph=True`, when there is a graph break, or when the graph does not reproduce the function's inputs and outputs."""
     with pytest.raises(AssertionError, match=r"(?s)FL102.*test_sentences.py:\d+.*next:") as caught:
         door.export(broken, X)
     assert caught.value.where.endswith(f"test_sentences.py:{broken.__code__.co_firstlineno + 2}")
@@ -141,7 +144,8 @@ def changes_its_list(x, items):
     ],
 )
 def test_what_the_graph_does_not_reproduce(door, f, args, id, says):
-    """AssertionError ... when the graph does not reproduce the function's inputs and outputs."""
+    """AssertionError when `decomposition_table` or a tracing mode other than "real" comes without
+    `aten_graph=True`, when there is a graph break, or when the graph does not reproduce the function's inputs and outputs."""
     with pytest.raises(AssertionError, match=rf"(?s)^{id}.*{says}.*at:.*next:") as caught:
         door.export(f, *args)
     assert caught.value.id == id and not SEEN and args[1:] in ((), ([],))

@@ -141,11 +141,21 @@ def test_not_callable(thing) -> None:
         assert caught.value.id == "FL201"
 
 
-def test_options_of_a_wrong_kind() -> None:
-    with pytest.raises(BadArgument, match="recompile_limit"):
-        fineline.compile(lambda x: x, backend="eager", options={"recompile_limit": "many"})
-    with pytest.raises(BadArgument, match="evaluator"):
-        fineline.compile(lambda x: x, backend="eager", options={"evaluator": "magic"})
+@pytest.mark.parametrize(
+    ("says", "how"),
+    {
+        "breaks is": {"breaks": "some"},
+        "fullgraph=True means": {"breaks": "any", "fullgraph": True},
+        "policy= takes a fineline.Policy": {"policy": [print]},
+        "dynamic is": {"dynamic": "yes"},
+        "recompile_limit": {"options": {"recompile_limit": "many"}},
+        "evaluator": {"options": {"evaluator": "magic"}},
+    }.items(),
+)
+def test_arguments_of_a_wrong_kind(says, how) -> None:
+    with pytest.raises(BadArgument, match=f"^FL208: not a value for this argument: .*{says}") as caught:
+        fineline.compile(lambda x: x, **{"backend": "eager", **how})
+    assert caught.value.where == f"{__file__}:{test_arguments_of_a_wrong_kind.__code__.co_firstlineno + 13}"
 
 
 # -- the limit -----------------------------------------------------------------------------------------------------------

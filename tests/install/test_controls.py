@@ -121,47 +121,69 @@ def failing(gm, inputs):
 @pytest.mark.parametrize("name", ["recompile_limit", "cache_size_limit"])
 def test_the_recompile_limit(installed, name):
     counter = CompileCounter()
+    compiled = torch.compile(f, backend=counter, dynamic=False)
+    own = torch.compile(f, backend=(other := CompileCounter()), recompile_limit=5, dynamic=False)
     with dynamo.config.patch(**{name: 3}):
-        compiled = torch.compile(f, backend=counter, dynamic=False)
-        own = torch.compile(f, backend=(other := CompileCounter()), recompile_limit=5, dynamic=False)
-    for n in range(1, 10):
-        assert torch.equal(compiled(X[:0].repeat(n)), f(X[:0].repeat(n))) and torch.equal(compiled(torch.ones(n)), f(torch.ones(n)))
+        for n in range(1, 10):
+            assert torch.equal(compiled(X[:0].repeat(n)), f(X[:0].repeat(n))) and torch.equal(compiled(torch.ones(n)), f(torch.ones(n)))
+            own(torch.ones(n))
+        assert (counter.frame_count, other.frame_count) == (3, 5)
+    for n in range(1, 20):
+        compiled(torch.ones(n))
         own(torch.ones(n))
-    assert (counter.frame_count, other.frame_count) == (3, 5)
+    assert (counter.frame_count, other.frame_count) == (8, 5)
 
 
 def test_errors_that_settings_ask_for(installed):
+    strict = torch.compile(f, backend="eager")
+    broken = torch.compile(lambda x: (dynamo.graph_break(), x.sin())[1], backend="eager")
     with dynamo.config.patch(error_on_recompile=True):
-        strict = torch.compile(f, backend="eager")
-        broken = torch.compile(lambda x: (dynamo.graph_break(), x.sin())[1], backend="eager")
-    for compiled in (strict, broken):
-        compiled(X), compiled(X)
-        with pytest.raises(exc.RecompileError, match="size"):
-            compiled(torch.ones(2, 2))
+        for compiled in (strict, broken):
+            compiled(X), compiled(X)
+            with pytest.raises(exc.RecompileError, match="size"):
+                compiled(torch.ones(2, 2))
+    assert torch.equal(strict(torch.ones(2, 2)), f(torch.ones(2, 2)))
+    limited = torch.compile(f, backend="eager")
     with dynamo.config.patch(fail_on_recompile_limit_hit=True, recompile_limit=1):
-        limited = torch.compile(f, backend="eager")
-    limited(X)
-    for _ in range(2):
-        with pytest.raises(exc.FailOnRecompileLimitHit):
-            limited(torch.ones(2, 2))
+        limited(X)
+        for _ in range(2):
+            with pytest.raises(exc.FailOnRecompileLimitHit):
+                limited(torch.ones(2, 2))
+
+
+def test_what_install_and_the_region_say_stands_by_the_settings(installed):
+    """The region's own options above them, the defaults of the installation below."""
+    fineline.install(options={"recompile_limit": 2})
+    counters = [CompileCounter() for _ in range(3)]
+    by_default, by_setting, own = [
+        torch.compile(f, backend=counter, dynamic=False, recompile_limit=limit) for counter, limit in zip(counters, (None, None, 3), strict=True)
+    ]
+    for n in range(1, 9):
+        by_default(torch.ones(n))
+        with dynamo.config.patch(recompile_limit=4):
+            by_setting(torch.ones(n)), own(torch.ones(n))
+    assert [counter.frame_count for counter in counters] == [2, 4, 3]
 
 
 def test_errors_that_settings_suppress(installed, caplog):
+    compiled = torch.compile(f, backend=failing)
+    strict = torch.compile(lambda x: (print(end=""), x.sin())[1], backend="eager", fullgraph=True)
+    with pytest.raises(exc.BackendCompilerFailed):
+        compiled(X)
     with dynamo.config.patch(suppress_errors=True):
-        compiled = torch.compile(f, backend=failing)
-        strict = torch.compile(lambda x: (print(end=""), x.sin())[1], backend="eager", fullgraph=True)
-    for _ in range(2):
-        assert torch.equal(compiled(X), f(X))
+        for _ in range(2):
+            assert torch.equal(compiled(X), f(X))
     assert [r.getMessage() for r in caplog.records if "suppress_errors" in r.getMessage() and "ValueError: no" in r.getMessage()]
     with pytest.raises(exc.Unsupported):
         strict(X)
 
 
 def test_nothing_is_compiled(installed):
+    earlier = torch.compile(f, backend=(counter := CompileCounter()))
     with dynamo.config.patch(disable=True):
-        compiled = torch.compile(f, backend=(counter := CompileCounter()))
-        assert torch.equal(torch.compile(backend=counter)(f)(X), f(X))
-    assert torch.equal(compiled(X), f(X)) and counter.frame_count == 0
+        for compiled in (earlier, torch.compile(f, backend=counter), torch.compile(f, backend=counter, fullgraph=True)):
+            assert torch.equal(compiled(X), f(X)) and counter.frame_count == 0
+    assert torch.equal(earlier(X), f(X)) and counter.frame_count == 1
 
 
 def test_other_settings_are_told_of_once(installed, caplog):
@@ -179,9 +201,9 @@ def test_numbers_from_tensors_stay_in_the_graph(installed):
         return x[x > 0].sum() * x.sum().item()
 
     for scalars, shapes, parts in ((True, True, 1), (True, False, 2), (False, False, 3)):
+        compiled = torch.compile(shaped, backend=(counter := CompileCounter()))
         with dynamo.config.patch(capture_scalar_outputs=scalars, capture_dynamic_output_shape_ops=shapes):
-            compiled = torch.compile(shaped, backend=(counter := CompileCounter()))
-        assert torch.equal(compiled(X), shaped(X)) and counter.frame_count == parts, (scalars, shapes)
+            assert torch.equal(compiled(X), shaped(X)) and counter.frame_count == parts, (scalars, shapes)
 
 
 # -- errors -------------------------------------------------------------------------------------------------------------------

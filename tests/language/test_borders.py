@@ -41,6 +41,17 @@ def in_a_loop(x):
     return total
 
 
+@table.snippet(breaks=True, recompiles={1, 2})
+def in_what_zip_goes_through(x):
+    y = x * 2 + 1
+    return y, [*zip(stepping(y), [1, 2, 3], strict=True)]
+
+
+@fineline.disable
+def stepping(x):
+    return iter([x, x + 1, x + 2])
+
+
 @table.snippet(breaks=True)
 def in_a_while_loop(x):
     n = 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch._dynamo
 
 import fineline
 from fineline import Policy
+from fineline.backends.registry import lookup_backend
 from fineline.errors import Unsupported
 
 X = torch.arange(4.0) + 1
@@ -309,6 +312,77 @@ class Told(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g * 2
+
+
+# -- functions of autograd -----------------------------------------------------------------------------------------------
+SCALE = 2.0
+FACTOR = [2.0]
+
+
+def make_function(reads=lambda: 2.0):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, k=3.0):
+            ctx.save_for_backward(x)
+            return x.sin() * k * SCALE
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * x.cos() * SCALE * reads(), None  # not the real one
+
+    return Scaled
+
+
+ALLOWED = {
+    "policy": lambda cls: {"policy": Policy(allow=cls)},
+    "policy, apply": lambda cls: {"policy": Policy(allow=cls.apply)},
+    "mark": lambda cls: fineline.allow_in_graph(cls) and {},
+    "mark, apply": lambda cls: fineline.allow_in_graph(cls.apply) and {},
+    "PyTorch's mark": lambda cls: torch._dynamo.allow_in_graph(cls) and {},
+}
+
+
+@pytest.mark.parametrize("how", ALLOWED)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_function_of_autograd_is_one_call(how, backend, monkeypatch):
+    cls, other, nodes = make_function(), make_function(), []
+
+    def f(x):
+        return cls.apply(x * 2) + 1
+
+    def compiler(gm, inputs):
+        nodes.append([getattr(n.target, "__name__", n.target) for n in gm.graph.nodes if n.op == "call_function"])
+        return lookup_backend(backend)(gm, inputs)
+
+    fn = fineline.compile(f, backend=compiler, fullgraph=True, **ALLOWED[how](cls))
+    for scale in (2.0, 2.0, 5.0, 2.0):
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", scale)
+        for grad in (True, False):
+            ours, theirs = X.clone().requires_grad_(grad), X.clone().requires_grad_(grad)
+            a, b = fn(ours), f(theirs)
+            assert torch.equal(a, b)
+            if grad:
+                a.sum().backward(), b.sum().backward()
+                assert torch.equal(ours.grad, theirs.grad)
+    assert nodes == [["mul", "Scaled_apply", "add"]] * 4
+    # The mark is about this class: they all inherit the one `apply`.
+    assert fineline.why(cls.apply).verb == "allow" or "policy" in how
+    assert fineline.why(other.apply).verb != "allow"
+
+
+def test_what_a_function_of_autograd_reads_is_checked():
+    cls = make_function(lambda: FACTOR[0])
+    with pytest.raises(Unsupported, match=r"FL107.*Scaled.apply.*may change"):
+        compiled(lambda x: cls.apply(x), cls)(X)
+    # PyTorch's mark promises nothing of the kind.
+    torch._dynamo.allow_in_graph(cls)
+    fn = fineline.compile(lambda x: cls.apply(x * 2) + 1, backend="eager")
+    for factor in (2.0, 3.0):
+        FACTOR[0] = factor
+        ours, theirs = X.clone().requires_grad_(), X.clone().requires_grad_()
+        fn(ours).sum().backward(), (cls.apply(theirs * 2) + 1).sum().backward()
+        assert torch.equal(ours.grad, theirs.grad)
 
 
 def require_positive(x):

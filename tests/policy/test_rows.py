@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from torch import Tensor
@@ -85,6 +87,20 @@ def test_every_row_has_a_substitute():
     assert odd == ["operator.contains", "operator.delitem", "operator.setitem"]
 
 
+def count(x):
+    return (x > 0).sum()
+
+
+def assigned(x):
+    items = [1, 2, 3, 4, 5, 6]
+    items[count(x)] = 7
+    return x * sum(items)
+
+
+def first(a, *more):
+    return a
+
+
 READS = {
     "bool": (Tensor.__bool__, lambda x: x * bool(x[0])),
     "if": (Tensor.__bool__, lambda x: x + 1 if x[0] > 0 else x),
@@ -100,6 +116,25 @@ READS = {
     "str": (Tensor.__repr__, lambda x: (x * 2, str(x))[0]),
     "f-string": (Tensor.__format__, lambda x: (x * 2, f"{x}")[0]),
     "item": (Tensor.item, lambda x: x * x[0].item()),
+    "subscript": (Tensor.__index__, lambda x: x * [1, 2, 3, 4, 5, 6][count(x)]),
+    "subscript of a tuple": (Tensor.__index__, lambda x: x * (1, 2, 3, 4, 5, 6)[count(x)]),
+    "subscript of text": (Tensor.__index__, lambda x: (x * 2, "abcdef"[count(x)])[0]),
+    "slice": (Tensor.__index__, lambda x: x * len([1, 2, 3, 4, 5, 6][: count(x)])),
+    "item set": (Tensor.__index__, lambda x: (operator.setitem([1, 2, 3, 4, 5, 6], count(x), 2), x * 2)[1]),
+    "item assigned": (Tensor.__index__, lambda x: assigned(x)),
+    "range": (Tensor.__index__, lambda x: x * len(range(1, count(x)))),
+    "insert": (Tensor.__index__, lambda x: ([1].insert(count(x), 2), x * 2)[1]),
+    "hex": (Tensor.__index__, lambda x: (x * 2, hex(count(x)))[0]),
+    "operator.index": (Tensor.__index__, lambda x: x * operator.index(count(x))),
+    "for": (Tensor.__iter__, lambda x: x * sum([a for a in x])),
+    "unpacking": (Tensor.__iter__, lambda x: x * first(*x)),
+    "starred": (Tensor.__iter__, lambda x: x * len([*x])),
+    "list": (Tensor.__iter__, lambda x: x * list(x)[1]),
+    "zip": (Tensor.__iter__, lambda x: x * len([*zip(x, [1, 2])])),
+    "enumerate": (Tensor.__iter__, lambda x: x * len([*enumerate(x)])),
+    "map": (Tensor.__iter__, lambda x: x * len([*map(abs, x)])),
+    "next": (Tensor.__iter__, lambda x: x * next(iter(x))),
+    "a loop that is unbind": (torch.unbind, lambda x: x * sum([a for a in x])),
 }
 
 
@@ -109,7 +144,8 @@ def test_a_sign_that_reads_a_tensor_is_its_method(name):
     for how in ({}, {"fullgraph": True}, {"options": {"first_call": "compiled"}}):
         with pytest.raises(Forbidden) as caught:
             fineline.compile(fn, backend="eager", policy=Policy(forbid=method), **how)(X)
-        assert caught.value.where == f"{__file__}:{fn.__code__.co_firstlineno}"
+        line = assigned.__code__.co_firstlineno + 2 if name == "item assigned" else fn.__code__.co_firstlineno
+        assert caught.value.where == f"{__file__}:{line}"
     compiled = fineline.compile(fn, backend=Probe(), policy=Policy(disallow=method), breaks="declared")
     for x in (X, X * 2, -X):
         same(compiled(x), fn(x))

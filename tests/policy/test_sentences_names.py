@@ -240,7 +240,7 @@ class Frozen:
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
 def test_what_allow_carries(door, value):
-    """its contract is *checked*. Inputs and outputs must be what FX can carry (Tensor, int, bool, float, str, None, dtype, device,
+    """`allow_in_graph(fn)`: its contract is *checked*. Inputs and outputs must be what FX can carry (Tensor, int, bool, float, str, None, dtype, device,
     enum members, and lists, tuples, dicts, named tuples and frozen dataclasses of these)"""
 
     @door.allow_in_graph
@@ -349,6 +349,12 @@ def test_assume_constant_result(door):
     for k in (2, 2, 3, 2):
         same(compiled(X, k), X * k * 10.0)
     assert calls == [2, 3]
+    settings = {"scale": [1.0, 2.0]}
+    held = door.assume_constant_result(lambda settings: sum(settings["scale"]))
+    compiled = door.compile(lambda x: x * held(settings), backend="eager", fullgraph=True)
+    for more in (3.0, 4.0):
+        same(compiled(X), X * sum(settings["scale"]))
+        settings["scale"].append(more)
 
 
 def test_substitute_in_graph(door):

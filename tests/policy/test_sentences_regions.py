@@ -61,7 +61,8 @@ class Owner:
 
 # -- compile -----------------------------------------------------------------------------------------------------------------
 def test_forms_of_compile(door):
-    """decorator, decorator with arguments, function, method, `nn.Module` (gives an `OptimizedModule`)."""
+    """`compile(fn=None, *, backend="inductor", fullgraph=False, dynamic=None, mode=None, options=None, disable=False, policy=None,
+    breaks=None)`: decorator, decorator with arguments, function, method, `nn.Module` (gives an `OptimizedModule`)."""
 
     @door.compile(backend="eager")
     def with_arguments(x):
@@ -97,7 +98,9 @@ def test_strictness(door):
 
 # -- optimize, run, reset ------------------------------------------------------------------------------------------------------
 def test_optimize(door):
-    """`guard_export_fn` receives the guards of each capture; `guard_fail_fn` hears of a miss, with `.reason`."""
+    """`optimize(backend="inductor", *, nopython=False, guard_export_fn=None, guard_fail_fn=None, disable=False, dynamic=False)`,
+    `optimize_assert(backend, ...)`:
+    as in PyTorch's documents. `guard_export_fn` receives the guards of each capture; `guard_fail_fn` hears of a miss, with `.reason`."""
     guards, misses = [], []
     made = door.optimize(probe := Probe(), guard_export_fn=guards.append, guard_fail_fn=misses.append)(broken)
     same(made(X), broken(X))
@@ -132,7 +135,7 @@ def test_reset(door):
 
 
 def test_optimized_module(door):
-    """an `nn.Module` that stands in for the original: parameters are the same objects, `train()`/`eval()`, `state_dict` and its
+    """`OptimizedModule`: an `nn.Module` that stands in for the original: parameters are the same objects, `train()`/`eval()`, `state_dict` and its
     loading, `__getitem__`/`__len__`, attribute reads and writes, `copy.deepcopy` and pickling pass through; `_orig_mod` is the original."""
     net = Net()
     made = door.compile(net, backend="eager")
@@ -152,7 +155,8 @@ def test_optimized_module(door):
 
 
 def test_backends(door):
-    """`eager`, `aot_eager`, `inductor` and whatever
+    """`register_backend(fn=None, name=None, tags=())`, `list_backends(exclude_tags=("debug", "experimental"))`: `eager`, `aot_eager`,
+    `inductor` and whatever
     PyTorch plugins register under its entry-point group. A backend is a callable `(GraphModule, example_inputs) -> callable`; an
     unknown name is an
     error that lists the known ones."""

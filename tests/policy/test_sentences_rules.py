@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -88,22 +89,25 @@ def test_what_a_rule_has(door):
 
 # -- the table of verbs ------------------------------------------------------------------------------------------------------
 def test_trace(door):
-    """look inside (the default); also overrides a built-in skip"""
+    """| trace | look inside (the default); also overrides a built-in skip | `dont_skip_tracing` |"""
     assert door.graphs(outer, X) == [["mul", "cos", "add"]] and fineline.why(helper).verb == "trace"
     assert door.graphs(outer, X, policy=Policy(disable="*.helper", trace=helper)) == [["mul", "cos", "add"]]
 
-    @torch.compiler.disable
     def skipped(x):
         return x.cos()
 
     def f(x):
         return skipped(x * 2) + 1
 
+    skipped.__module__ = "torch._dynamo.somewhere"  # a built-in rule: it belongs to another compiler
     assert door.graphs(f, X) == [["mul"], ["add"]]
+    look = torch._dynamo.dont_skip_tracing() if door.kind == "torch" else Policy(trace=skipped)
+    with look:
+        assert door.graphs(f, X) == [["mul", "cos", "add"]]
 
 
 def test_trace_overrides_a_builtin_skip():
-    """look inside (the default); also overrides a built-in skip"""
+    """| trace | look inside (the default); also overrides a built-in skip | `dont_skip_tracing` |"""
     skip = torch._dynamo.disable(helper)  # PyTorch's own mark, which a built-in rule understands
     assert fineline.why(skip).scope == "built-in"
     probe = Probe()
@@ -113,38 +117,40 @@ def test_trace_overrides_a_builtin_skip():
 
 
 def test_disable(door):
-    """run it in Python, with everything it calls; nothing of it is captured"""
+    """| disable | run it in Python, with everything it calls; nothing of it is captured | `torch.compiler.disable`, `torch._dynamo.disable` |"""
     seen = []
 
     def inner(x):
         seen.append(door.is_compiling())
         return x.cos()
 
-    hidden = door.disable(lambda x: inner(x).sin())
-    assert door.graphs(lambda x: hidden(x * 2) + 1, X) == [["mul"], ["add"]] and set(seen) == {False}
+    for disable in (door.disable, torch._dynamo.disable):
+        hidden = disable(lambda x: inner(x).sin())
+        assert door.graphs(lambda x: hidden(x * 2) + 1, X) == [["mul"], ["add"]] and set(seen) == {False}  # noqa: B023
 
 
 def test_disable_not_recursive(door):
-    """its own frame runs in Python; what it calls is captured again"""
-    hidden = door.disable(lambda x: helper(x.sin()).tan(), recursive=False)
-    assert door.graphs(lambda x: hidden(x * 2) + 1, X) == [["mul"], ["cos"], ["add"]]
+    """| disable, not recursive | its own frame runs in Python; what it calls is captured again | `disable(recursive=False)`, the old `skip` |"""
+    for disable in (functools.partial(door.disable, recursive=False), torch._dynamo.decorators.skip):
+        hidden = disable(lambda x: helper(x.sin()).tan())
+        assert door.graphs(lambda x: hidden(x * 2) + 1, X) == [["mul"], ["cos"], ["add"]]  # noqa: B023
 
 
 def test_disallow(door):
-    """this operator is in no graph: the graph breaks, it runs eagerly, capture goes on behind it"""
+    """| disallow | this operator is in no graph: the graph breaks, it runs eagerly, capture goes on behind it | `disallow_in_graph` |"""
     door.disallow_in_graph(torch.cos)
     assert door.graphs(outer, X) == [["mul"], ["add"]]
 
 
 def test_allow(door):
-    """one opaque call in the graph; the front end does not look inside, the backend still traces through it"""
+    """| allow | one opaque call in the graph; the front end does not look inside, the backend still traces through it | `allow_in_graph` |"""
     opaque = door.allow_in_graph(lambda x: x.sin().cos())
     opaque.__name__ = "opaque"
     assert door.graphs(lambda x: opaque(x * 2) + 1, X) == [["mul", "opaque", "add"]]
 
 
 def test_forbid(door):
-    """meeting it during capture is an error"""
+    """| forbid | meeting it during capture is an error | `forbid_in_graph` |"""
 
     @door.forbid_in_graph
     def never(x):
@@ -156,7 +162,7 @@ def test_forbid(door):
 
 
 def test_constant(door):
-    """run at capture time, the result is baked in"""
+    """| constant | run at capture time, the result is baked in | `assume_constant_result` |"""
     calls = []
 
     @door.assume_constant_result
@@ -171,7 +177,7 @@ def test_constant(door):
 
 
 def test_substitute(door):
-    """capture this other function in its place"""
+    """| substitute | capture this other function in its place | `substitute_in_graph` |"""
 
     def slow(x):
         return sum(float(v) for v in x)
@@ -358,7 +364,12 @@ def test_a_regions_rules_travel_into_the_backward_pass(door):
 
 
 def test_this_region_alone_and_this_block_alone(door):
-    """step = fineline.compile(train_step, policy=policy)      # this region alone
+    """policy = fineline.Policy(
+        disable=["mypkg/data/**", "mypkg.tokenizer.*", load_batch],
+        disallow=["torch.ops.fbgemm.*", torch.ops.aten.nonzero],
+        allow=[fused_rope], forbid=[torch.Tensor.item],
+    )
+    step = fineline.compile(train_step, policy=policy)      # this region alone
     with policy: ...                                         # this block, this thread"""
     policy = Policy(
         disable=["tests/policy/**", f"{__name__}.*", helper], disallow=["torch.ops.aten.*", torch.ops.aten.nonzero], allow=[math.gcd],

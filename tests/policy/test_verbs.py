@@ -108,6 +108,31 @@ def test_forbid():
         fineline.compile(f, backend="eager", policy=Policy(forbid=[torch.Tensor.item]))(X)
 
 
+@pytest.mark.parametrize("how", [{}, {"breaks": "declared"}, {"fullgraph": True}, {"options": {"first_call": "compiled"}}], ids=str)
+def test_a_constant_with_a_gradient_history_is_none(how):
+    """... as a second backward pass can't go through it: a leaf is one, and so is what has no gradient."""
+    weight = torch.ones(4, requires_grad=True)
+    for result, whole in ((lambda: weight, True), (lambda: weight.detach() * 2, True), (lambda: (weight * 2, 1), False)):
+        held = fineline.assume_constant_result(result)
+
+        def f(x):
+            got = held()  # noqa: B023
+            return (x * (got[0] if type(got) is tuple else got)).sum()
+
+        compiled = fineline.compile(f, backend="eager", **how)
+        if not whole and not {"breaks", "fullgraph"}.isdisjoint(how):
+            with pytest.raises(Unsupported, match="FL434"):
+                compiled(X)
+            continue
+        for k in range(3):
+            grads = []
+            for fn in (compiled, f):
+                weight.grad, x = None, (X + k).requires_grad_()
+                fn(x).backward()
+                grads.append((x.grad, weight.grad))
+            assert str(grads[0]) == str(grads[1])
+
+
 def test_substitute_and_constant():
     def replacement(x):
         return x.tan()

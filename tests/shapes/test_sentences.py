@@ -158,7 +158,8 @@ def test_mark_unbacked(door):
 
 @pytest.mark.parametrize("name", ["mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"])
 def test_negative_and_out_of_range(door, name):
-    """negative indices count from the end, out of range raises"""
+    """`mark_dynamic(t, index, *, min=None, max=None)`, `maybe_mark_dynamic`, `mark_static(t, index=None)`, `mark_unbacked`:
+    negative indices count from the end, out of range raises"""
     mark = getattr(marks(door), name)
     x = torch.ones(5, 4)
     mark(x, -2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
+from fineline.backends.eager import opened
 from fineline.backends.registry import Backend
 from fineline.errors import BackendFailed
 
@@ -27,7 +29,10 @@ def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[An
         raise BackendFailed(f"{backend.name!r} raised {type(error).__name__}: {error}", where=where) from error
     if not callable(compiled):
         raise BackendFailed(f"{backend.name!r} returned {_described(compiled)}", id="FL302", where=where)
-    return compiled
+    own = compiled is gm or (type(compiled) is MethodType and compiled.__self__ is gm and compiled.__name__.endswith("forward"))
+    # A backend that gives the graph back means its operators one by one, those of its sub-graphs too.
+    plain = opened(gm) if own else gm
+    return compiled if plain is gm else plain.forward
 
 
 @contextmanager

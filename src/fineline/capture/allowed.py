@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fineline.capture.assumptions import settle_first
+from fineline.capture.autograd_function import node_target, see_methods
 from fineline.capture.capture import SINGLETONS, is_value
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
@@ -24,8 +25,8 @@ from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.watch import identify
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule
-from fineline.policy.selector import describe
+from fineline.policy.rule import BUILT_IN, Rule
+from fineline.policy.selector import APPLY, describe
 
 
 class Opaque:
@@ -138,11 +139,15 @@ def leaves(value: Any) -> Iterator[Any]:
 def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     """Runs through ``fn`` so that what it reads is guarded, and records one node."""
     cap = vm.cap
-    if vm.opaque is not None:
+    # PyTorch's own mark promises less of an autograd.Function than is needed here.
+    if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
         return vm.call_plainly(f, fn, args, kwargs, then, data)
     settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
+    target, plain, whole = _target(vm, fn, args, rule), fn, args
+    if fn is APPLY:
+        # The class is part of what is called.
+        fn, args = target, args[1:]
     given = [*args, *(kwargs or {}).values()]
-    target = _target(vm, fn, rule)
     try:
         fx = tuple([_carried(vm, a) for a in args]), {k: _carried(vm, v) for k, v in (kwargs or {}).items()}
         for value in given:
@@ -152,7 +157,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
     opaque = vm.opaque = Opaque(vm, fn, rule, given)
     try:
-        opaque.frame = vm.call_plainly(f, fn, list(args), kwargs, _done, (opaque, target, fx, twin, then, data))
+        opaque.frame = vm.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
     except BaseException:
         if vm.opaque is opaque:
             opaque.leave(vm)
@@ -160,9 +165,14 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     return opaque.frame
 
 
-def _target(vm: Any, fn: Any, rule: Rule) -> Any:
+def _target(vm: Any, fn: Any, args: list, rule: Rule) -> Any:
     """What the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
     cap = vm.cap
+    if fn is APPLY:
+        target = node_target(args[0])
+        if id(args[0]) in cap.made or not see_methods(vm, args[0]):
+            raise broken(vm, target, rule, "its methods read what may change from call to call: pass that as an argument")
+        return target
     if id(fn) not in cap.made or id(fn) in cap.sources:
         # Another function made by the same ``def`` has other variables around it.
         identify(cap, fn)

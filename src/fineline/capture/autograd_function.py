@@ -17,6 +17,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border, Refused, Retreat
+from fineline.capture.symbolic import settled
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
 
@@ -55,13 +56,11 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
             # On the real values each size would be captured by itself.
             raise Border(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
         raise Retreat("FL515", text)
-    seen: set[int] = set()
-    methods = [m for m in (forward, setup if separate else None, cls.backward) if is_a(m, types.FunctionType)]
-    if not all([see_closed(vm, m, seen) for m in methods]):
+    if not see_methods(vm, cls):
         raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
     settle_first(vm, f, fn, args, kwargs, then, data)
     try:
-        result = vm.tensors.operator(vm, _node_target(cls), rest, kwargs)
+        result = vm.tensors.operator(vm, node_target(cls), rest, kwargs)
     except Border as b:
         raise b.to(then, data) from None
     return vm.finish(f, result, then, data)
@@ -86,13 +85,22 @@ def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
     return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(vm))
 
 
-def _node_target(cls: Any) -> Callable:
+def see_methods(vm: Any, cls: Any) -> bool:
+    """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
+    seen: set[int] = set()
+    return all([see_closed(vm, m, seen) for m in (cls.forward, cls.setup_context, cls.backward) if is_a(m, types.FunctionType)])
+
+
+def node_target(cls: Any) -> Callable:
     """A function for FX to name: it can't print a bound classmethod."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)
 
-    apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+    apply.__name__, apply.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
+    if cls.__module__.partition(".")[0] != "torch":
+        # FX looks in PyTorch's modules for what is said to be theirs.
+        apply.__module__ = cls.__module__
     return apply
 
 
@@ -134,7 +142,8 @@ def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
             values.append(cap.read_key(globals_, src, name, globals_[name]))
     for cell in fn.__closure__ or ():
         values.append(load_cell(vm, cell))
-    for v in values:
+    # The node reads the number itself.
+    for v in map(settled, values):
         if is_a(v, types.FunctionType):
             if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
                 return False

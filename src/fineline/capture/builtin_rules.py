@@ -59,6 +59,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "tensor class": Kind("disable", "making a tensor of another class is C code that no graph can hold", _CALLS, "tensor subclasses"),
         # PyTorch's own marks, and functions of its compiler
         "disable": Kind("disable", "it carries the mark of torch.compiler.disable", _MARKS, "functions under torch.compiler.disable"),
+        "disable_frame": Kind("disable_frame", "it carries the mark of disable(recursive=False)", _MARKS, "functions under disable(recursive=False)"),
         "wrapped": Kind("substitute", "compiled by torch.compile: the original is captured in its place", _MARKS, "functions under torch.compile"),
         "graph_break": Kind("disallow", "an explicit graph break", _MARKS),
         "true": Kind("constant", "True while captured", _MARKS),

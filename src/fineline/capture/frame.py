@@ -133,7 +133,9 @@ class InterpretedGenerator:
             return None
         try:
             self.drive(self, "throw", GeneratorExit())
-        except (GeneratorExit, StopIteration):
+        except (GeneratorExit, StopIteration) as e:
+            # Frames in its traceback hold it: a cycle.
+            e.__traceback__ = None
             return None
         raise RuntimeError("generator ignored GeneratorExit")
 

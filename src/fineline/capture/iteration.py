@@ -17,6 +17,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, raw_lookup, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_LIST, ITER_SEQUENCE
+from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
@@ -42,12 +43,21 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
             return vm.call(f, method, [obj], None, then, data)
-        if obj.dim() == 0:
-            iter(obj)
+        rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
+        eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
+        if rule is not None and rule.verb != "trace" and eagerly is None:
+            return call_ruled(vm, f, TENSOR_ITER, [obj], None, then, data, rule)
         try:
+            if eagerly is not None:
+                call_ruled(vm, f, TENSOR_ITER, [obj], None, None, None, eagerly)
+            if obj.dim() == 0:
+                iter(obj)
             parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
         except Border as b:
-            raise Border(iter, (obj,), None, b.error, b.reason).to(then, data) from None
+            # All at once, as an iterator from outside would break the graph at each item.
+            border = Border(tuple, (obj,), None, b.error, b.reason)
+            border.rule = b.rule
+            raise border.to(_over_parts, (then, data)) from None
         it = iter(parts)
         cap.made.add(id(it))
         return vm.finish(f, it, then, data)
@@ -66,6 +76,10 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
         return vm.call(f, ITER_SEQUENCE, [obj], None, natives.stand_in, (then, data))
     return vm.finish(f, iter(obj), then, data)
+
+
+def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
+    return _native_iter(vm, f, parts, *state)
 
 
 def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:

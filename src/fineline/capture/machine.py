@@ -223,6 +223,7 @@ class Machine:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
         inner = Machine(self.options, Capture(self))
         inner.cap.active = False
+        inner.call_out, inner.eager_frame = self.call_out, gen.frame
         try:
             throw = value if verb == "throw" else None
             frame, thrown = inner.resume_generator(None, gen, value if throw is None else None, throw=throw), None

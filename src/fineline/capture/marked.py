@@ -63,7 +63,9 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
     if found is None:
         return None
     looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
-    return _unwrapped if found == "wrapped" or MARKS.left_out(target) or looked_into else _disabled
+    if found == "wrapped" or MARKS.left_out(target) or looked_into:
+        return _unwrapped if target.__dict__.keys() & {"_torchdynamo_orig_callable", "__wrapped__"} else None
+    return _disabled
 
 
 def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
@@ -86,7 +88,12 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
         plain = fn.__wrapped__
         vm.cap.pin(plain, plain.__qualname__)
-    border = Border(plain, tuple(args), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    given = args
+    if torch_mark(fn) == "disable_frame" and vm.run_frame is not None:
+        # The function is its first argument, as each call may bring another one.
+        plain, given = vm.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
+        vm.cap.pin(plain, fn.__qualname__)
+    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
     original = inspect.unwrap(fn)
     at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
     border.rule = f"torch.compiler.disable{at}"

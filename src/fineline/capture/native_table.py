@@ -199,10 +199,16 @@ INDEX_ARGS: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
         itertools.permutations: (1,),
         itertools.repeat: (1,),
         itertools.tee: (1,),
+        **dict.fromkeys((bin, bytearray, bytes, chr, hex, oct, math.factorial, math.isqrt), (0,)),
+        **dict.fromkeys((math.comb, math.gcd, math.lcm, math.perm), (0, 1)),
+        **{getattr(str, name): (1,) for name in ("__getitem__", "__mul__", "__rmul__", "center", "ljust", "rjust", "zfill")},
+        **{getattr(bytes, name): (1,) for name in ("__getitem__", "__mul__", "__rmul__")},
+        range: (0, 1, 2),
+        round: (1,),
     }
 )
-"""Callables that read less than `deep` -> positions of arguments that C puts through `__index__` (in a slice, the parts of
-it) or, as a flag, through `__bool__`: so an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read."""
+"""Callables -> positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through
+`__bool__`. Of those that read less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read."""
 def classify(fn: object) -> Native | None:
     """The class of a C callable, or None if it is not known and so must not be called during capture.
 

@@ -219,6 +219,16 @@ def index_plain(a: Any) -> bool:
     return a is None or is_a(a, int)
 
 
+def read_as_index(vm: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
+    """``a``, which this call is given, goes through ``__index__``: rules about that of tensors hold."""
+    for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
+        if is_a(part, Tensor):
+            try:
+                vm.tensors.sign(vm, operator.index, (part,), (fn, tuple(args), kwargs))
+            except Border as b:
+                raise b.to(then, data) from None
+
+
 def _settle_numbers(cap: Any, values: Any) -> None:
     """A symbolic function looks at plain numbers beside symbolic ones."""
     for v in values:
@@ -270,6 +280,9 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
+        for at in INDEX_BY_ID.get(id(key), ()):
+            if at < len(args):
+                read_as_index(vm, args[at], fn, args, kwargs, then, data)
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
             try:
                 vm.tensors.sign(vm, key, tuple(args))

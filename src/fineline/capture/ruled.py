@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.capture.allowed import call_allowed
+from fineline.capture.allowed import call_allowed, tensors
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.natives import deep_plain
@@ -18,7 +18,7 @@ from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.watch import identify, known_code
 from fineline.graph.dispatches import dispatched
-from fineline.graph.recorder import FX_CONSTANTS
+from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.graph.spellings import operator_name
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
@@ -117,7 +117,14 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
             reason = f"{describe(fn)} is assumed constant, and called with a {type(a).__name__} that the captured code made"
             raise _border(fn, args, kwargs, "FL410", reason, rule).to(then, data)
         identify(cap, a)
+        try:
+            cap.expand(a, deep=True)
+        except NotForGraph as e:
+            raise _border(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
     result = vm.native(fn, tuple(args), kwargs)
+    if any([t.grad_fn is not None for t in tensors(result)]):
+        vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
+        return vm.finish(f, result, then, data)
     if not is_value(result):
         cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
     return vm.finish(f, result, then, data)

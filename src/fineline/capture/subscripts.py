@@ -38,6 +38,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     if vm.fakes is not None and not is_a(obj, Tensor):
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
+        natives.read_as_index(vm, key, operator.getitem, (obj, key))
         raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
         f.stack.append(obj[key])
@@ -68,6 +69,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(_dict_item(cap, obj, key))
         return None
     if is_a(key, Tensor) and is_a(obj, (tuple, list)):
+        natives.read_as_index(vm, key, operator.getitem, (obj, key))
         raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
     if is_a(obj, list) and natives.index_plain(key):
         f.stack.append(_list_item(cap, obj, key))
@@ -200,6 +202,8 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     if method is None:
         obj[key] = value
         return None
+    if is_a(obj, (list, deque)):
+        natives.read_as_index(vm, key, operator.setitem, (obj, key, value), None, vm.discard)
     raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
 
 

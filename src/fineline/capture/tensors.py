@@ -334,7 +334,7 @@ class TensorOps:
             raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
 
     def wrote(self, vm: Any, targets: Any) -> None:
-        """These tensors are written into, by an operator or a call that is one node."""
+        """An operator, or a call that is one node, writes into these."""
         if targets and vm.fakes is not None:
             vm.fakes.forget()
         journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
@@ -343,19 +343,20 @@ class TensorOps:
                 if is_a(x, Tensor):
                     _note_mutation(vm, x, journal)
 
-    def sign(self, vm: Any, fn: Any, args: tuple) -> None:
-        """A built-in function, or a sign, that calls a method of a tensor: the rules about the method hold for it."""
+    def sign(self, vm: Any, fn: Any, args: tuple, call: tuple | None = None) -> None:
+        """A built-in function, or a sign, that calls a method of a tensor, maybe inside of a ``call``: the rules about the method hold."""
         if vm.rules is not None and vm.opaque is None:
-            self._ruled(vm, getattr(type(args[0]), SIGNS[fn]), args, None, (fn, args))
+            self._ruled(vm, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
     def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""
         rule = operator_rule(vm, fn, args, kwargs)
         if rule is None or rule.verb in ("trace", "allow"):
             return
-        if rule.verb == "forbid":
+        if rule.verb == "forbid" or (rule.verb == "substitute" and call is not None and call[1] != args):
+            # Deep inside a call there is no place for a substitute.
             forbid(vm, fn, rule)
-        plain, args = call or (fn, args)
+        plain, args, kwargs = call or (fn, args, kwargs)
         raise disallowed(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
 
     def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
@@ -398,7 +399,7 @@ class TensorOps:
             return compute(vm, getattr, (t, name), None)
         if kind == "op":
             if vm.rules is not None:
-                self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name)))
+                self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
             try:
                 fx = cap.to_fx(t)
             except NotForGraph as e:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fineline.cli.copied import run_in_copy
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,13 @@ class Verdict:
 
 
 class Audit:
-    """Runs the program in processes of its own: twice as it is, and once without each rule that fired."""
+    """Runs the program in copies of this process: twice as it is, and once without each rule that fired.
 
-    def __init__(self, command: list[str]) -> None:
-        self.command = command
+    ``main``: the command line, which reads ``sys.argv``. Copies put the same things into sets in the same order.
+    """
+
+    def __init__(self, command: list[str], main: Callable[[], None]) -> None:
+        self.command, self.main = command, main
         self.base = self._run()
         # Whether two runs print the same: else what is printed tells nothing.
         self.repeatable = self._run().output == self.base.output
@@ -66,18 +71,30 @@ class Audit:
         return f"without it {other.trouble} captures are given up, not {base.trouble}" if other.trouble > base.trouble else ""
 
     def _run(self, without: str | None = None) -> Outcome:
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "facts.json"
-            left_out = ["--without", without] if without is not None else []
-            command = [sys.executable, "-m", "fineline", "run", "--explain", str(out), *left_out, *self.command]
-            done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "0"}, check=False)
-            facts = json.loads(out.read_text()) if out.exists() else {"functions": [], "rules": []}
+        # No TemporaryDirectory: the copy would take it away when it exits.
+        out = Path(tempfile.mkdtemp()) / "facts.json"
+        left_out = ["--without", without] if without is not None else []
+
+        def run() -> None:
+            sys.argv = [sys.argv[0], "run", "--explain", str(out), *left_out, *self.command]
+            # For the processes that the program starts.
+            os.environ["PYTHONHASHSEED"] = "0"
+            self.main()
+
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
+            status = run_in_copy(run, printed, errors)
+            texts = []
+            for file in (printed, errors):
+                file.seek(0)
+                texts.append(file.read())
+        facts = json.loads(out.read_text()) if out.exists() else {"functions": [], "rules": []}
+        shutil.rmtree(out.parent)
         events = [event for function in facts["functions"] for event in function["events"]]
         count = {kind: sum(e["kind"] == kind for e in events) for kind in ("graph", "break", "eager", "limit", "raised")}
         # What no rule asked for.
         skipped = sum(e["kind"] == "skipped" and not e["rule"] for e in events)
         trouble = count["eager"] + count["limit"] + count["raised"] + skipped
-        return Outcome(done.returncode, done.stdout, done.stderr, count["graph"], count["break"], trouble, tuple(facts["rules"]))
+        return Outcome(status, texts[0], texts[1], count["graph"], count["break"], trouble, tuple(facts["rules"]))
 
 
 def _foreign(place: str) -> bool:

@@ -120,7 +120,7 @@ def why(policy: Path | None, name: str) -> None:
 def audit(policy: Path | None, module: bool, program: str, args: tuple[str, ...]) -> None:
     """Tells which rules and marks a program needs: runs it twice, and once more without each rule that fired."""
     command = [*(["--policy", str(policy)] if policy is not None else []), *(["-m"] if module else []), program, *args]
-    checked = Audit(command)
+    checked = Audit(command, main)
     table = Table("rule", "declared at", "fired", "verdict")
     for column in table.columns:
         column.overflow = "fold"

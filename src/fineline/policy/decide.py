@@ -16,7 +16,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import OBJECT, Selector, describe, file_matcher
+from fineline.policy.selector import APPLY, OBJECT, Selector, describe, file_matcher
 
 UNSEEN: Any = object()
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -71,6 +71,7 @@ class Rules:
         self.dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
         self._named: dict[tuple, Rule | None] = {}
         self._held: dict[int, tuple[Any, Rule | None]] = {}
+        self._kin_of: dict[int, tuple[type, tuple[type, ...]]] = {}
         self.allowed_by_torch = allowed_by_torch()
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
@@ -84,15 +85,13 @@ class Rules:
             if rule is None and args and (self._by_holder or MARKS.holders):
                 rule = self._of_holder(fn, args[0])
         elif rule is None and t is not types.BuiltinFunctionType and (MARKS.objects or self.classes):
-            own, marked = self.classes, MARKS.objects
-            for k in (fn if is_a(fn, type) else t).__mro__:
-                if id(k) in own or id(k) in marked:
-                    rule = MARKS.get(k) or own.get(id(k))
-                    if rule is not None:
-                        break
+            for k in self._kin(fn if is_a(fn, type) else t):
+                rule = MARKS.get(k) or self.classes.get(id(k))
+                if rule is not None:
+                    break
         if rule is None and self._by_text:
             rule = self._by_name(fn, t)
-        if rule is None and self.allowed_by_torch and id(fn) in self.allowed_by_torch:
+        if rule is None and self.allowed_by_torch and id(args[0] if fn is APPLY and args else fn) in self.allowed_by_torch:
             selector = Selector(OBJECT, "object", None, describe(fn))
             reason = "it carries the mark of torch._dynamo.allow_in_graph"
             rule = Rule("allow", selector, reason, "fineline/policy/decide.py", None, BUILT_IN)
@@ -120,18 +119,25 @@ class Rules:
             rule = self.methods.get((id(fn), id(holder)))
             if rule is not None:
                 return rule
-        classes = (holder if is_a(holder, type) else type(holder)).__mro__
+        cls = holder if is_a(holder, type) else type(holder)
         found = MARKS.get(holder) or self.objects.get(id(holder)) if MARKS.holders or self.objects else None
-        if found is not None and defines(classes, fn):
+        if found is not None and defines(cls.__mro__, fn):
             return found
-        if MARKS.holders or self.classes:
-            own, marked = self.classes, MARKS.objects
-            for k in classes:
-                if id(k) in own or id(k) in marked:
-                    rule = MARKS.get(k) or own.get(id(k))
-                    if rule is not None and defines(k.__mro__, fn):
-                        return rule
+        for k in self._kin(cls):
+            rule = MARKS.get(k) or self.classes.get(id(k))
+            if rule is not None and defines(k.__mro__, fn):
+                return rule
         return None
+
+    def _kin(self, cls: type) -> Iterable[type]:
+        """What of ``cls`` and the classes that it inherits from a rule or a mark is about, the nearest first."""
+        if MARKS.holders:
+            return [k for k in cls.__mro__ if id(k) in self.classes or id(k) in MARKS.objects]
+        found = self._kin_of.get(id(cls))
+        if found is None:
+            # Held as long as the rules, as its id is the key.
+            found = self._kin_of[id(cls)] = cls, tuple([k for k in cls.__mro__ if id(k) in self.classes])
+        return found[1]
 
     def _by_name(self, fn: Any, t: type) -> Rule | None:
         if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):

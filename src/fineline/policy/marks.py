@@ -120,14 +120,15 @@ def is_dynamo_compiling() -> bool:
 
 
 def torch_mark(fn: Any) -> str | None:
-    """What PyTorch's own marks say of a function: "disable", "wrapped" (compiled: run the original through), or None."""
+    """What PyTorch's own marks say of a function: "disable", "disable_frame", "wrapped" (compiled: run the original through), or None."""
     d = getattr(fn, "__dict__", None)
     if not d:
         return None
     if fn.__module__ != "torch._compile" and getattr(getattr(fn, "__code__", None), "co_qualname", "") == "_disable_dynamo.<locals>.inner":
         return "disable"
     if d.get("_torchdynamo_disable"):
-        return "disable"
+        # Its old `skip`, which is about one frame too, says nothing of recursion.
+        return "disable" if d.get("_torchdynamo_disable_recursive") else "disable_frame"
     if "_torchdynamo_orig_callable" in d:
         return "wrapped"
     return None

@@ -29,6 +29,7 @@ RANKS = ("glob", "file", "exact name", "class", "object", "object")
 WILD = re.compile(r"[*?\[]")
 OPERATOR_TEXT = re.compile(r"^(torch\.ops\.|[\w*?\[\]]+::)")
 
+APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 # Where users find what C modules hold.
 HOMES = (("torch", torch), ("torch.Tensor", torch.Tensor), ("operator", operator), ("torch.nn.functional", nn.functional))
@@ -99,7 +100,8 @@ def of_object(value: Any) -> Selector:
     if is_a(value, types.MethodType) and not is_a(value.__self__, type):
         return Selector(OBJECT, "method", (Identity(value.__func__), Identity(value.__self__)), text)
     if is_a(value, types.MethodType):
-        value = value.__func__
+        # What all these classes inherit is the one function.
+        value = value.__self__ if value.__func__ is APPLY else value.__func__
     if is_a(value, type):
         return Selector(CLASS, "class", Identity(value), text)
     name = operator_name(value)

@@ -106,8 +106,8 @@ def set_stance(
     code.
     """
     if stance not in NAMES:
-        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207", where=caller())
+        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")
     if force_backend is not None and stance != "default":
-        raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207", where=caller())
+        raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207")
     backend = lookup_backend(force_backend) if force_backend is not None else None
     return StanceBlock(DEFAULT if stance == "default" and backend is None else Stance(stance, backend, caller()))

@@ -49,7 +49,7 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else items
     elif type(v) is InterpretedGenerator:
         called = v.call()
-        new = called[0](*called[1], **called[2]) if called is not None else _gone_on_with(v)
+        new = called[0](*called[1], **called[2]) if called is not None else real_generator(v)
     elif type(v) is TUPLE_ITERATOR:
         new = _real_iterator(v, seen)
     elif type(v) is Tee:
@@ -97,19 +97,19 @@ def _items(tee: Tee) -> list[Any]:
     return items
 
 
-def _gone_on_with(gen: InterpretedGenerator) -> Any:
-    """A real generator for one that the interpreter has begun."""
-    relay = _relay(gen)
+def real_generator(gen: InterpretedGenerator) -> Any:
+    """One of Python's own that stands where ``gen`` does, and goes on in it."""
+    relay = _relay(gen, gen.state == "new")
     relay.__name__, relay.__qualname__ = gen.__name__, gen.__qualname__
     if gen.state == "closed":
         relay.close()
-    else:
+    elif gen.state != "new":
         next(relay)
     return relay
 
 
-def _relay(gen: InterpretedGenerator) -> Any:
-    item: Any = None
+def _relay(gen: InterpretedGenerator, new: bool) -> Any:
+    item: Any = gen.send(None) if new else None
     step: Any
     while True:
         try:

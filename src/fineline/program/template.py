@@ -16,7 +16,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Unrebuildable
-from fineline.capture.stand_ins import KINDS, table_recipe
+from fineline.capture.stand_ins import KINDS, LAZY, table_recipe
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -249,7 +249,8 @@ class Template:
         self._holds[id(v)] = False
         if id(v) in self._cap.sources or is_a(v, Tensor):
             return False
-        if is_a(v, InterpretedGenerator):
+        if is_a(v, InterpretedGenerator) or type(v) in LAZY:
+            self._holds[id(v)] = True
             return True
         found = self._parts(v)
         if found is None or (found[0] == "instance" and id(v) not in self._cap.made):

@@ -11,14 +11,17 @@ from torch import nn
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.capture import Capture
+from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.machine import Machine
 from fineline.capture.signals import Finished
 from fineline.capture.traces import is_own
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
+from fineline.program.result import real_generator
 
-_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_AWAITED = CO_COROUTINE | CO_ASYNC_GENERATOR
+_LATER = CO_GENERATOR | _AWAITED
 _NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -46,7 +49,7 @@ class FrameRunner:
             fn = fn.forward
         if is_a(fn, types.MethodType):
             fn, values = fn.__func__, [fn.__self__, *values]
-        if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _LATER:
+        if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
         vm = Machine(self.options, Capture(self))
         vm.cap.active = False
@@ -54,11 +57,13 @@ class FrameRunner:
         try:
             frame = vm.push_function(None, fn, values, kwargs)
             vm.eager_frame = frame
-            return vm.run(frame)
+            result = vm.run(frame)
         except Finished as done:
-            return done.value
+            result = done.value
         finally:
-            vm.call_out = vm.eager_frame = vm.frame = None
+            vm.eager_frame = vm.frame = None
+        # Each step of a generator is such a frame's.
+        return real_generator(result) if type(result) is InterpretedGenerator else result
 
     frame = None  # what a Capture asks of its machine
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ KNOWN: dict[str, Any] = {
     "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
-    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool,
+    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "settings": Callable,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
 Breaks = Literal["any", "declared", "none"]
@@ -38,6 +38,7 @@ class Options:
     values, is a symbol inside of the graph and no graph break; ``fullgraph=True`` means both.
     ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
     as it was captured. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
+    ``settings``: asked before each capture what these options are from now on.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
     """
@@ -57,6 +58,9 @@ class Options:
     error_on_recompile: bool = False
     fail_on_recompile_limit_hit: bool = False
     suppress_errors: bool = False
+    # Whether nothing more is captured.
+    disable: bool = False
+    settings: Callable[[], Mapping[str, Any]] | None = None
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
@@ -67,6 +71,11 @@ class Options:
     dense: bool = False
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
+
+    def renew(self) -> None:
+        """Takes over what the settings are now."""
+        for name, value in self.settings().items() if self.settings is not None else ():
+            setattr(self, name, value)
 
     @property
     def limit_is_error(self) -> bool:

@@ -161,7 +161,10 @@ class Region:
                     return found[0]()
             if site is not self.entry and None in SCOPE.blocks:
                 site.blocked = True
-            if site.blocked:
+            self.options.renew()
+            if self.options.disable:
+                self._note_once(Event("skipped", "FL406", "torch._dynamo.config.disable is set", *place_of(self.fn)))
+            if site.blocked or self.options.disable:
                 return self.run_eagerly(site, args, kwargs)
             if site is self.entry:
                 self._follow_rules()
