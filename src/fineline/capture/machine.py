@@ -114,6 +114,7 @@ class Machine:
         self.indices: list[Any] = []
         # The sub-graphs that are being captured, the innermost last.
         self.subgraphs: list[Any] = []
+        self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
@@ -296,6 +297,8 @@ class Machine:
 
     def at_border(self, border: Border) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.merged is not None:
+            return self.merged.fail(self, f"one is {border.reason}")
         if self.subgraphs and self.opaque is None:
             give_up_subgraphs(self)
         if self.indices:
@@ -440,6 +443,8 @@ class Machine:
     def unwind(self, e: BaseException, again: bool = False) -> Frame:
         """Finds the frame that handles ``e``; raises it when none does."""
         f = self.frame
+        if self.merged is not None:
+            raise Retreat("FL518", f"a part of a condition raises {type(e).__name__}")
         while f is not None:
             f.kwnames = ()
             if type(e) is not StopIteration and not again:

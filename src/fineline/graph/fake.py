@@ -70,9 +70,9 @@ class NoTwin(Exception):
 
 
 class Drawing(FakeTensorMode):
-    """A fake mode that notes whether an operator would have drawn random numbers."""
+    """A fake mode that notes whether an operator would have drawn random numbers, or written into a tensor."""
 
-    drew = False
+    drew = wrote = False
     # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
     supports_higher_order_operators = True
 
@@ -80,8 +80,9 @@ class Drawing(FakeTensorMode):
         if is_a(func, HigherOrderOperator) and func not in registered_hop_fake_fns:
             rule = func.python_key_table.get(FakeTensorMode)
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
-        if is_a(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
-            self.drew = True
+        if is_a(func, OpOverload):
+            self.drew |= torch.Tag.nondeterministic_seeded in func.tags
+            self.wrote |= func._schema.is_mutable
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
