@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import operator
 import sys
 from typing import Any
 
@@ -224,6 +226,47 @@ def generator_close_graph() -> Any:
         return box[0] + y
 
     return fn
+
+
+def iterators_for_c(kind: str) -> None:
+    """Iterators in Python, of what is another thing at each call, that C code walks."""
+
+    def make() -> Any:
+        state = {"n": 1}
+
+        class Stepping:
+            def __init__(self):
+                self.left = 3
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                if not self.left:
+                    raise StopIteration
+                self.left -= 1
+                return self.left + state["n"]
+
+        class Sequence:
+            def __getitem__(self, i):
+                if i > 2:
+                    raise IndexError
+                return i + state["n"]
+
+        made = {"steps": Stepping, "sequence": Sequence, "mapped": lambda: map(lambda n: n + state["n"], range(3))}[kind]
+
+        def fn(x):
+            numbers = sum(made()), min(made()), sorted(made()), math.prod(made()), math.fsum(made()), operator.countOf(made(), 2), bytes(made())
+            return x * sum(map(lambda n: n * x, made())), numbers, ",".join(map(str, made())), any(made()), 2 in made()
+
+        return fn, state
+
+    make.__name__ = f"c_walks_{kind}"
+    table.program(calls=4, change={p: lambda state, p=p: state.update(n=(1, 2, 5, 1)[p]) for p in range(4)}, recompiles=(1, 2))(make)
+
+
+for _kind in ("steps", "sequence", "mapped"):
+    iterators_for_c(_kind)
 
 
 def test_an_exception_that_nobody_can_catch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
