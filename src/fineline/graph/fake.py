@@ -225,12 +225,27 @@ class Fakes:
         return value
 
 
+def _nothing_varies(t: Tensor) -> tuple[None, None]:
+    return None, None
+
+
+def unsymbolic() -> Fakes:
+    """Fakes of which no number is symbolic."""
+    return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
+
+
 class Rows(Fakes):
-    """Inside of ``vmap``: what stands for a tensor there is as large as one row."""
+    """Inside of ``vmap``: what stands for a tensor there is as large as one row. ``around``: the fakes of the captured code, in fake mode."""
+
+    def __init__(self, around: Fakes | None) -> None:
+        super().__init__(ShapeEnv() if around is None else around.shapes, _nothing_varies, lambda t, fake: None)
+        self.around = around
+        if around is not None:
+            self.mode, self.symbolic = around.mode, around.symbolic
 
     def twin(self, t: Tensor) -> Tensor:
         if type(t) is FakeTensor or not torch._C._functorch.is_functorch_wrapped_tensor(t):
-            return super().twin(t)
+            return super().twin(t) if self.around is None else self.around.twin(t)
         if id(t) not in self._twins:
             with temporarily_clear_interpreter_stack(), self.mode, torch.no_grad():
                 fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).requires_grad_(t.requires_grad)
