@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import operator
@@ -267,6 +268,34 @@ def iterators_for_c(kind: str) -> None:
 
 for _kind in ("steps", "sequence", "mapped"):
     iterators_for_c(_kind)
+
+
+@table.program(calls=3, change={p: lambda state, p=p: state.update(n=(1, 2, 3)[p]) for p in range(3)}, recompiles=(1, 2))
+def what_c_calls_with_each_item():
+    state = {"n": 1}
+    order = [2, 4, 3]
+
+    class Key:
+        def __init__(self, i):
+            self.i = i * state["n"] % 5
+
+        def __lt__(self, other):
+            return self.i < other.i
+
+    class Called:
+        def __call__(self, i):
+            return (i + 1) * state["n"] % 5
+
+    def fn(x):
+        order[0] = state["n"]
+        by_number = sorted(range(4), key=lambda i: i * state["n"] % 5)
+        numbers = [0, 1, 2, 3]
+        numbers.sort(key=Called(), reverse=True)
+        least, most = min(range(4), key=Called()), max(1, 2, 3, key=Called().__call__)
+        compared = sorted([2, 1, 3], key=functools.cmp_to_key(lambda a, b: (a - b) * (-1) ** state["n"]))
+        return x + least, by_number, numbers, most, compared, sorted(range(4), key=Key), min([3, -2], key=abs), sorted(range(3), key=order.__getitem__)
+
+    return fn, state
 
 
 def test_an_exception_that_nobody_can_catch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

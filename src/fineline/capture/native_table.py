@@ -82,7 +82,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure deep": "compress count",
             "callback deep": "accumulate dropwhile filterfalse groupby starmap takewhile",
         },
-        functools: {"callback deep": "reduce", "pure none": "cmp_to_key partial", "special": "_lru_cache_wrapper"},
+        functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {
             "pure none": "_tuplegetter",
             "pure shallow": "deque",

@@ -101,6 +101,7 @@ COMPARED = (
     "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
     "__len__",
 )  # fmt: skip
+KEYED = frozenset({sorted, list.sort, min, max})
 ITEMS = ("__iter__", "__next__", "__getitem__")
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -326,7 +327,9 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        return all([deep_plain(cap, a) and not _python_items(cap, a) for a in values])
+        # What is called with the items is no thing to compare or print.
+        called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
+        return not called and all([deep_plain(cap, a) and not _python_items(cap, a) for a in values])
     if reads == "shallow":
         if method and key not in WALKERS:
             return True
@@ -337,6 +340,12 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
     # Sets are compared with each other, which `tell_apart` guards.
     among: list | None = [] if key in SET_WALKERS else None
     return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among)) for n, a in enumerate(values)])
+
+
+def _reads_arguments(fn: Any) -> bool:
+    """Whether ``fn`` is C code that reads nothing but its arguments."""
+    bound = types.ModuleType, types.NoneType
+    return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
 
 
 def _python_items(cap: Capture, a: Any) -> bool:
