@@ -270,6 +270,12 @@ for _kind in ("steps", "sequence", "mapped"):
     iterators_for_c(_kind)
 
 
+@table.snippet(recompiles=(1,))  # behind a break the iterator is a chain
+def pairs_of_neighbours(x):
+    cuts = [0, 1, *range(2, x.shape[0]), x.shape[0]]
+    return [x[i:j].sum() for i, j in itertools.pairwise(cuts)], list(itertools.pairwise(cuts[1:]))
+
+
 @table.program(calls=3, change={p: lambda state, p=p: state.update(n=(1, 2, 3)[p]) for p in range(3)}, recompiles=(1, 2))
 def what_c_calls_with_each_item():
     state = {"n": 1}

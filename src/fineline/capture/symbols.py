@@ -214,7 +214,8 @@ class Symbols:
         before = len(fixed)
         for _, src in self.cap.recorder.inputs:
             if type(src) is Carried and type(src.value) is torch.SymFloat:
-                places = [self.leaves[symbol] for symbol in symbols_of(self.term(src.value))]
+                # Not ``expr``: to the backend that failed it is a constant by now.
+                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.expanded(src.value.node._expr))]
                 fixed.update([place.source.text() for place in places if place.kind == "number"])
         return len(fixed) > before
 
