@@ -6,6 +6,7 @@ import pytest
 import torch
 from functorch.experimental import control_flow
 from torch import nn
+from torch._higher_order_ops import scan
 
 import fineline
 from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, same_gradients, targets
@@ -407,3 +408,46 @@ def test_numbers_that_vary():
         for k in (3, 5, 7):
             assert torch.equal(compiled(t(k, k, 4), k), fn(t(k, k, 4), k))
         assert len(seen) <= 3
+
+
+SYMBOLIC = [{"dynamic": True}, {"dynamic": None}, {"dynamic": True, "options": {"first_call": "compiled"}}]
+
+
+# In eager code PyTorch compiles the operator by itself, which these fail.
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("options", SYMBOLIC, ids=str)
+def test_branches_give_different_integers_that_depend_on_sizes(options: dict, backend: str) -> None:
+    def fn(x):
+        y, n, m, same = torch.cond(
+            x.sum() > 0, lambda x: (x + 1, x.shape[0], 3, x.shape[0]), lambda x: (x - 1, x.shape[1] * 2, x.shape[0], x.shape[0]), (x,)
+        )
+        return y * n, n + m, same, torch.ones(n).sum() + y
+
+    def eager(x):
+        rows, columns = x.shape
+        y, n, m = (x + 1, rows, 3) if x.sum() > 0 else (x - 1, columns * 2, rows)
+        return y * n, n + m, rows, torch.ones(n).sum() + y
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True, **options)
+    for place, size in enumerate([(3, 4), (5, 6), (2, 9), (7, 3)]):
+        x = torch.randn(*size).abs() * (-1) ** (place // 2)
+        for got, want in zip(compiled(x), eager(x), strict=True):
+            assert type(got) is type(want) and (torch.equal(got, want) if type(want) is torch.Tensor else got == want)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("options", SYMBOLIC, ids=str)
+def test_a_branch_or_scan_for_each_row_is_in_the_graph_with_symbolic_sizes(options: dict, backend: str) -> None:
+    def fn(x):
+        rows = torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda r: r * x.shape[0], lambda r: r - x.shape[1], (r,)))(x)
+        return rows, torch.vmap(lambda r: scan(lambda c, v: (c + v, c * v), r[0], r)[1])(x)
+
+    def eager(x):
+        rows = [r * x.shape[0] if r.sum() > 0 else r - x.shape[1] for r in x]
+        before = x.cumsum(1) - x + x[:, :1]
+        return torch.stack(rows), before * x
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True, **options)
+    for size in ((3, 4), (5, 6), (2, 9), (7, 3)):
+        x = torch.randn(*size)
+        assert all(map(torch.allclose, compiled(x), eager(x)))

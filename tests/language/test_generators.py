@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import math
+import operator
 import sys
 from typing import Any
 
@@ -224,6 +227,81 @@ def generator_close_graph() -> Any:
         return box[0] + y
 
     return fn
+
+
+def iterators_for_c(kind: str) -> None:
+    """Iterators in Python, of what is another thing at each call, that C code walks."""
+
+    def make() -> Any:
+        state = {"n": 1}
+
+        class Stepping:
+            def __init__(self):
+                self.left = 3
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                if not self.left:
+                    raise StopIteration
+                self.left -= 1
+                return self.left + state["n"]
+
+        class Sequence:
+            def __getitem__(self, i):
+                if i > 2:
+                    raise IndexError
+                return i + state["n"]
+
+        made = {"steps": Stepping, "sequence": Sequence, "mapped": lambda: map(lambda n: n + state["n"], range(3))}[kind]
+
+        def fn(x):
+            numbers = sum(made()), min(made()), sorted(made()), math.prod(made()), math.fsum(made()), operator.countOf(made(), 2), bytes(made())
+            return x * sum(map(lambda n: n * x, made())), numbers, ",".join(map(str, made())), any(made()), 2 in made()
+
+        return fn, state
+
+    make.__name__ = f"c_walks_{kind}"
+    table.program(calls=4, change={p: lambda state, p=p: state.update(n=(1, 2, 5, 1)[p]) for p in range(4)}, recompiles=(1, 2))(make)
+
+
+for _kind in ("steps", "sequence", "mapped"):
+    iterators_for_c(_kind)
+
+
+@table.snippet(recompiles=(1,))  # behind a break the iterator is a chain
+def pairs_of_neighbours(x):
+    cuts = [0, 1, *range(2, x.shape[0]), x.shape[0]]
+    return [x[i:j].sum() for i, j in itertools.pairwise(cuts)], list(itertools.pairwise(cuts[1:]))
+
+
+@table.program(calls=3, change={p: lambda state, p=p: state.update(n=(1, 2, 3)[p]) for p in range(3)}, recompiles=(1, 2))
+def what_c_calls_with_each_item():
+    state = {"n": 1}
+    order = [2, 4, 3]
+
+    class Key:
+        def __init__(self, i):
+            self.i = i * state["n"] % 5
+
+        def __lt__(self, other):
+            return self.i < other.i
+
+    class Called:
+        def __call__(self, i):
+            return (i + 1) * state["n"] % 5
+
+    def fn(x):
+        order[0] = state["n"]
+        by_number = sorted(range(4), key=lambda i: i * state["n"] % 5)
+        numbers = [0, 1, 2, 3]
+        numbers.sort(key=Called(), reverse=True)
+        least, most = min(range(4), key=Called()), max(1, 2, 3, key=Called().__call__)
+        compared = sorted([2, 1, 3], key=functools.cmp_to_key(lambda a, b: (a - b) * (-1) ** state["n"]))
+        return x + least, by_number, numbers, most, compared, sorted(range(4), key=Key), min([3, -2], key=abs), sorted(range(3), key=order.__getitem__)
+
+    return fn, state
 
 
 def test_an_exception_that_nobody_can_catch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import fineline
 from tests.oracle import Program, check, t
 from tests.shapes.varied import SMALL, N, Varied, from_the_start, growing
 
@@ -164,6 +165,30 @@ def decoder_with_a_cache():
 @table.snippet(calls=7, args=lambda p: (t(p), SMALL[p]), recompiles=(1, 2, 3))
 def zero_and_one_as_numbers(x, n):
     return x * n, n + 1, torch.ones(n)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_training_loop_with_a_schedule_of_learning_rates(backend: str) -> None:
+    """AOTAutograd takes no such float in ``alpha=``; behind the breaks of a training step as elsewhere it is a constant then."""
+
+    def trained(compiler):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss.detach(), optimizer.param_groups[0]["lr"]
+
+        step = compiler(step)
+        return [step(torch.full((n, 4), 0.5)) for n in N], [p.detach() for p in net.parameters()]
+
+    torch.testing.assert_close(trained(lambda fn: fineline.compile(fn, backend=backend)), trained(lambda fn: fn))
 
 
 # -- numbers in what is read -----------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from tests.oracle import Table, t
 
 ONE = {"max_graphs": 1, "options": {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}}
 table = Table()
+# All parts of a condition are computed, also those that Python would leave out.
+UNCOUNTED = ("captured", "reference", "borders", "dynamic", "fake")
 
 
 def signed(place: int) -> tuple[torch.Tensor]:
@@ -46,6 +48,45 @@ def truths_that_are_kept(x):
 def an_assertion_on_a_span(x):
     assert 0 < x.min().item() < 100, "out of range"
     return x / 2
+
+
+@table.snippet(args=signed, calls=4, **ONE)
+def assertions_of_several_parts(x):
+    n, m = x.min().item(), int(x.max())
+    assert n > 0 or m > 10, "or"
+    assert (n > 0 and m < 99) or m > 100
+    assert not (n < 0 and m < 4) and (m == 2 or m == 3 or m == 6)
+    assert 0 < n < 5 or (m > 5 and not n == 3), f"{n} of {x.tolist()}"
+    return x * n + m
+
+
+@table.snippet(args=signed, calls=4, twins=UNCOUNTED, **ONE)
+def parts_that_are_tensors(x):
+    assert (x > 0).all() or x[0] == 1 or len(x) == 2
+    if not ((x < 0).any() or torch.isfinite(x).all()) or isinstance(x, list):
+        raise ValueError(x)
+    assert (x.min() > 0 if x[0] == 1 else x.max() < 7), "chosen"
+    return x + 1
+
+
+@table.snippet(args=signed, calls=4, twins=UNCOUNTED, **ONE)
+def a_part_that_may_not_be_computed(x):
+    n = int(x.min())
+    assert n <= 0 or 6 // n > 1
+    assert n == 0 or 6 / n > 1 or x[n] > 0, "more than six"
+    return x * n
+
+
+@table.snippet(args=signed, calls=4, twins=UNCOUNTED, **ONE)
+def a_condition_inside_of_what_is_handled(x):
+    n = x.min().item()
+    try:
+        if n < 0 and x.sum() > 1:
+            raise KeyError("first")
+        assert n > 1 or x[0] < 2 or n == 9
+    except KeyError as e:
+        return x, str(e)
+    return x - n
 
 
 @table.program(args=signed, calls=4, **ONE)

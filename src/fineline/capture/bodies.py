@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fineline.capture import protocols
@@ -27,7 +26,7 @@ from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import Fakes, Rows
+from fineline.graph.fake import Fakes, Rows, unsymbolic
 from fineline.graph.module import CapturedGraph
 from fineline.kinds import is_a
 
@@ -67,6 +66,12 @@ class Body:
         """A number that the graph gives, too."""
         self._given[place] = node
 
+    def hold(self, place: int, n: Any, fakes: Fakes) -> None:
+        """A number that the graph gives in a tensor."""
+        self._given[place] = self.recorder.quietly("call_function", torch.full, ((), self._given.get(place, n)), "full")
+        with fakes.mode:
+            self.flat[place] = torch.full((), 0)
+
     def keep(self, place: int) -> None:
         """A number that is known around the graph, which need not give it."""
         self._given.pop(place, None)
@@ -103,12 +108,10 @@ class Bodies:
     def __init__(self, vm: Any, rows: bool = False) -> None:
         """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
         levels = retrieve_all_functorch_interpreters()
-        if levels and (not rows or vm.fakes is not None or any([level.key() != TransformType.Vmap for level in levels])):
+        if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
         self.vm = vm
-        self.fakes: Fakes = (
-            vm.fakes if vm.fakes is not None else (Rows if levels else Fakes)(ShapeEnv(), _nothing_varies, lambda t, fake: None)
-        )
+        self.fakes: Fakes = Rows(vm.fakes) if levels else vm.fakes if vm.fakes is not None else unsymbolic()
         self.bodies: list[Body] = []
 
     # -- operands ------------------------------------------------------------------------------------------------------
@@ -244,10 +247,6 @@ class Bodies:
 
     def _numbers(self) -> list[Any]:
         return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
-
-
-def _nothing_varies(t: Tensor) -> tuple[None, None]:
-    return None, None
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------

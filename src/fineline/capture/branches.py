@@ -75,12 +75,16 @@ def _looked_at(vm: Any, t: Tensor, truth: bool) -> bool:
 
 def _expect(vm: Any, f: Frame, v: Any, truth: bool) -> bool | None:
     """... of a number that only the graph knows: it is checked there."""
-    cap = vm.cap
-    if not unknown(v) or cap.recorder.once or cap.start_ambient.saved_tensor_hooks or writes_too_early(vm, ()):
+    if not unknown(v) or not may_expect(vm):
         return None
     if vm.subgraphs:
         # Symbols belong to the outermost graph.
         give_up_subgraphs(vm)
     condition = v if type(v) is torch.SymBool else v != 0
-    cap.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
+    vm.cap.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
     return truth
+
+
+def may_expect(vm: Any) -> bool:
+    """Whether the graph can check a number: what it has done by then can be taken back."""
+    return not (vm.cap.recorder.once or vm.cap.start_ambient.saved_tensor_hooks or writes_too_early(vm, ()))

@@ -174,10 +174,7 @@ def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
     seq = f.stack.pop()
     t = type(seq)
     if t is tuple or t is list or t is torch.Size:
-        symbols = vm.cap.symbols
-        if t is list and symbols is not None and symbols.vary_in(seq):
-            seq = symbols.items(seq)
-        elif t is list:
+        if t is list:
             vm.cap.expand(seq)
         if len(seq) == arg:
             f.stack.extend(reversed(seq))

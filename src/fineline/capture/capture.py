@@ -22,6 +22,7 @@ from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
+from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
@@ -115,8 +116,9 @@ class Capture:
         # A length alone may have been checked without a read: of hooks that are not there, for one.
         if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
             if self.symbols is not None and src.reg in self.symbols.numbers:
-                # So far a symbol; what reads it now takes the very number.
-                self.guards.check(src, "eq", v)
+                # So far a symbol; what reads it now takes the very number, if not that symbol.
+                if type(v) in LAZY:
+                    self.guards.check(src, "eq", v)
             return v
         t = type(v)
         guards = self.guards
@@ -288,10 +290,10 @@ class Capture:
             self.guards.check(src, "absent", key, (type(key), key))
 
     # -- containers ----------------------------------------------------------------------------------------------------
-    def expand(self, obj: Any, deep: bool = False, ordered: bool = True, but: int = -1) -> None:
+    def expand(self, obj: Any, deep: bool = False, ordered: bool = True) -> None:
         """Guards a whole container, as it was before this segment wrote to it, and registers what it holds.
 
-        ``ordered``: the order of a set's elements counts too. ``but``: the item at this place of a list is going to be another.
+        ``ordered``: the order of a set's elements counts too.
         """
         i = id(obj)
         src = self.sources.get(i)
@@ -317,17 +319,15 @@ class Capture:
                 v = dict.__getitem__(before, k)
                 if not is_a(k, (str, int, float, bool, type(None), bytes)):
                     self._load_key(k)
-                self.load(v, guards.access(src, "key", k, v))
+                self._load_item(obj, k, v, guards.access(src, "key", k, v))
         elif is_a(obj, list):
             guards.check(src, "len", list.__len__(before))
-            for n, v in enumerate(list.__iter__(before)):
-                item = guards.access(src, "index", n, v)
-                if n != but or self.symbols is None or item.reg not in self.symbols.numbers:
-                    self.load(v, item)
+            for n, v in enumerate(list(list.__iter__(before))):
+                self._load_item(obj, n, v, guards.access(src, "index", n, v))
         elif is_a(obj, deque):
             guards.check(src, "predicate", (_DequeLength(len(before)), f"has {len(before)} items"), "deque length")
-            for n, v in enumerate(before):
-                self.load(v, guards.access(src, "member", DequeItem(n), v))
+            for n, v in enumerate(list(before)):
+                self._load_item(obj, n, v, guards.access(src, "member", DequeItem(n), v))
         elif is_a(obj, (set, frozenset)):
             if not all([is_value(v) or (hashes_plainly(v) and type(v).__eq__ is object.__eq__) for v in before]):
                 raise NotForGraph("a set of objects that existed before the call")
@@ -348,6 +348,14 @@ class Capture:
         self.expanded.add(i)
         if deep:
             self._expand_items(obj)
+
+    def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
+        """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
+        symbols = self.symbols
+        if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.journal.replaceable(obj, key, v):
+            self.load(v, src)
+        elif (value := self.read(v, src)) is not v:
+            self.journal.replace(obj, key, value)
 
     def _load_key(self, k: Any) -> None:
         """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""

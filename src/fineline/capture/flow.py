@@ -12,6 +12,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import type_info
 from fineline.capture.branches import assume
 from fineline.capture.capture import SINGLETONS, VALUES
+from fineline.capture.conditions import merge
 from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
@@ -188,6 +189,9 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             if known is not None:
                 f.ip = arg if known is wanted else f.ip
                 return None
+            begun = merge(vm, f, v, wanted)
+            if begun is not None:
+                return begun
         f.ip -= 1
         return truth(vm, f, v)
 

@@ -27,6 +27,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
+from fineline.capture.unbacked import item
 from fineline.kinds import is_a
 
 INTEGERS = frozenset({int, torch.SymInt})
@@ -98,17 +99,20 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     other = call.capture(bodies, "false_fn", false_fn, operands, numbers=True)
     if not all([is_a(leaf, Tensor) or type(leaf) in INTEGERS for leaf in then.flat]):
         raise NoBody("a branch gives something else than tensors and integers")
+    held = [type(a) in INTEGERS for a in then.flat]
     for i, (a, b) in enumerate(zip(then.flat, other.flat, strict=False)):
         if type(a) in INTEGERS and type(b) in INTEGERS:
             if _same_number(a, b):
                 then.keep(i)
                 other.keep(i)
                 continue
-            if torch.SymInt in (type(a), type(b)):
-                raise NoBody("the branches give different integers that depend on sizes, which PyTorch's operator does not take")
             call.needs(False, "an integer that it gives depends on a tensor's values")
-            then.give(i, a)
-            other.give(i, b)
+            for body, n in ((then, a), (other, b)):
+                if torch.SymInt in (type(a), type(b)):
+                    # PyTorch's operator takes no two expressions for one number.
+                    body.hold(i, n, bodies.fakes)
+                else:
+                    body.give(i, n)
     if not then.same_structure(other):
         raise NoBody("the branches give different structures")
     for a, b in zip(then.outputs, other.outputs, strict=True):
@@ -121,7 +125,8 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
         raise NoBody("inside of vmap PyTorch's own rule for it gives one result only")
     graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
     results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
-    value = then.rebuilt(results)
+    places = [i for i, leaf in enumerate(then.leaves) if leaf is EMPTY]
+    value = then.rebuilt([item(vm, v) if held[i] and is_a(v, Tensor) else v for i, v in zip(places, results, strict=True)])
     mark_made(vm.cap, value)
     return value
 

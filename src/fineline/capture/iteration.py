@@ -16,7 +16,7 @@ from torch import Tensor
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, raw_lookup, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.polyfills import ITER_CALLABLE, ITER_LIST, ITER_SEQUENCE
+from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
@@ -35,8 +35,6 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, type)):
             return vm.call(f, method, [obj], None, then, data)
         return vm.finish(f, vm.native(iter, (obj,), None), then, data)
-    if t is list and cap.symbols is not None and cap.symbols.vary_in(obj):
-        return vm.call(f, ITER_LIST, [obj], None, natives.stand_in, (then, data))
     if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(vm, f, obj, then, data)
     if is_a(obj, Tensor):

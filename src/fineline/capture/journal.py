@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from types import CellType
 from typing import Any
 
@@ -13,6 +13,8 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 EMPTY = object()
+_NUMBERS = (float, int, tuple)
+_HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
 
 def contents(cell: CellType) -> Any:
@@ -48,6 +50,8 @@ class Journal:
         self.storages: dict[int, tuple[Tensor, Any, int | None]] = {}
         # ... and those tensors that had no history: what is written may have one.
         self.plain: list[Tensor] = []
+        # Numbers for which symbols stand meanwhile: (container, key or place, number or what holds it, what stands there).
+        self.replaced: list[tuple[Any, Any, Any, Any]] = []
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -81,6 +85,20 @@ class Journal:
             w.whole = True
         else:
             w.keys[_ident(key)] = key
+
+    def replaceable(self, obj: Any, key: Any, value: Any) -> bool:
+        """Whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
+        if type(value) not in _NUMBERS or type(obj) not in _HOLDERS:
+            return False
+        return id(obj) not in self.written or (is_a(obj, dict) and not self.is_dirty(obj, key))
+
+    def replace(self, obj: Any, key: Any, value: Any) -> None:
+        """Lets ``value`` stand for what a dict, list or deque holds, as if it had been there before."""
+        self.replaced.append((obj, key, obj[key], value))
+        obj[key] = value
+        w = self.written.get(id(obj))
+        if w is not None:
+            w.before[key] = value
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         """About to set a slot, or a tensor's attribute, through its descriptor."""
@@ -141,6 +159,8 @@ class Journal:
                 descriptor.__delete__(obj)
             else:
                 descriptor.__set__(obj, old)
+        for obj, key, old, _ in self.replaced:
+            obj[key] = old
 
 
 def kept(*tensors: Tensor) -> Journal:

@@ -27,7 +27,7 @@ from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retrea
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
-from fineline.capture.traces import Traces, raised_inside
+from fineline.capture.traces import Traces, frames_below, raised_inside
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
@@ -116,6 +116,7 @@ class Machine:
         self.indices: list[Any] = []
         # The sub-graphs that are being captured, the innermost last.
         self.subgraphs: list[Any] = []
+        self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
@@ -164,7 +165,7 @@ class Machine:
         self.frame = frame
         depth = self.depth = self.depth + 1
         if depth > self.max_depth:
-            self.max_depth = max(sys.getrecursionlimit() - _frames_below(), _SHALLOW)
+            self.max_depth = max(sys.getrecursionlimit() - frames_below(), _SHALLOW)
             if depth > self.max_depth:
                 raise RecursionError("maximum recursion depth exceeded")
         return frame
@@ -296,6 +297,8 @@ class Machine:
 
     def at_border(self, border: Border) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.merged is not None:
+            return self.merged.fail(self, f"one is {border.reason}")
         if self.subgraphs and self.opaque is None:
             give_up_subgraphs(self)
         if self.indices:
@@ -446,6 +449,8 @@ class Machine:
     def unwind(self, e: BaseException, again: bool = False) -> Frame:
         """Finds the frame that handles ``e``; raises it when none does."""
         f = self.frame
+        if self.merged is not None:
+            raise Retreat("FL518", f"a part of a condition raises {type(e).__name__}")
         while f is not None:
             f.kwnames = ()
             if type(e) is not StopIteration and not again:
@@ -489,12 +494,3 @@ class Machine:
             # The raise above sets the context of what is being handled around the region; inside, it was set already.
             if context is not None:
                 CONTEXT.__set__(e, context)
-
-
-def _frames_below() -> int:
-    """How many Python frames are under way outside of the interpreter."""
-    n, f = 0, sys._getframe(1)
-    while f is not None:
-        n += 1
-        f = f.f_back  # type: ignore[assignment]
-    return n

@@ -78,11 +78,11 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         itertools: {
             "pure none": "repeat",
-            "pure shallow": "chain combinations combinations_with_replacement cycle islice pairwise permutations product tee zip_longest",
+            "pure shallow": "chain combinations combinations_with_replacement cycle islice permutations product tee zip_longest",
             "pure deep": "compress count",
-            "callback deep": "accumulate dropwhile filterfalse groupby starmap takewhile",
+            "callback deep": "accumulate dropwhile filterfalse groupby pairwise starmap takewhile",
         },
-        functools: {"callback deep": "reduce", "pure none": "cmp_to_key partial", "special": "_lru_cache_wrapper"},
+        functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {
             "pure none": "_tuplegetter",
             "pure shallow": "deque",

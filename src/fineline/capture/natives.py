@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import enum
 import functools
 import itertools
-import math
 import operator
 import types
 import weakref
@@ -71,6 +69,7 @@ MOVERS = frozenset(
     {
         list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
         deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__, list.clear, list.insert, list.pop,
+        map, filter, deque, *(itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise, itertools.product, itertools.zip_longest),
     }
 )  # fmt: skip
 # What does one thing after the other with numbers, tensors and others, and may do it in Python.
@@ -78,7 +77,7 @@ _OPERATORS = ("add", "floordiv", "mod", "mul", "pow", "sub", "truediv", "eq", "n
 _COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
 ONE_BY_ONE = frozenset(
     {
-        *(sum, functools.reduce),
+        *(sum, pow, functools.reduce),
         *[getattr(operator, name) for name in _OPERATORS],
         *[getattr(t, name) for t in (list, tuple) for name in _COMPARISONS],
     }
@@ -102,6 +101,8 @@ COMPARED = (
     "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
     "__len__",
 )  # fmt: skip
+KEYED = frozenset({sorted, list.sort, min, max})
+ITEMS = ("__iter__", "__next__", "__getitem__")
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -239,10 +240,6 @@ def _settle_numbers(cap: Any, values: Any) -> None:
             cap.settle(v)
 
 
-# What reads a list once, and what reads it as it goes.
-READERS = frozenset({builtins.sum, builtins.min, builtins.max, math.prod})
-LAZY_READERS = frozenset({builtins.zip, builtins.enumerate, builtins.map, builtins.filter})
-
 
 def polyfill_needed(args: Any) -> bool:
     """Whether an argument is an iterator or a callback that the interpreter must run itself."""
@@ -254,11 +251,6 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     cap = vm.cap
     if not cap.active and not polyfill_needed(args):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if cap.symbols is not None and any([type(a) is list and cap.symbols.vary_in(a) for a in args]):
-        if key in LAZY_READERS:
-            return vm.call(f, POLYFILLS[key], list(args), kwargs, stand_in, (then, data))
-        if key in READERS:
-            args = [cap.symbols.items(a) if type(a) is list and cap.symbols.vary_in(a) else a for a in args]
     if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
@@ -306,8 +298,12 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
+    replaced = len(cap.journal.replaced)
     try:
         prepare(vm, key, info.kind, info.reads, values, fn, args, kwargs)
+        if len(cap.journal.replaced) > replaced:
+            # There are symbols now in what C would read.
+            return call(vm, f, fn, key, args, kwargs, then, data)
         if info.kind == "mutator":
             _note_write(vm, fn, args, kwargs, key)
     except Border as b:
@@ -344,7 +340,9 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        return all([deep_plain(cap, a) for a in values])
+        # What is called with the items is no thing to compare or print.
+        called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
+        return not called and all([deep_plain(cap, a) and not _python_items(cap, a) for a in values])
     if reads == "shallow":
         if method and key not in WALKERS:
             return True
@@ -355,6 +353,18 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
     # Sets are compared with each other, which `tell_apart` guards.
     among: list | None = [] if key in SET_WALKERS else None
     return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among)) for n, a in enumerate(values)])
+
+
+def _reads_arguments(fn: Any) -> bool:
+    """Whether ``fn`` is C code that reads nothing but its arguments."""
+    bound = types.ModuleType, types.NoneType
+    return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
+
+
+def _python_items(cap: Capture, a: Any) -> bool:
+    """Whether walking ``a`` runs Python code."""
+    t = type(a)
+    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
 
 
 def keys_plain(cap: Capture, a: Any, among: list | None) -> bool:

@@ -163,7 +163,3 @@ class SequenceIterator(Lazy):
             return item
         self.source = None
         raise StopIteration
-
-
-class ListIterator(SequenceIterator):
-    """`iter(x)` of a list of which each item is read by itself."""

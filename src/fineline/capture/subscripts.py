@@ -126,6 +126,7 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
         if type(key) is int and key >= 0 and not cap.journal.wrote(obj):
             return cap.read(value, cap.guards.access(src, "index", key, value))
         cap.expand(obj)
+        value = list.__getitem__(obj, key)
     if is_a(key, slice):
         cap.made.add(id(value))
     return value
@@ -195,7 +196,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         if type(key) is slice:
             cap.expand(value)
         if src is not None:
-            cap.expand(obj, but=key % len(obj) if type(key) is int and -len(obj) <= key < len(obj) else -1)
+            cap.expand(obj)
             cap.journal.note(obj, src)
         obj[key] = value
         return None

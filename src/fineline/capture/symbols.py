@@ -160,23 +160,6 @@ class Symbols:
             self._place(Place(src, "number", -1), found)
         return found
 
-    def vary_in(self, items: list) -> bool:
-        """Whether a number in a list that existed before varies, so that its items are to be read one by one."""
-        cap = self.cap
-        src = cap.sources.get(id(items))
-        if src is None or id(items) in cap.expanded or cap.journal.wrote(items) or not self.varying.found:
-            return False
-        places = [(v, cap.guards.access(src, "index", n, v)) for n, v in enumerate(items) if type(v) in (int, float)]
-        return any([self.varying.number(place, v) for v, place in places])
-
-    def items(self, values: list) -> list:
-        """What is in such a list."""
-        cap = self.cap
-        src = cap.sources[id(values)]
-        cap.guards.check(src, "len", len(values))
-        found: list = cap.fresh([cap.read(v, cap.guards.access(src, "index", n, v)) for n, v in enumerate(values)])
-        return found
-
     def term(self, number: Any) -> Term:
         """What computes a symbolic number from the leaves."""
         return self.shapes.floats.expanded(number.node.expr)
@@ -231,7 +214,8 @@ class Symbols:
         before = len(fixed)
         for _, src in self.cap.recorder.inputs:
             if type(src) is Carried and type(src.value) is torch.SymFloat:
-                places = [self.leaves[symbol] for symbol in symbols_of(self.term(src.value))]
+                # Not ``expr``: to the backend that failed it is a constant by now.
+                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.expanded(src.value.node._expr))]
                 fixed.update([place.source.text() for place in places if place.kind == "number"])
         return len(fixed) > before
 

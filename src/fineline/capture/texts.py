@@ -34,10 +34,13 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(cap, kind).look(cap, name)
         if natives.deep_plain(cap, obj) and not _prints_address(obj):
+            replaced = len(cap.journal.replaced)
             try:
                 natives.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
             except Border as b:
                 raise b.to(then, data) from None
+            if len(cap.journal.replaced) > replaced:
+                return _text(vm, f, fn, args, kwargs, then, data)
             return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
         t = type(obj)
         if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):

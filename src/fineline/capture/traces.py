@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
@@ -68,3 +69,12 @@ def _frame_of(frame: Any, line: int) -> FrameType:
     stub = _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
     made: FrameType = FunctionType(stub, frame.globals)(frame.local).gi_frame
     return made
+
+
+def frames_below() -> int:
+    """How many Python frames are under way outside of the interpreter."""
+    n, f = 0, sys._getframe(1)
+    while f is not None:
+        n += 1
+        f = f.f_back  # type: ignore[assignment]
+    return n

@@ -70,9 +70,9 @@ class NoTwin(Exception):
 
 
 class Drawing(FakeTensorMode):
-    """A fake mode that notes whether an operator would have drawn random numbers."""
+    """A fake mode that notes whether an operator would have drawn random numbers, or written into a tensor."""
 
-    drew = False
+    drew = wrote = False
     # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
     supports_higher_order_operators = True
 
@@ -80,8 +80,9 @@ class Drawing(FakeTensorMode):
         if is_a(func, HigherOrderOperator) and func not in registered_hop_fake_fns:
             rule = func.python_key_table.get(FakeTensorMode)
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
-        if is_a(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
-            self.drew = True
+        if is_a(func, OpOverload):
+            self.drew |= torch.Tag.nondeterministic_seeded in func.tags
+            self.wrote |= func._schema.is_mutable
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
@@ -224,12 +225,27 @@ class Fakes:
         return value
 
 
+def _nothing_varies(t: Tensor) -> tuple[None, None]:
+    return None, None
+
+
+def unsymbolic() -> Fakes:
+    """Fakes of which no number is symbolic."""
+    return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
+
+
 class Rows(Fakes):
-    """Inside of ``vmap``: what stands for a tensor there is as large as one row."""
+    """Inside of ``vmap``: what stands for a tensor there is as large as one row. ``around``: the fakes of the captured code, in fake mode."""
+
+    def __init__(self, around: Fakes | None) -> None:
+        super().__init__(ShapeEnv() if around is None else around.shapes, _nothing_varies, lambda t, fake: None)
+        self.around = around
+        if around is not None:
+            self.mode, self.symbolic = around.mode, around.symbolic
 
     def twin(self, t: Tensor) -> Tensor:
         if type(t) is FakeTensor or not torch._C._functorch.is_functorch_wrapped_tensor(t):
-            return super().twin(t)
+            return super().twin(t) if self.around is None else self.around.twin(t)
         if id(t) not in self._twins:
             with temporarily_clear_interpreter_stack(), self.mode, torch.no_grad():
                 fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).requires_grad_(t.requires_grad)
