@@ -371,3 +371,28 @@ def test_a_gradient_that_is_differentiated(backend: str, options: dict[str, Any]
         assert alike(gradients(compiled, x), gradients(penalty, x))
     said = [e for e in compiled._region.events if e.id == "FL435"]
     assert said and said[0].reason.startswith("what it computes is differentiated twice")
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_batch_norm_trains_with_symbolic_sizes(backend: str, grad: bool) -> None:
+    """Its correction is a float that depends on sizes: AOTAutograd looks for these among the inputs of the graph.
+
+    Inductor (torch 2.13) can't compile the backward pass, under ``torch.compile`` neither.
+    """
+
+    def net() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+
+    eager, captured = net(), net()
+    compiled = fineline.compile(captured, backend=backend, dynamic=True)
+    for batch, side in ((2, 6), (3, 6), (4, 9)):
+        x, y = (torch.arange(batch * 2.0 * side * side).view(batch, 2, side, side).sin().requires_grad_(grad) for _ in range(2))
+        a, b = eager(x), compiled(y)
+        assert alike(a, b) and alike([*eager.buffers()], [*captured.buffers()])
+        if backend == "aot_eager":
+            a.square().sum().backward()
+            b.square().sum().backward()
+            assert not grad or alike(x.grad, y.grad)
+            assert alike([p.grad for p in eager.parameters()], [p.grad for p in captured.parameters()])

@@ -152,6 +152,26 @@ def test_out_of_bounds_in_every_spelling(name: str, backend: str) -> None:
             compiled(x, torch.tensor(place))
 
 
+@pytest.mark.parametrize("mode", [{"fullgraph": True}, {}], ids=str)
+def test_libraries_may_wrap_functions_of_pytorch(mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch_geometric puts a ``torch.select`` of its own in the place of PyTorch's, and calls that."""
+    select, where = torch.select, torch.where
+    monkeypatch.setattr(torch, "select", lambda *args, **kwargs: select(*args, **kwargs))
+    monkeypatch.setattr(torch, "where", lambda *args, **kwargs: where(*args, **kwargs))
+
+    def fn(x: torch.Tensor, i: torch.Tensor) -> Any:
+        return torch.select(x, 0, i.item()) * 2, torch.where(x > 0)[0] * 2
+
+    compiled = fineline.compile(fn, backend="inductor", **mode)
+    for place in (2, 1, 0, -4):
+        x = torch.randn(4, 3)
+        for got, expected in zip(compiled(x, torch.tensor(place)), fn(x, torch.tensor(place)), strict=True):
+            assert torch.equal(got, expected)
+    for place in (4, -5):
+        with pytest.raises(IndexError):
+            compiled(torch.randn(4, 3), torch.tensor(place))
+
+
 @pytest.mark.parametrize("fn", [read, written])
 def test_a_backend_that_reads_numbers_is_given_symbols(fn: Any) -> None:
     """What was captured on real values it can't compile; on fakes, the number is one of the graph's: one graph, where a break would do."""

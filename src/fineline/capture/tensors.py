@@ -59,6 +59,8 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
 RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 BEYOND = frozenset(map(id, BEYOND_GUARD))
 COVERED = frozenset(map(id, COVERED_QUERIES))
+# Not by its name in torch: libraries put wrappers of their own there.
+WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
 INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
@@ -96,7 +98,7 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
             (is_a(k, Tensor) and k.dtype in MASKS) or (type(k) is slice and any(is_a(x, Tensor) for x in (k.start, k.stop, k.step)))
             for k in (key if is_a(key, tuple) else (key,))
         )
-    if fn is torch.where or fn is Tensor.where:
+    if fn in WHERE:
         return len(args) + len(kwargs or ()) == 1
     if id(fn) in SIZED and _tensor_size(args[1:] if args and is_a(args[0], Tensor) else args):
         return True
