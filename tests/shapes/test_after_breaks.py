@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
-from tests.oracle import Program, check, t
-from tests.shapes.varied import Varied, from_the_start, growing
+from tests.oracle import t
+from tests.shapes.varied import Varied, both_ways, growing
 
 table = Varied()
 
@@ -130,14 +129,4 @@ def sizes_written_into_tensors(x):
     return x.new_zeros(n), int(n)
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

@@ -7,12 +7,11 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 import fineline
-from tests.oracle import Program, check, t
-from tests.shapes.varied import Varied, from_the_start
+from tests.oracle import t
+from tests.shapes.varied import Varied, both_ways
 
 table = Varied()
 
@@ -212,14 +211,4 @@ def numbers_put_back():
     return fn, held
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

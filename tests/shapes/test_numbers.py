@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 import fineline
-from tests.oracle import Program, check, t
-from tests.shapes.varied import SMALL, N, Varied, from_the_start, growing
+from tests.oracle import t
+from tests.shapes.varied import SMALL, N, Varied, both_ways, growing
 
 table = Varied()
 
@@ -249,14 +249,4 @@ def dict_that_is_asked_for_another_key():
     return fn, notes
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.oracle import Program, check, t
-from tests.shapes.varied import SMALL, Varied, from_the_start
+from tests.oracle import t
+from tests.shapes.varied import SMALL, Varied, both_ways
 
 table = Varied()
 
@@ -300,14 +299,4 @@ def transformer_layer():
     return torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

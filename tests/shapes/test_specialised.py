@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
-from tests.oracle import Program, check
-from tests.shapes.varied import Varied, from_the_start
+from tests.shapes.varied import Varied, both_ways
 
 table = Varied()
 
@@ -60,14 +57,4 @@ def indexed_by_the_size(x):
     return x * names[x.shape[0]], itertools.islice, [names[x.shape[0]]]
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from tests.oracle import Program, check, t
-from tests.shapes.varied import N, Varied, from_the_start
+from tests.oracle import t
+from tests.shapes.varied import N, Varied, both_ways
 
 table = Varied()
 
@@ -96,14 +95,4 @@ def stride_and_size(x):
     return x * x.shape[0], x.contiguous(), x.view(-1, 3), x.is_contiguous()
 
 
-PARAMS = [pytest.param(p, id=p.name) for p in table.programs]
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program(program: Program) -> None:
-    check(program, "captured")
-
-
-@pytest.mark.parametrize("program", PARAMS)
-def test_program_dynamic_from_the_start(program: Program) -> None:
-    check(from_the_start(program), "dynamic")
+test_program, test_program_dynamic_from_the_start = both_ways(table)

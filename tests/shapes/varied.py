@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tests.oracle import Program, Table, t
+import pytest
+
+from tests.oracle import Program, Table, check, t
 
 N = (5, 7, 12, 4, 30, 8)
 SMALL = (4, 1, 0, 6, 1, 0, 9)
@@ -34,3 +36,17 @@ class Varied(Table):
 def from_the_start(program: Program) -> Program:
     """The program where all is symbolic from the first call: any later call may capture again."""
     return dataclasses.replace(program, recompiles=frozenset(range(1, len(program.steps))))
+
+
+def both_ways(table: Table) -> tuple[Callable, Callable]:
+    """The tests of a table: each program with what varies found call by call, and with all symbolic from the first."""
+
+    @pytest.mark.parametrize("program", table.programs, ids=str)
+    def test_program(program: Program) -> None:
+        check(program, "captured")
+
+    @pytest.mark.parametrize("program", table.programs, ids=str)
+    def test_program_dynamic_from_the_start(program: Program) -> None:
+        check(from_the_start(program), "dynamic")
+
+    return test_program, test_program_dynamic_from_the_start
