@@ -481,3 +481,33 @@ def test_blocks_in_captured_code():
     for limit in (0, 1, 0, 1):
         assert torch.equal(compiled(X, limit), raising(X, limit))
     assert sorted(map(str, probe.graphs)) == ["['cos', 'add', 'mul']", "['mul']"]
+
+
+class Counting:
+    def __init__(self, n):
+        self.n = n
+
+    def added(self, x):
+        return x + self.n
+
+
+@pytest.mark.parametrize("mark", [fineline.forbid_in_graph, fineline.allow_in_graph, fineline.assume_constant_result])
+def test_a_mark_on_a_method_of_an_object_is_about_that_object(mark):
+    one, other = Counting(1), Counting(2)
+    mark(one.added)
+
+    def fn(counting, x):
+        return counting.added(x) * 2
+
+    x = torch.ones(2)
+    said = fineline.explain(fn)(other, x)
+    assert [node.name for node in said.graphs[0].graph.nodes if node.op == "call_function"] == ["add", "mul"] and not said.breaks
+    compiled = fineline.compile(fn, backend="eager")
+    assert torch.equal(compiled(other, x), fn(other, x))
+    if mark is fineline.assume_constant_result:
+        assert torch.equal(compiled(one, x), fn(one, x))
+        assert [rule.verb for rule in fineline.explain(fn)(one, x).rules] == ["constant"]
+    else:
+        # What graphs can't carry is no argument of an opaque call.
+        with pytest.raises(fineline.errors.FinelineError, match=r"Counting\.added"):
+            compiled(one, x)

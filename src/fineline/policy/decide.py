@@ -119,6 +119,10 @@ class Rules:
             rule = self.methods.get((id(fn), id(holder)))
             if rule is not None:
                 return rule
+        if MARKS.holders:
+            rule = MARKS.get(holder, fn)
+            if rule is not None:
+                return rule
         cls = holder if is_a(holder, type) else type(holder)
         found = MARKS.get(holder) or self.objects.get(id(holder)) if MARKS.holders or self.objects else None
         if found is not None and defines(cls.__mro__, fn):

@@ -127,9 +127,9 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
             if selector.kind in ("operator", "dispatch"):
                 MARKS.set_operator(rule)
             else:
-                target = selector.key[0].obj if selector.kind == "method" else selector.key.obj
-                MARKS.holders = MARKS.holders or selector.kind == "class"
-                MARKS.set(target, rule)
+                method, target = [k.obj for k in selector.key] if selector.kind == "method" else (None, selector.key.obj)
+                MARKS.holders = MARKS.holders or selector.kind in ("class", "method")
+                MARKS.set(target, rule, method=method)
     return fn
 
 

@@ -26,13 +26,14 @@ class MarkTable:
     """Marks by object identity; an object's mark dies with the object. Those of operators go by the operator's name."""
 
     def __init__(self) -> None:
-        self.objects: dict[int, tuple[Callable[[], Any], Rule]] = {}
+        # By the function too, where it is a method of this object alone.
+        self.objects: dict[int | tuple[int, int], tuple[Callable[[], Any], Rule]] = {}
         self.operators: dict[tuple[str, str], Rule] = {}
         # Whether a class or an object is marked: then a call's first argument matters.
         self.holders = False
         # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
         self.without = ""
-        self._left_out: dict[int, Callable[[], Any]] = {}
+        self._left_out: dict[int | tuple[int, int], Callable[[], Any]] = {}
         # The blocks that have been entered, for the audit, by their places.
         self.blocks: dict[str, Rule] = {}
 
@@ -43,13 +44,13 @@ class MarkTable:
         yield from [rule for _, rule in list(self.objects.values())]
         yield from list(self.operators.values())
 
-    def get(self, obj: Any) -> Rule | None:
-        entry = self.objects.get(id(obj))
+    def get(self, obj: Any, method: Any = None) -> Rule | None:
+        entry = self.objects.get(id(obj) if method is None else (id(method), id(obj)))
         return entry[1] if entry is not None and entry[0]() is obj else None
 
-    def set(self, obj: Any, rule: Rule, new: bool = False) -> None:
+    def set(self, obj: Any, rule: Rule, new: bool = False, method: Any = None) -> None:
         """``new``: nobody can have met the object before, so that nothing that has been captured is out of date."""
-        key = id(obj)
+        key = id(obj) if method is None else (id(method), id(obj))
         marks = self.objects
         if self.without and rule.key == self.without:
             self._left_out[key] = _held(obj)
