@@ -279,3 +279,32 @@ def test_groups_and_copies() -> None:
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_escapes(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+class Breaking:
+    """An iterator each item of which is behind a graph break."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = [*values]
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        if not self.values:
+            raise StopIteration
+        fineline.graph_break()
+        return self.values.pop(0)
+
+
+def test_iterators_that_graph_breaks_go_through_escape_as_themselves() -> None:
+    def fn(x):
+        sums, pairs, more = itertools.accumulate(Breaking(1, 2, 3)), zip(Breaking(4, 5), Breaking(6, 7)), map(lambda a: a + 1, Breaking(1, 2))
+        return x * 2, next(sums), [*pairs], [next(more)], sums, pairs, more
+
+    def rest(made: Any) -> Any:
+        return made[1:4], [(type(it), [*it]) for it in made[4:]]
+
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(4):
+        assert rest(compiled(t())) == rest(fn(t()))

@@ -342,7 +342,8 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
     if reads == "deep":
         # What is called with the items is no thing to compare or print.
         called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
-        return not called and all([deep_plain(cap, a) and not _python_items(cap, a) for a in values])
+        walks = key is not operator.length_hint
+        return not called and all([deep_plain(cap, a) and not (walks and _python_items(cap, a)) for a in values])
     if reads == "shallow":
         if method and key not in WALKERS:
             return True

@@ -168,10 +168,6 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
     }
 )  # fmt: skip
 
-# Whose own frames may be suspended, which see their fields.
-LAZY = frozenset(_RECIPES)
-
-
 def recipe_of(v: Any) -> Recipe | None:
     """How the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
     recipe = _RECIPES.get(type(v))

@@ -16,7 +16,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Unrebuildable
-from fineline.capture.stand_ins import KINDS, LAZY, table_recipe
+from fineline.capture.stand_ins import KINDS, table_recipe
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -159,8 +159,12 @@ class Template:
         if handler is not None:
             # The call may raise, and be the last one that the handler covers.
             live |= info.live_at(handler.target)
-        if info.code.co_name == "__next__" and is_own(info.code) and 0 in live and type(f.local[0]) in KINDS:
-            raise Unrebuildable("an iterator that is giving its next item")
+        if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
+            if info.code.co_name != "__init__":
+                # Behind the border there is C's iterator in its place, which has none of the fields.
+                raise Unrebuildable("an iterator that is giving its next item")
+            # Nobody else has it yet.
+            self._holds[id(f.local[0])] = True
         local = []
         for i, v in enumerate(f.local):
             self._hint = info.slots[i]
@@ -249,8 +253,7 @@ class Template:
         self._holds[id(v)] = False
         if id(v) in self._cap.sources or is_a(v, Tensor):
             return False
-        if is_a(v, InterpretedGenerator) or type(v) in LAZY:
-            self._holds[id(v)] = True
+        if is_a(v, InterpretedGenerator):
             return True
         found = self._parts(v)
         if found is None or (found[0] == "instance" and id(v) not in self._cap.made):
@@ -364,7 +367,7 @@ class Template:
             gen.__name__ = code.co_name if code else "generator"
             gen.__qualname__ = code.co_qualname if code else "generator"
         vm.frame = frames[self.top]
-        vm.stand_ins += map(weakref.ref, gens)
+        vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in objects.values() if type(obj) in KINDS]])
         vm.depth = self.depth
         vm.handled = value(self.handled)
         built = (
