@@ -16,6 +16,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 import fineline
 from fineline.backends.invoke import compile_graph
@@ -396,3 +397,25 @@ def test_batch_norm_trains_with_symbolic_sizes(backend: str, grad: bool) -> None
             b.square().sum().backward()
             assert not grad or alike(x.grad, y.grad)
             assert alike([p.grad for p in eager.parameters()], [p.grad for p in captured.parameters()])
+
+
+def partly_inferred(x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        scale = x.view(-1).sum() * 2
+    return x.sin() * 2 + scale.clone()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("within", [
+    lambda x: checkpoint(partly_inferred, x, use_reentrant=False) + 1,
+    lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: partly_inferred(x).cos(), (x,)),
+], ids=["checkpoint", "cond"])  # fmt: skip
+def test_an_inference_mode_in_a_graph_of_a_graph(within: Any, dynamic: bool | None) -> None:
+    compiled = fineline.compile(within, backend="aot_eager", dynamic=dynamic, fullgraph=True)
+    for n in (3, 3, 4):
+        xs = [torch.linspace(-1.5, 1, n).requires_grad_() for _ in range(2)]
+        a, b = compiled(xs[0]), within(xs[1])
+        assert alike(a, b)
+        a.sum().backward()
+        b.sum().backward()
+        assert alike(xs[0].grad, xs[1].grad)

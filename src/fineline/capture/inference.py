@@ -13,6 +13,7 @@ from fineline.capture.attribute_writes import generic_store
 from fineline.capture.attributes import load_attr
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.graph.remade import OUTSIDE
 
 CONTEXT = "_inference_mode_context"
 REASON = "an inference mode around a graph break"
@@ -27,9 +28,11 @@ def _enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
 def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
     if vm.options.inference_borders or vm.options.force_borders:
         raise Border(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
+    recorder, grad_mode = vm.cap.recorder, torch.is_grad_enabled()
     context = vm.cap.fresh(_enter_inference_mode(mode))
     vm.inference_modes.append(context)
-    vm.cap.recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
+    recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
+    recorder.find(context).meta[OUTSIDE] = grad_mode
     return _keep(vm, f, context, state)
 
 

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import Recorder
+from fineline.graph.remade import without_modes
 from fineline.graph.subgraph import SubRecorder
 from fineline.kinds import is_a
 
@@ -41,6 +42,7 @@ class Part(Recorder):
         for node in [*inputs, *[self.number(n) for n in numbers]]:
             last.append(node)
             last = node
+        without_modes(self.graph)
         self.graph.create_node("output", "output", (outputs,), {}, "output")
         return graph_module(self.graph, name, self.parts | self.modules)
 

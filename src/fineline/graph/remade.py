@@ -13,24 +13,24 @@ from torch.fx import Graph
 Remake = Callable[[Tensor], Tensor]
 
 
-def without_modes(graph: Graph, grad_mode: bool) -> None:
-    """Puts changes of the grad mode, which is ``grad_mode`` at first, in the place of those of the inference mode.
+# Where the node that enters an inference mode keeps the grad mode around it.
+OUTSIDE = "grad_mode_outside"
+
+
+def without_modes(graph: Graph) -> None:
+    """Puts changes of the grad mode in the place of those of the inference mode.
 
     AOTAutograd fails at a view in an inference mode, and leaves PyTorch's Python dispatcher unusable (torch 2.13).
     """
-    outside = {}
-    for node in list(graph.nodes):
-        if node.target is torch._C._set_grad_enabled:
-            grad_mode = node.args[0]
-            continue
-        if node.target is _enter_inference_mode:
-            outside[node] = grad_mode
+    for node in graph.nodes:
+        if node.target is _exit_inference_mode:
+            grad_mode = node.args[0].meta[OUTSIDE]
+        elif node.target is _enter_inference_mode:
             grad_mode = not node.args[0]
-        elif node.target is _exit_inference_mode:
-            grad_mode = outside[node.args[0]]
         else:
             continue
-        node.target, node.args = torch._C._set_grad_enabled, (grad_mode,)
+        node.args = (grad_mode,)
+        node.target = torch._C._set_grad_enabled
 
 
 def remake(t: Tensor, inference_mode: bool) -> Remake | None:

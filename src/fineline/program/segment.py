@@ -276,7 +276,7 @@ class SegmentWriter:
         now = ambient_facts()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
-            without_modes(recorder.graph, cap.start_ambient.grad_mode)
+            without_modes(recorder.graph)
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
