@@ -14,7 +14,6 @@ AOT: dict[str, str] = {
     "backward_that_raises": "it raises at compilation what the backward pass would",
     "arguments_of_the_call_that_are_written": "an argument into which a Function writes gets no gradient",
     "hook_added_and_removed_later": "it looks at hooks while it compiles",
-    "out_argument_resized": "it does not resize an out= argument",
     "indexing_of_many_kinds": "captured twice, as it can't read an index",
     "dropout": "it draws other random numbers where sizes are symbols",
     "inner_tensors_are_used_after_all": "gradients are added in another order",

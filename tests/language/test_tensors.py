@@ -79,10 +79,11 @@ def out_arguments(x, y):
     return out, got is y, y
 
 
-@table.snippet(args=lambda i: (t(i), torch.empty(0)))
+@table.snippet(args=lambda i: (t(i), torch.empty(0)), breaks=True)
 def out_argument_resized(x, out):
-    torch.cat([x, x], out=out)
-    return out.shape
+    y = x + 1
+    torch.cat([y, y], out=out)
+    return out.shape, out * 2
 
 
 @table.snippet()

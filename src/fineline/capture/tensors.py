@@ -33,7 +33,7 @@ from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
-from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, METADATA_MUTATORS, is_inplace, makes_leaf
+from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.kinds import is_a
 
@@ -56,7 +56,6 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
 
 
 # By identity: distinct C functions of torch may compare equal.
-RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 BEYOND = frozenset(map(id, BEYOND_GUARD))
 COVERED = frozenset(map(id, COVERED_QUERIES))
 # Not by its name in torch: libraries put wrappers of their own there.
@@ -271,17 +270,9 @@ class TensorOps:
             raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
-        if (
-            id(fn) in RESHAPERS
-            and args
-            and id(args[0]) in cap.sources
-            and (fn is not Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True))
-        ):
-            # The graph's example inputs must look as they did when the graph began.
-            raise Border(fn, tuple(args), kwargs, "FL513", f"{fn.__name__} changes the metadata of a tensor that existed before")
-        if makes_leaf(fn, args, kwargs or {}):
-            # What AOTAutograd gives for one has no gradient.
-            raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} makes a leaf of autograd")
+        unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
+        if unheld:
+            raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} {unheld}")
         if not self.shapes(vm) and data_shaped(fn, args, kwargs):
             raise Border(
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
+
+from fineline.kinds import is_a
 
 _SLOTS = (
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ "
@@ -92,7 +94,26 @@ def is_inplace(fn: object) -> bool:
     return False
 
 
-def makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
+def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) -> str:
+    """What a call does to metadata that no graph can hold: to a tensor whose id is among those that ``existed`` when the graph began, or
+    as a leaf of autograd; "" if nothing.
+    """
+    if id(fn) in _RESHAPERS and args and id(args[0]) in existed:
+        # The graph's example inputs must look as they did when the graph began.
+        if fn is not torch.Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True):
+            return "changes the metadata of a tensor that existed before"
+    out = kwargs.get("out")
+    if is_a(out, torch.Tensor) and id(out) in existed and 0 in out.shape:
+        # What is empty is there to be given its size by what is written.
+        return "resizes a tensor that existed before"
+    # What AOTAutograd gives for a leaf has no gradient.
+    return "makes a leaf of autograd" if _makes_leaf(fn, args, kwargs) else ""
+
+
+_RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
+
+
+def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
     """Whether the result is a tensor that asks for a gradient and has no history."""
     if fn is torch.Tensor.requires_grad_:
         # Those that a transform of torch.func makes are its own.
