@@ -46,7 +46,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
 }
 EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
-CHOICES = {"fast": ["captured", "reference", "borders", "counted"], "all": list(TWINS)}
+CHOICES = {"fast": ["captured", "reference", "borders"], "all": list(TWINS)}
 STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
 REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
 
