@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -491,6 +492,83 @@ def disabled_functions(x):
     log = []
     y = plain_python(x * 2, log)
     return plain_python(y) * 2, log, [plain_python(v, log=log) for v in x]
+
+
+def behind_a_border(x):
+    fineline.graph_break()
+    return [x + 1, 2]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def unpacking_around_a_border(x, n):
+    def call(*args, **kwargs):
+        return x * args[0] + args[1], args, kwargs
+
+    packed = (n, *behind_a_border(x))
+    named = {"n": n, **{"m": behind_a_border(x)}}
+    return packed[1] * packed[0], packed, call(n, *behind_a_border(x), **{"k": n}, **{"l": behind_a_border(n)}), named
+
+
+def ending_with_a_border(n):
+    yield n
+    yield 2
+    fineline.graph_break()
+
+
+class EndingWithABorder:
+    def __init__(self, n):
+        self.n, self.given = n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.given += 1
+        if self.given > 2:
+            fineline.graph_break()
+            raise StopIteration
+        return self.n + self.given
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def arguments_and_targets_from_iterators_that_end_with_a_border(x, n):
+    def call(a, b, c=0):
+        return x * a + b * 10 + c
+
+    found = []
+    for kind in (ending_with_a_border, EndingWithABorder):
+        a, b = kind(n)
+        c, *d = kind(n)
+        found += [call(*kind(n)), a, b, c, d, tuple(kind(n)), (*kind(n), n), torch.Size(kind(n)), x.new_zeros(*kind(n)).shape]
+    return found
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def chains_around_borders(x, n):
+    chained = itertools.chain([x, x * n], [x + 1], (x - n,))
+    found = []
+    for v in chained:
+        fineline.graph_break()
+        found.append(v * 2)
+    return found, [behind_a_border(v)[0] * 2 for v in itertools.chain.from_iterable([[x, x + n], (x, n)])]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place % 2), recompiles=(1, 2))
+def methods_by_name_with_keywords(x, n):
+    call = operator.methodcaller("sum", n, keepdim=True)
+    fineline.graph_break()
+    return call(x) * 2
+
+
+@table.snippet(breaks=True, grad=True, min_graphs=0, backward=False)
+def wrong_arguments_of_a_gradient(x):
+    y = (x * 2).sum()
+    try:
+        torch.autograd.grad(create_graph=True)
+    except TypeError as e:
+        missing = str(e)
+    (g,) = torch.autograd.grad(y, [x], None, None, True)
+    return g, missing
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

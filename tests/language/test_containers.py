@@ -34,6 +34,43 @@ def slices_bounded_by_tensors(x, n):
     return x[low:high, :] * 2, x[slice(low, None)]
 
 
+class Index:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __index__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"Index({self.n})"
+
+
+@table.snippet(
+    breaks=True, args=lambda place: (t(place), slice(torch.tensor(place), None), (slice(Index(place), 3),)), recompiles=(1, 2)
+)
+def slices_from_outside_that_hold_tensors_and_objects(x, low, both):
+    return x[low] * 2, x[both], low.start + 1
+
+
+@table.snippet(args=lambda place: (t(place), {1: place, "a": place}), recompiles=(1, 2))
+def keys_that_are_equal_are_one(x, d):
+    d[True] = x.dim() + 5
+    first = x * d[1], x * d[1.0]
+    d[(1, 2.0)] = x
+    second = d[(True, 2)] * 2
+    d["a"] = d.pop(True)
+    return first, second, 1 in d, (1, 2) in d, x + d["a"]
+
+
+@table.snippet(args=lambda place: (t(place), {1: 0, (1, 2): "old"}))
+def keys_that_are_equal_are_written(x, kept):
+    kept[True] = x * 3
+    kept[2.0] = x * 4
+    found = kept[1] + kept[2]
+    kept[(True, 2.0)] = found
+    return found, kept[(1.0, 2)] * 2, len(kept)
+
+
 @table.snippet()
 def sizes_of_sets_of_objects(x):
     ALIVE_BEFORE = len(ALIVE)

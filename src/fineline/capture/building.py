@@ -125,7 +125,11 @@ def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def LIST_TO_TUPLE(vm: Any, f: Frame, arg: int) -> Frame | None:
-    f.stack.append(tuple(f.stack.pop()))
+    items = f.stack.pop()
+    if vm.cap.active:
+        # Behind a border it is a live value of before.
+        vm.cap.expand(items)
+    f.stack.append(tuple(items))
     return None
 
 
@@ -160,12 +164,13 @@ def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
         if vm.cap.active:
             vm.cap.expand(source)
+        target = _growing(vm, target)
         for key in source:
             if not is_a(key, str):
                 raise TypeError("keywords must be strings")
             if key in target:
                 raise TypeError(f"{natives.described_call(fn)} got multiple values for keyword argument '{key}'")
-        dict.update(_growing(vm, target), source)
+        dict.update(target, source)
         return None
     return vm.call(f, protocols.merged, [target, source], None, vm.discard)
 

@@ -64,6 +64,8 @@ BOUND: dict[type, tuple] = {
     for t, names in (
         (types.BuiltinFunctionType, ("__name__", "__self__")),
         (types.MethodWrapperType, ("__name__", "__objclass__", "__self__")),
+        # One that is bounded by tensors, or by objects.
+        (slice, ("start", "stop", "step")),
     )
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
@@ -125,7 +127,7 @@ class Capture:
         if t in SINGLETONS:
             guards.check(src, "is", v)
             return v
-        if t in VALUES:
+        if t in VALUES and (t is not slice or is_value(v)):
             if t in LAZY:
                 if id(v) in self.lazy:
                     # A second way to the very number: a program that took one for the other would be wrong.

@@ -293,6 +293,9 @@ def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
     if f.then is None:
         back.stack.append(value)
         return back
+    if type(value) is list and vm.cap.active and id(value) in vm.cap.sources and is_own(f.info.code):
+        # Behind a border it is a live value of before, and the interpreter is about to read it.
+        vm.cap.expand(value)
     return f.then(vm, back, value, f.data) or back
 
 

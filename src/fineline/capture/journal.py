@@ -35,7 +35,8 @@ class Written:
         self.src = src
         self.kind = kind
         self.before = before
-        self.keys: dict[Any, Any] = {}
+        # Told apart as a dict does it: 1 and True are one.
+        self.keys: set[Any] = set()
         self.whole = False
 
 
@@ -61,7 +62,7 @@ class Journal:
 
     def is_dirty(self, d: Any, key: Any) -> bool:
         w = self.written[id(d)]
-        dirty = w.whole or _ident(key) in w.keys
+        dirty = w.whole or key in w.keys
         return dirty and self._meet(w, key) is w
 
     def before(self, obj: Any) -> Any:
@@ -84,7 +85,7 @@ class Journal:
         if key is EMPTY:
             w.whole = True
         else:
-            w.keys[_ident(key)] = key
+            w.keys.add(key)
 
     def replaceable(self, obj: Any, key: Any, value: Any) -> bool:
         """Whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
@@ -188,10 +189,6 @@ def _put_back(d: dict, before: dict) -> None:
     for key, value in before.items():
         if dict.get(d, key, EMPTY) is not value:
             cls.__setitem__(d, key, value)
-
-
-def _ident(key: Any) -> Any:
-    return (type(key), key) if is_a(key, (str, int, float, bytes)) else ("id", id(key))
 
 
 def _copy(obj: Any) -> tuple[str, Any]:

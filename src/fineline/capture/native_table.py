@@ -49,10 +49,11 @@ class Native(NamedTuple):
 _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
     {
         builtins: {
+            "pure none": "slice",
             "pure shallow": "enumerate len list reversed tuple zip BaseExceptionGroup ExceptionGroup",
             "pure key": "dict frozenset set",
             "pure deep": "abs all any ascii bin bool bytearray bytes chr complex divmod float format hex int max min oct ord pow range "
-            "round slice sorted str sum",
+            "round sorted str sum",
             "callback deep": "map filter",
             "special": "__build_class__ __import__ aiter anext breakpoint callable classmethod compile delattr dir eval exec exit "
             "getattr globals hasattr hash help id input isinstance issubclass iter locals next object open print property quit repr "

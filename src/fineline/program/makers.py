@@ -131,6 +131,9 @@ def _reduced(r: Any, v: Any) -> str:
     fn, args, *rest = v.__reduce__()
     if fn is iter and type(iter(args[0])) is not type(v):
         raise Unrebuildable(f"a {type(v).__name__} that is under way")
+    if type(fn) is functools.partial:
+        # operator.methodcaller with keyword arguments.
+        return iterator(r, v, Recipe(fn.func, (*fn.args, *args), fn.keywords))
     return iterator(r, v, Recipe(fn, args, state=tuple([state for state in rest[:1] if state is not None])))
 
 

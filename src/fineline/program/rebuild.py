@@ -88,7 +88,7 @@ class Rebuilder:
             return self.param(cap.lazy[id(v)])
         if t in SINGLETONS or (t in VALUES and t is not slice):
             return self._literal(v, t)
-        if t in SYMBOLIC:
+        if t in SYMBOLIC and cap.symbols is not None and getattr(v.node, "shape_env", None) is cap.symbols.shapes:
             return self._number(v)
         name = self._memo.get(id(v))
         if name is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import linecache
 import math
@@ -105,8 +104,8 @@ class Segment:
         self.texts = texts
 
 
-# Graph breaks that may differentiate what a graph before them gives.
-DIFFERENTIATING = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+# Graph breaks that may differentiate what a graph before them gives -> which argument is ``create_graph``.
+DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autograd.backward): 3, id(Tensor.backward): 3})
 
 
 class SegmentWriter:
@@ -132,7 +131,8 @@ class SegmentWriter:
         The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
         """
         r = self.rebuild
-        if fn in DIFFERENTIATING and inspect.signature(fn).bind(*args, **kwargs).arguments.get("create_graph"):
+        at = DIFFERENTIATING.get(id(fn))
+        if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
@@ -200,17 +200,13 @@ class SegmentWriter:
         vary = self._varying(w)
         known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))} - vary
         for k, v in now.items():
-            if k in stays and w.before[k] is v and ((w.whole and k not in vary) or k in known or not self._dirty(w, k)):
+            if k in stays and w.before[k] is v and ((w.whole and k not in vary) or k in known or k not in w.keys):
                 continue
             late.append(
                 f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})"
                 if type(obj) is not dict
                 else f"{target}[{r.expr(k)}] = {r.expr(v)}"
             )
-
-    @staticmethod
-    def _dirty(w: Written, key: Any) -> bool:
-        return any(k is key or k == key for k in w.keys.values())
 
     def _varying(self, w: Written) -> set:
         """The keys or places of the object's numbers that are symbols."""

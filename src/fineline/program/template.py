@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -84,6 +85,7 @@ class GeneratorShape(NamedTuple):
     called_at: Any
 
 
+SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
 COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push")
 
 
@@ -287,8 +289,10 @@ class Template:
             recipe = table_recipe(it)
             reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
             self._kept.append(reduced)
-            self.containers += [a for a in reduced[1] if id(a) in self._cap.sources or id(a) in self._cap.made]
             state = reduced[2] if len(reduced) > 2 else None
+            # What a chain has not come to yet will be iterated over too.
+            later = state[0].__reduce__()[1][0] if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS else ()
+            self.containers += [a for a in (*reduced[1], *later) if id(a) in self._cap.sources or id(a) in self._cap.made]
             self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
         return Reduced(at)
 

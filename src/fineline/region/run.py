@@ -74,6 +74,7 @@ class Run:
         self.call = (args, kwargs)
         self.random = random_states() if capture and site is region.entry else []
         self.hidden = hidden_states() if capture else None
+        self.blocks = SCOPE.blocks
         self.site = site
         # The borders so far: how many at each place.
         self.passed = site.passed
@@ -229,7 +230,7 @@ class Run:
         region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
-            region._note(Event("skipped", border.error, border.reason, *unseen, border.rule))
+            region._note(Event("skipped", border.error, border.reason, *(unseen if unseen[1] else place), border.rule))
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
             return vm.beyond(border)
@@ -383,6 +384,8 @@ class Run:
         for context in reversed(vm.inference_modes):
             _exit_inference_mode(context)
         restore(vm.cap.start_ambient, ambient_facts())
+        if SCOPE.blocks is not self.blocks:
+            SCOPE.set_blocks(self.blocks)
         if self.hidden is not None:
             put_back_hidden(self.hidden)
         put_back(self.random)
