@@ -315,9 +315,10 @@ if sys.argv[1] == "raise":
 sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else sys.argv[1])
 """
     )
-    ask = "import sys; from fineline.cli import audit, commands; found = audit.Audit(sys.argv[1:], commands.main).base; "
-    ask += "print((found.status, found.output, found.errors))"
-    for word in ("0", "3", "words", "raise"):
-        plain = subprocess.run([sys.executable, str(script), word], capture_output=True, check=False)
-        copied = subprocess.run([sys.executable, "-c", ask, str(script), word], capture_output=True, check=True, text=True)
-        assert copied.stdout == f"{(plain.returncode, plain.stdout, plain.stderr)}\n"
+    ask = "import sys; from fineline.cli import audit, commands\n"
+    ask += "for word in sys.argv[2:]:\n    found = audit.Audit([sys.argv[1], word], commands.main).base\n"
+    ask += "    print((found.status, found.output, found.errors))"
+    words = ("0", "3", "words", "raise")
+    copied = subprocess.run([sys.executable, "-c", ask, str(script), *words], capture_output=True, check=True, text=True)
+    plain = [subprocess.run([sys.executable, str(script), word], capture_output=True, check=False) for word in words]
+    assert copied.stdout.splitlines() == [str((done.returncode, done.stdout, done.stderr)) for done in plain]

@@ -11,6 +11,7 @@ import fineline
 from fineline.errors import BackendFailed, BadArgument
 from fineline.program.segment import SegmentWriter
 
+pytestmark = pytest.mark.defects
 X = torch.ones(3)
 
 

@@ -363,3 +363,21 @@ def test_an_operator_that_fakes_do_not_run() -> None:
     with pytest.raises(Unsupported) as caught:
         fineline.compile(lambda x: unknown(x) * x.sum().item(), backend="eager", fullgraph=True)(t())
     assert "in fake mode" in caught.value.reason and "unknown" in caught.value.reason
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_refusal_behind_a_graph_break_leaves_the_blocks_that_were_entered_before(flag: bool, dynamic: bool | None) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        with torch.no_grad(), fineline.error_on_graph_break(False), torch.autocast("cpu"):
+            x = x + 1
+            fineline.graph_break()
+            with fineline.error_on_graph_break(flag):
+                return print(x.sum() > 0)
+
+    compiled = fineline.compile(fn, backend="eager", dynamic=dynamic, breaks="any" if flag else "declared")
+    before = ambient(), fineline.policy.scopes.SCOPE.blocks
+    for size in (3, 3, 4, 5):
+        with pytest.raises(Unsupported):
+            compiled(torch.ones(size))
+        assert (ambient(), fineline.policy.scopes.SCOPE.blocks) == before

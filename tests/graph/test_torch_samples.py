@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from fineline.graph.torch_mutation import is_inplace
 from fineline.graph.torch_table import classify_torch
 
+pytestmark = pytest.mark.later
 
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -551,6 +552,13 @@ def chains_around_borders(x, n):
         fineline.graph_break()
         found.append(v * 2)
     return found, [behind_a_border(v)[0] * 2 for v in itertools.chain.from_iterable([[x, x + n], (x, n)])]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), min_graphs=0)
+def objects_that_only_c_makes(x, n):
+    found = re.match(r"(\d)(\w)", f"{n}a")
+    fineline.graph_break()
+    return x * int(found.group(1)), found.groups(), found.span()
 
 
 @table.snippet(breaks=True, args=lambda place: (t(place), place % 2), recompiles=(1, 2))

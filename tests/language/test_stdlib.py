@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import copy
+import dataclasses
 import functools
 import itertools
 import math
@@ -147,6 +149,18 @@ def total_ordering(x):
 def cmp_to_key(x):
     order = sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
     return [x * k for k in order], order
+
+
+@table.snippet(args=lambda place: (torch.ones(3) + place, place + 3), recompiles=(1, 2))
+def copies_of_numbers(x, n):
+    @dataclasses.dataclass
+    class Sizes:
+        first: int
+        all: list
+
+    sizes = Sizes(n, [n, (n, {"n": n})])
+    deep, shallow = copy.deepcopy(sizes.all), copy.copy(sizes.all)
+    return x * deep[0] + deep[1][1]["n"], deep, shallow[1] is sizes.all[1], dataclasses.asdict(sizes), copy.deepcopy(n) + copy.copy(n)
 
 
 @table.snippet()

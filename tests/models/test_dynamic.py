@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import fineline
 from tests.models.test_zoo import MODULES, RIVAL_GRAPHS, ZOO
 
+pytestmark = pytest.mark.later
 # What is added to the batch, and taken from the sequence.
 SIZES = [(0, 0), (1, 3), (2, 5), (3, 1), (1, 6), (4, 2)]
 # Models whose own code asks for more, and is cut into graphs: here only the results count.
@@ -64,14 +65,6 @@ def measure(name: str, **how: Any) -> tuple[list[int], Any]:
         assert not bench.compare(*seen, *zoo.REGISTRY[name].tol)[0], f"batch {batch + 1 + more}, {less} less"
         counts.append(len(made))
     return counts, compiled
-
-
-@pytest.fixture(autouse=True)
-def in_turn(request: pytest.FixtureRequest) -> None:
-    """The two that take a minute each run with --twins=dynamic; the others without."""
-    slow = getattr(request.node, "callspec", None) is None or request.node.callspec.params["name"] == "hf_switch_transformers"
-    if slow is not ("dynamic" in str(request.config.getoption("--twins"))):
-        pytest.skip("runs with --twins=dynamic" if slow else "runs without --twins=dynamic")
 
 
 @pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")

@@ -16,6 +16,7 @@ from fineline.capture.attributes import raw_lookup, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
 
 # What a class may do of its own when it is copied.
@@ -38,15 +39,17 @@ def _notes_reads(cap: Any, t: type) -> bool:
     )
 
 
-def closed_world(cap: Any, obj: Any, seen: set[int]) -> bool:
-    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor."""
+def closed_world(cap: Any, obj: Any, seen: dict[int, Any]) -> bool:
+    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met, by id."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
         cap.settle(obj)
         return True
     if id(obj) in seen:
         return True
-    seen.add(id(obj))
+    seen[id(obj)] = obj
+    if t in SYMBOLIC:
+        return True
     if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
         cap.expand(obj)
         items = [x for pair in obj.items() for x in pair] if is_a(obj, dict) else obj
@@ -99,9 +102,14 @@ def _copying(name: str) -> Callable:
             return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
         if not cap.active:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-        if len(args) > 1 or kwargs or not closed_world(cap, obj, set()):
+        seen: dict[int, Any] = {}
+        if len(args) > 1 or kwargs or not closed_world(cap, obj, seen):
             raise Border(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
-        result = fn(obj)
+        numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
+        # A number is its own copy, a symbol for one too.
+        if id(obj) in numbers:
+            return vm.finish(f, obj, then, data)
+        result = copy.deepcopy(obj, numbers) if fn is copy.deepcopy else fn(obj)
         mark_made(cap, result)
         return vm.finish(f, result, then, data)
 

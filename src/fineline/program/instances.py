@@ -16,6 +16,8 @@ from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
+# The flag of C's classes whose objects come from elsewhere, as matches do from patterns (Py_TPFLAGS_DISALLOW_INSTANTIATION).
+NEVER_CALLED = 1 << 7
 SCALARS = (int, float, str, bytes, complex)
 # Types of C's that are filled after they have been made.
 FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
@@ -76,7 +78,8 @@ def instance(r: Any, v: Any) -> str:
         raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
     r.check_made(v)
     make = r.expr(t)
-    if any(is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in t.__mro__ if b.__flags__ & HEAP_TYPE):
+    heap = [b for b in t.__mro__ if b.__flags__ & HEAP_TYPE]
+    if any(b.__flags__ & NEVER_CALLED or is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in heap):
         raise Unrebuildable(f"a {t.__module__}.{t.__qualname__}, which C makes")
     base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
     name = r.statement(t.__name__, f"{make}({r.pack(v)})" if sequence else _new(r, v, make, base), v)

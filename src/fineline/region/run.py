@@ -432,6 +432,10 @@ class Run:
         """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
         vm, region = self.vm, self.region
         fake = vm.fakes is not None
+        if fake and self.site is not region.entry and is_a(error, FinelineError):
+            # Blocks that were entered before a border are left by the user's own code, for real.
+            self._retreat(error.id, error.reason)
+            return None
         untouched = fake or self.start is self.site is region.entry
         if untouched:
             self.undo()

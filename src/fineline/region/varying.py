@@ -66,7 +66,7 @@ class Varying:
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
-        if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided:
+        if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:
             return {}
         marks = DIMS.of(t)
         held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
@@ -86,7 +86,7 @@ class Varying:
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
         """The strides of a tensor that vary by themselves, and not as its sizes do."""
-        return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim()])
+        return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
 
     def number(self, src: Source, v: int | float) -> bool:
         """Whether the number ``v`` that comes from ``src`` varies."""
