@@ -544,6 +544,15 @@ def arguments_and_targets_from_iterators_that_end_with_a_border(x, n):
     return found
 
 
+SETS = [frozenset([1]), frozenset([True]), frozenset([2, (1.0, "a")])]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), SETS[place], (place, SETS[place])), recompiles=(1, 2))
+def frozen_sets_of_values(x, s, both):
+    fineline.graph_break()
+    return x * len(s), repr(s), s, both[1], repr(both)
+
+
 @table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
 def chains_around_borders(x, n):
     chained = itertools.chain([x, x * n], [x + 1], (x - n,))

@@ -64,8 +64,7 @@ BOUND: dict[type, tuple] = {
     for t, names in (
         (types.BuiltinFunctionType, ("__name__", "__self__")),
         (types.MethodWrapperType, ("__name__", "__objclass__", "__self__")),
-        # One that is bounded by tensors, or by objects.
-        (slice, ("start", "stop", "step")),
+        (slice, ("start", "stop", "step")),  # one that is bounded by tensors, or by objects
     )
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
@@ -166,6 +165,8 @@ class Capture:
             guards.check(src, "len", tuple.__len__(v))
             for i, item in enumerate(tuple.__iter__(v)):
                 self.load(item, guards.access(src, "index", i, item))
+        elif t is frozenset and is_value(v):
+            guards.check(src, "set_eq", v)
         elif is_a(v, (int, float, str, bytes, complex)):
             guards.check(src, "predicate", (BaseEquals(v), f"== {PLAIN_VALUE[_base(t)](v)!r}"))
         elif t in BOUND:
@@ -293,10 +294,7 @@ class Capture:
 
     # -- containers ----------------------------------------------------------------------------------------------------
     def expand(self, obj: Any, deep: bool = False, ordered: bool = True) -> None:
-        """Guards a whole container, as it was before this segment wrote to it, and registers what it holds.
-
-        ``ordered``: the order of a set's elements counts too.
-        """
+        """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds."""
         i = id(obj)
         src = self.sources.get(i)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
