@@ -508,6 +508,22 @@ def class_by_property() -> Any:
     return fn, log
 
 
+class Named:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def method(self) -> int:
+        return self.n
+
+    method.mark = "m"  # type: ignore[attr-defined]
+
+
+@table.snippet(args=lambda place: (t(place), place + 3, Named(place).method, place / 2), recompiles=(1, 2))
+def attributes_of_numbers_and_bound_methods(x, n, method, r):
+    numbers = [hasattr(v, "__next__") or hasattr(v, "real") or getattr(v, "missing", v) for v in (n, r)]
+    return x * method(), numbers, hasattr(method, "__next__"), method.mark, getattr(method, "missing", 3), method.__name__
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attributes(program: Program, twin: str) -> None:
     check(program, twin)

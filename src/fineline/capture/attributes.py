@@ -254,7 +254,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     if use_getattr and info.getattr_fn is not None:
         return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
     if is_a(obj, types.MethodType):
-        return load_attr(vm, f, obj.__func__, name, then, data)
+        return load_attr(vm, f, read_member(vm, obj, METHOD_FUNC, "__func__"), name, then, data)
     if is_a(obj, types.ModuleType):
         fallback = d.get("__getattr__", MISSING)
         if fallback is not MISSING:
