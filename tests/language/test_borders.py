@@ -553,6 +553,39 @@ def frozen_sets_of_values(x, s, both):
     return x * len(s), repr(s), s, both[1], repr(both)
 
 
+@fineline.disable
+def counted_eagerly(n):
+    for i in range(n):
+        yield i + 10
+    return n
+
+
+@fineline.disable(recursive=False)
+def counted_in_its_own_frame(n):
+    for i in range(n):
+        yield i + 10
+    return n
+
+
+@fineline.disable
+def tuple_iterator(n):
+    return iter((10, 11, 12)[:n])
+
+
+# Empty first, and again after others.
+@table.snippet(breaks=True, args=lambda place: (t(place), (0, 2, 0, 1, 3)[place]), calls=5, recompiles=(1, 2, 3, 4), min_graphs=0)
+def yield_from_what_runs_eagerly(x, n):
+    def delegating(make):
+        given = yield from make(n)
+        yield given
+
+    found = [x * 2]
+    for make in (counted_eagerly, counted_in_its_own_frame, tuple_iterator):
+        steps = delegating(make)
+        found += [list(delegating(make)), [v for v in delegating(make)], next(steps), next(steps, "end"), list(make(n)), next(make(n), "none")]
+    return found
+
+
 @table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
 def chains_around_borders(x, n):
     chained = itertools.chain([x, x * n], [x + 1], (x - n,))

@@ -351,12 +351,19 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
         if frame is not None:
             frame.on_stop = sent
         return frame
-    try:
-        f.stack.append(next(receiver) if value is None else receiver.send(value))
-    except StopIteration as stop:
-        return sent(vm, f, STOP_VALUE.__get__(stop), arg)
     if vm.cap.active:
-        vm.fail("FL416", f"yield from a {type(receiver).__name__}", False)
+        raise Border(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
+    return _stepped(vm, f, step_eagerly(*args), arg)
+
+
+def _stepped(vm: Any, f: Frame, step: Stepped, arg: int) -> Frame | None:
+    cap = vm.cap
+    if cap.active:
+        _loaded(cap, step, "ended")
+    value = _loaded(cap, step) if cap.active else step.value
+    if step.ended:
+        return sent(vm, f, value, arg)
+    f.stack.append(value)
     return None
 
 

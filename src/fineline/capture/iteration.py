@@ -107,9 +107,10 @@ class Stepped:
         self.value, self.ended = value, ended
 
 
-def step_eagerly(it: Any) -> Stepped:
+def step_eagerly(it: Any, given: Any = None) -> Stepped:
+    """One item, which a generator may be ``given`` something for."""
     try:
-        return Stepped(next(it), False)
+        return Stepped(next(it) if given is None else it.send(given), False)
     except StopIteration as stop:
         return Stepped(stop.value, True)
 

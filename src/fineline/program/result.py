@@ -109,18 +109,20 @@ def real_generator(gen: InterpretedGenerator) -> Any:
 
 
 def _relay(gen: InterpretedGenerator, new: bool) -> Any:
-    item: Any = gen.send(None) if new else None
-    step: Any
+    item: Any = None
+    step: Any = gen.send
+    given: Any = None
     while True:
-        try:
-            got = yield item
-        except GeneratorExit:
-            gen.close()
-            raise
-        except BaseException as e:
-            step, given = gen.throw, e
-        else:
-            step, given = gen.send, got
+        if not new:
+            try:
+                given = yield item
+                step = gen.send
+            except GeneratorExit:
+                gen.close()
+                raise
+            except BaseException as e:
+                step, given = gen.throw, e
+        new = False
         try:
             item = step(given)
         except StopIteration as stop:
