@@ -325,6 +325,23 @@ def test_an_exception_that_nobody_can_catch_is_reported(monkeypatch: pytest.Monk
     assert len(told) == 3 and told[0] == told[1] == told[2]
 
 
+@table.snippet()
+def throwing_into_new_and_closed_generators(x):
+    def gen():
+        yield x * 2
+
+    found = [x + 1]
+    for kind in (StopIteration, ValueError, GeneratorExit):
+        new, closed = gen(), gen()
+        closed.close()
+        for g in (new, new, closed):
+            try:
+                g.throw(kind(3))
+            except BaseException as e:
+                found.append((repr(e), repr(e.__cause__), repr(e.__context__)))
+    return found
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_generators(program: Program, twin: str) -> None:
     check(program, twin)

@@ -245,6 +245,37 @@ def imports_that_fail() -> Any:
     return fn
 
 
+class Answering:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __str__(self):
+        return self.answer
+
+    def __format__(self, spec):
+        return self.answer
+
+    __repr__ = __hash__ = __str__
+
+
+class Text(str):
+    pass
+
+
+ANSWERS = ["a", -1, 2**70, True, Text("q"), None]
+
+
+@table.snippet(args=lambda place: (torch.ones(3), ANSWERS[place]), calls=6, recompiles=(1, 2, 3, 4, 5))
+def what_texts_and_hashes_may_be(x, answer):
+    found = []
+    for fn in (str, repr, format, hash, lambda o: f"{o}", lambda o: f"{o!r:>3}", lambda o: format(o, "x"), lambda o: {o: 1}.popitem()[1]):
+        try:
+            found.append((fn(Answering(answer)), type(fn(Answering(answer)))))
+        except TypeError as e:
+            found.append(str(e))
+    return x + 1, found
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_values(program: Program, twin: str) -> None:
     check(program, twin)

@@ -150,6 +150,11 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
     return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
 
 
+def special_method(cap: Capture, t: type, name: str) -> Any:
+    """What Python finds under ``name`` in a class and its bases, guarded while something is captured."""
+    return type_info(cap, t).look(cap, name)[1] if cap.active else raw_lookup(t, name)
+
+
 def watches(cap: Capture, t: type) -> bool:
     """Whether the user's code sees every attribute that is read of an instance."""
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)

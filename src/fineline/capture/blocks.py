@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from fineline.capture import protocols
-from fineline.capture.attributes import MISSING, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import MISSING, load_attr, special_method
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
@@ -165,7 +165,7 @@ def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> Frame | None:
 def _bound(vm: Any, obj: Any, name: str) -> Any:
     """A special method, bound; MISSING if the class has none."""
     cap = vm.cap
-    descr = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
+    descr = special_method(cap, type(obj), name)
     if descr is None or descr is MISSING:
         return MISSING
     return types.MethodType(descr, obj) if is_a(descr, types.FunctionType) else descr.__get__(obj, type(obj))

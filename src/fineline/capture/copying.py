@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
-from fineline.capture.attributes import raw_lookup, type_info, watches
+from fineline.capture.attributes import special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
@@ -97,7 +97,7 @@ def _copying(name: str) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         cap = vm.cap
         obj = args[0]
-        method = type_info(cap, type(obj)).look(cap, name)[1] if cap.active else raw_lookup(type(obj), name)
+        method = special_method(cap, type(obj), name)
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
             return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
         if not cap.active:

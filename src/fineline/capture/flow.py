@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import type_info
+from fineline.capture.attributes import special_method, type_info
 from fineline.capture.branches import assume
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.conditions import merge
@@ -57,7 +57,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
         else:
             f.stack.append(it.value if not cap.active else _loaded(cap, it))
         return None
-    method = getattr(t, "__next__", None)
+    method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
         frame = vm.call(f, method, [it], None, None, arg)
         if frame is not None:
@@ -341,10 +341,10 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
             except StopIteration as stop:
                 return sent(vm, f, STOP_VALUE.__get__(stop), arg)
             return None
-        method = getattr(type(receiver), "__next__", None)
+        method = special_method(vm.cap, type(receiver), "__next__")
         args = [receiver]
     else:
-        method = getattr(type(receiver), "send", None)
+        method = special_method(vm.cap, type(receiver), "send")
         args = [receiver, value]
     if is_a(method, types.FunctionType):
         frame = vm.call(f, method, args, None, None, arg)

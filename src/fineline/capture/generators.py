@@ -39,6 +39,9 @@ def resume_generator(
     if gen.state == "new":
         if throw is not None:
             gen.state, gen.frame = "closed", None
+            if is_a(throw, StopIteration):
+                found: Frame | None = vm.throw(stopped(throw), again=True)
+                return found
             raise throw
         if value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
@@ -71,6 +74,13 @@ def resume_generator(
     if inner is not None:
         inner.on_stop = sent
     return inner or frame
+
+
+def stopped(e: BaseException) -> RuntimeError:
+    """What a generator raises in the place of a ``StopIteration`` that leaves it (PEP 479)."""
+    error = RuntimeError("generator raised StopIteration")
+    error.__cause__ = error.__context__ = e
+    return error
 
 
 def leave_generator(vm: Any, f: Frame, state: str) -> Frame | None:

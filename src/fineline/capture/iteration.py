@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, raw_lookup, type_info
+from fineline.capture.attributes import MISSING, raw_lookup, special_method, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
@@ -126,7 +126,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         value = next(it)
         return vm.finish(f, value, then, data)
-    method = type_info(cap, t).look(cap, "__next__")[1] if cap.active else raw_lookup(t, "__next__")
+    method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
         return vm.call(f, method, [it], None, then, data)
     if method is None or method is MISSING or not cap.active:

@@ -18,7 +18,7 @@ from fineline.capture.calls import bind_arguments, call_unruled, call_value, see
 from fineline.capture.capture import Capture
 from fineline.capture.flow import LONG_LOOP, boolean, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator
+from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
@@ -473,12 +473,9 @@ class Machine:
                 give_up_subgraphs(self, f)
             on_stop, data = f.on_stop, f.data
             if f.generator is not None:
-                stopped = is_a(e, StopIteration)
                 back = self.leave_generator(f, "closed")
-                if stopped:
-                    new = RuntimeError("generator raised StopIteration")
-                    new.__cause__ = new.__context__ = e
-                    e = new
+                if is_a(e, StopIteration):
+                    e = stopped(e)
             else:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):

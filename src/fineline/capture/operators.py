@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, raw_lookup, type_info, watches
+from fineline.capture.attributes import MISSING, raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
@@ -130,7 +130,7 @@ def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
             for n in names:
-                if is_a(type_info(cap, t).look(cap, n)[1] if cap.active else raw_lookup(t, n), types.FunctionType):
+                if is_a(special_method(cap, t, n), types.FunctionType):
                     return True
     return False
 

@@ -49,7 +49,8 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
             for name in names:
                 method = info.look(cap, name)[1]
                 if is_a(method, types.FunctionType):
-                    return vm.call(f, method, list(args), kwargs, then, data)
+                    given = [obj, *(args[1:] or [""])] if fn is format else list(args)
+                    return vm.call(f, method, given, kwargs, _checked, (fn, then, data))
                 if name != names[-1] and method is not object.__str__:
                     break
     if fn in SIGNS and args and is_a(args[0], Tensor):
@@ -58,6 +59,31 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         except Border as b:
             raise b.to(then, data) from None
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+class _Given:
+    """An object whose methods have given ``value``: what C makes of that, or says of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return self.value
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return self.value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+def _checked(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    fn, then, data = state
+    return vm.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
 
 
 def _prints_address(obj: Any) -> bool:
