@@ -68,11 +68,24 @@ def first(o: Any) -> int:
     return 9
 
 
+def delegated(o: Any, given: Any = None) -> int:
+    def outer() -> Any:
+        yield from o
+
+    steps = outer()
+    return next(steps) if given is None else (next(steps), steps.send(given))[1]
+
+
 # name, what reads it, the method before (or None: there is none), and after (or ...: it is deleted)
 for _name, _read, _before, _after in [
     ("iter", lambda x, o: x * attempt(lambda: first(o)), None, lambda s: iter([7])),
     ("iter", lambda x, o: x * attempt(lambda: list(o)[0]), lambda s: iter([5]), lambda s: iter([7])),
     ("next", lambda x, o: x * attempt(lambda: next(o)), lambda s: 5, lambda s: 7),
+    ("next", lambda x, o: x * first(o), lambda s: 5, lambda s: 7),
+    ("next", lambda x, o: x * delegated(o), lambda s: 5, lambda s: 7),
+    ("next", lambda x, o: x * next(v for v in o), lambda s: 5, lambda s: 7),
+    ("next", lambda x, o: x * next(zip(o, o))[0], lambda s: 5, lambda s: 7),
+    ("send", lambda x, o: x * delegated(o, 1), lambda s, v: 5, lambda s, v: 7),
     ("getitem", lambda x, o: x * attempt(lambda: o[0]), None, lambda s, i: 7),
     ("getitem", lambda x, o: x * attempt(lambda: o[0]), lambda s, i: 5, lambda s, i: 7),
     ("getitem", lambda x, o: x * attempt(lambda: next(iter(o))), lambda s, i: 5, lambda s, i: 7),
@@ -154,12 +167,14 @@ for _name, _read, _before, _after in [
     ("iter", lambda x, o: x * attempt(lambda: (lambda a, b: b)(*o)), lambda s: iter([5, 6]), lambda s: iter([5, 7])),
     ("keys", lambda x, o: x * attempt(lambda: (lambda a: a)(**o)), None, lambda s: ["a"]),
 ]:
-    _method = _name if _name == "keys" else f"__{_name}__"
+    _method = _name if _name in ("keys", "send") else f"__{_name}__"
     _number = sum(k.startswith(f"special_{_name}_") for k in CASES) + 1
 
     def _special_case(read=_read, method=_method, before=_before, after=_after):
         extra = {"__exit__": lambda s, *e: None} if method == "__enter__" else {}
         extra = {**extra, "__getitem__": lambda s, k: 7} if method == "keys" else extra
+        extra = {**extra, "__iter__": lambda s: s} if method in ("__next__", "send") else extra
+        extra = {**extra, "__next__": lambda s: 1} if method == "send" else extra
         base = type("Base", (), {} if before is None else {method: before})
         o = type("Child", (base,), extra)()
         # What was there is replaced on the base; what was not comes to the class itself.
