@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fineline.capture import protocols
-from fineline.capture.attributes import raw_lookup, type_info, watches
+from fineline.capture.attributes import raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
@@ -199,7 +199,7 @@ def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> Border
 def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
     meta, name, bases, namespace, rest, then, data = state
     cap = vm.cap
-    hooks = [raw_lookup(b, "__init_subclass__") for b in bases] + [raw_lookup(type(v), "__set_name__") for v in namespace.values()]
+    hooks = [special_method(cap, b, "__init_subclass__") for b in bases] + [special_method(cap, type(v), "__set_name__") for v in namespace.values()]
     if cap.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
         raise natively(vm, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
     if cap.active:

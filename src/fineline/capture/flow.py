@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import special_method, type_info
+from fineline.capture.attributes import MISSING, special_method, type_info
 from fineline.capture.branches import assume
 from fineline.capture.capture import SINGLETONS, VALUES
 from fineline.capture.conditions import merge
@@ -256,7 +256,8 @@ def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
     if s and s[-1] is NULL:
         s.pop()
     if type(args) is not tuple:
-        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__") and not is_a(args, InterpretedGenerator):
+        ways = [special_method(vm.cap, type(args), name) for name in ("__iter__", "__getitem__")]
+        if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
     if kwargs is not None:

@@ -179,9 +179,9 @@ def _unary(name: str, op: Any) -> Any:
         if is_a(a, Tensor):
             f.stack.append(vm.tensors.operator(vm, op, [a], None))
             return None
-        method = raw_lookup(type(a), name)
+        method = special_method(cap, type(a), name)
         if is_a(method, types.FunctionType):
-            return vm.call(f, type_info(cap, type(a)).look(cap, name)[1], [a])
+            return vm.call(f, method, [a])
         if natives.deep_plain(cap, a):
             f.stack.append(op(a))
             return None

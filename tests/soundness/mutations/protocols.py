@@ -111,6 +111,7 @@ for _name, _read, _before, _after in [
     ("floor", lambda x, o: x * attempt(lambda: math.floor(o)), lambda s: 2, lambda s: 1),
     ("abs", lambda x, o: x * attempt(lambda: abs(o)), None, lambda s: 1),
     ("neg", lambda x, o: x * attempt(lambda: -o), lambda s: 2, lambda s: 1),
+    ("neg", lambda x, o: x * attempt(lambda: -o), None, lambda s: 1),
     ("add", lambda x, o: x * attempt(lambda: o + 1), None, lambda s, v: 7),
     ("add", lambda x, o: x * attempt(lambda: sum([o], o)), lambda s, v: 5, lambda s, v: 7),
     ("add", lambda x, o: x * attempt(lambda: functools.reduce(operator.add, [o, 1])), lambda s, v: 5, lambda s, v: 7),
@@ -165,6 +166,8 @@ for _name, _read, _before, _after in [
     ("bytes", lambda x, o: x * len(bytes(o)), lambda s: b"ab", lambda s: b"abc"),
     ("fspath", lambda x, o: x * attempt(lambda: len(__import__("os").fspath(o))), lambda s: "ab", lambda s: "abc"),
     ("iter", lambda x, o: x * attempt(lambda: (lambda a, b: b)(*o)), lambda s: iter([5, 6]), lambda s: iter([5, 7])),
+    ("iter", lambda x, o: x * attempt(lambda: (lambda a, b: b)(*o)), None, lambda s: iter([5, 7])),
+    ("init_subclass", lambda x, o: x * attempt(lambda: type("Sub", (type(o),), {}).flag), None, classmethod(lambda c: setattr(c, "flag", 7))),
     ("keys", lambda x, o: x * attempt(lambda: (lambda a: a)(**o)), None, lambda s: ["a"]),
 ]:
     _method = _name if _name in ("keys", "send") else f"__{_name}__"
