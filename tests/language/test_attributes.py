@@ -524,6 +524,56 @@ def attributes_of_numbers_and_bound_methods(x, n, method, r):
     return x * method(), numbers, hasattr(method, "__next__"), method.mark, getattr(method, "missing", 3), method.__name__
 
 
+class Positive:
+    """A descriptor without `__get__`: what it writes is read from the instance's dict."""
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __set__(self, obj, value):
+        if value < 0:
+            raise ValueError(self.name)
+        obj.__dict__[self.name] = value * 10
+
+
+class OnlyDeleted:
+    def __delete__(self, obj):
+        obj.log.append("deleted")
+
+
+class WrittenAndDeleted:
+    def __set__(self, obj, value):
+        obj.__dict__["third"] = value
+
+    def __delete__(self, obj):
+        del obj.__dict__["third"]
+
+
+class WithoutGet:
+    first, second, third = Positive(), OnlyDeleted(), WrittenAndDeleted()
+
+    def __init__(self):
+        self.log = []
+
+
+@table.snippet(args=lambda place: (t(place), place + 1), recompiles=(1, 2))
+def descriptors_without_get(x, n):
+    obj, found = WithoutGet(), []
+    for name, value in (("first", n), ("first", -n), ("second", n), ("third", n)):
+        try:
+            setattr(obj, name, value)
+        except Exception as e:
+            found.append((type(e).__name__, str(e)))
+    del obj.second
+    found += [obj.first, isinstance(obj.second, OnlyDeleted), obj.third]
+    del obj.third
+    try:
+        del obj.first
+    except Exception as e:
+        found.append((type(e).__name__, str(e)))
+    return x * obj.first, found, isinstance(obj.third, WrittenAndDeleted), obj.log, obj.__dict__
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attributes(program: Program, twin: str) -> None:
     check(program, twin)

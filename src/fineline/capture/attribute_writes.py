@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fineline.capture.attributes import C_DATA, GENERIC_MODULES, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
+from fineline.capture.attributes import C_DATA, GENERIC_MODULES, MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
@@ -39,6 +39,18 @@ def _unset(obj: Any, name: str, value: Any, what: str) -> Border:
     return Border(setattr, (obj, name, value), None, "FL432", f"setting {what}").discard()
 
 
+def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
+    """The method of a descriptor that is called instead of a write into the object: it may have that and no ``__get__``."""
+    if kind not in (PLAIN, PY_OTHER, PY_DATA):
+        return None
+    method = raw_lookup(type(descr), name)
+    if method is not MISSING:
+        return method
+    if raw_lookup(type(descr), other) is not MISSING:
+        raise AttributeError(name)
+    return None
+
+
 def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
     """What ``object.__setattr__`` does."""
     cap = vm.cap
@@ -49,8 +61,9 @@ def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame |
             setattr(obj, name, value)
             return None
         return vm.call(f, descr.fset, [obj, value], None, vm.discard)
-    if kind == PY_DATA or (kind == PY_OTHER and is_a(raw_lookup(type(descr), "__set__"), types.FunctionType)):
-        return vm.call(f, type(descr).__set__, [descr, obj, value], None, vm.discard)
+    method = _of_descriptor(kind, descr, "__set__", "__delete__")
+    if method is not None:
+        return vm.call(f, method, [descr, obj, value], None, vm.discard)
     if kind == C_DATA:
         write_member(vm, obj, descr, name, value)
         return None
@@ -103,8 +116,9 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     kind, descr = info.look(cap, name)
     if kind == PROPERTY and descr.fdel is not None:
         return vm.call(f, descr.fdel, [obj], None, vm.discard)
-    if kind == PY_DATA and is_a(raw_lookup(type(descr), "__delete__"), types.FunctionType):
-        return vm.call(f, type(descr).__delete__, [descr, obj], None, vm.discard)
+    method = _of_descriptor(kind, descr, "__delete__", "__set__")
+    if method is not None:
+        return vm.call(f, method, [descr, obj], None, vm.discard)
     if is_a(obj, type) and id(obj) in cap.made:
         cap.types.pop(obj, None)
         delattr(obj, name)

@@ -44,6 +44,37 @@ def python_descriptor_state():
     return lambda x: x * p.d, (X,), attr(vars(P)["d"], "n", 3)
 
 
+def descriptor_with(**methods):
+    cls = type("D", (), methods)
+    return cls, type("P", (), {"d": cls()})()
+
+
+def written(p: Any) -> int:
+    p.d = 4
+    return vars(p).pop("d", 9)
+
+
+def unwritten(p: Any) -> int:
+    vars(p)["d"] = 1
+    del p.d
+    return vars(p).pop("d", 9)
+
+
+for _what, _name, _use in (("set", "__set__", written), ("delete", "__delete__", unwritten)):
+    for _with_get in (False, True):
+
+        def _case(name=_name, use=_use, with_get=_with_get):
+            cls, p = descriptor_with(**({"__get__": lambda s, o, t: 2} if with_get else {}))
+            return lambda x: x * use(p), (X,), attr(cls, name, lambda s, *args: None)
+
+        def _back(name=_name, use=_use, with_get=_with_get):
+            cls, p = descriptor_with(**{name: lambda s, *args: None}, **({"__get__": lambda s, o, t: 2} if with_get else {}))
+            return lambda x: x * use(p), (X,), attr(cls, name)
+
+        CASES[f"descriptor_gets_{_what}{'_beside_get' * _with_get}"] = _case
+        CASES[f"descriptor_loses_{_what}{'_beside_get' * _with_get}"] = _back
+
+
 def with_descriptor():
     class D:
         def __get__(self, obj, owner):
