@@ -340,6 +340,35 @@ def closure_over_a_tensor_list_unread() -> Any:
     return fn, unread
 
 
+CODE = compile("n * 2", "<code>", "eval")
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def names_for_code_that_is_run(x, n):
+    found = [x * eval("n + 1"), eval(CODE), eval("sorted(locals())"), eval("m", {"m": n}), eval("n + m", None, {"n": n, "m": 1})]
+    exec("made = n * 2")
+    exec("there = 1", {}, found[-1:] and {})
+    found += [locals()["made"], locals().get("there"), sorted(vars()), dir(), [eval("n", {"n": v}) for v in range(n)]]
+
+    class Body:
+        size = n
+        twice = eval("size * 2")
+        exec("thrice = size * 3")
+        names = sorted(k for k in dir() if not k.startswith("__"))
+
+    return found, Body.twice, Body.thrice, Body.names
+
+
+@table.snippet()
+def one_dict_of_local_names(x):
+    first = locals()
+    later = x * 2
+    before = sorted(first)
+    again = locals()
+    del later
+    return before, again is first, sorted(first), sorted(locals()), first["x"] is x
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_closures(program: Program, twin: str) -> None:
     check(program, twin)

@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import NULL
 from fineline.capture.frame import Frame
@@ -33,19 +34,52 @@ def load_cell(vm: Any, cell: types.CellType) -> Any:
 
 
 def _locals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if f.namespace is not None:
-        return vm.finish(f, f.namespace, then, data)
-    out = {}
+    return vm.finish(f, _namespace(vm, f), then, data)
+
+
+def _namespace(vm: Any, f: Frame) -> Any:
+    """A frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
+    cap, code = vm.cap, f.info.code
+    if f.namespace is not None and not code.co_flags & CO_OPTIMIZED:
+        return f.namespace
+    if f.namespace is None:
+        f.namespace = cap.fresh({})
+    out = f.namespace
+    src = cap.sources.get(id(out))
+    if src is not None and cap.active:
+        cap.expand(out)
+        cap.journal.note(out, src)
     for name, value in zip(f.info.slots, f.local, strict=True):
-        if type(value) is types.CellType and (name in f.info.code.co_cellvars or name in f.info.code.co_freevars):
+        if type(value) is types.CellType and (name in code.co_cellvars or name in code.co_freevars):
             try:
                 value = load_cell(vm, value)
             except ValueError:
-                continue
+                value = NULL
         if value is not NULL:
             out[name] = value
-    vm.cap.made.add(id(out))
-    return vm.finish(f, out, then, data)
+        else:
+            out.pop(name, None)
+    return out
+
+
+def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """eval() and exec(), which look for names in the frame that calls them."""
+    if len(args) < 2 or args[1] is None:
+        names = args[2] if len(args) > 2 and args[2] is not None else _namespace(vm, f)
+        args = [*args[:1], f.globals, names]
+        if vm.cap.active:
+            vm.cap.pin(f.globals, "globals()")
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
+
+
+def _dir(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not args:
+        return vm.finish(f, vm.cap.fresh(sorted(_namespace(vm, f))), then, data)
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    raise Border(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
 
 
 def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -118,6 +152,9 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
+        builtins.dir: _dir,
+        builtins.eval: _evaluate,
+        builtins.exec: _evaluate,
         builtins.locals: _locals,
         builtins.globals: _globals,
         builtins.vars: _vars,

@@ -167,28 +167,30 @@ def _held_plain(cap: Capture, a: Any) -> bool:
     return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
 
 
-def deep_plain(cap: Capture, a: Any, depth: int = 0) -> bool:
+def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
         return True
-    if depth > 40 or is_a(a, Tensor):
+    # In a cycle, it would be looked at as often as there are ways around.
+    if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
     if is_a(a, PINNED):
         return _held_plain(cap, a)
+    path = (*path, id(a))
     if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
-        return all([deep_plain(cap, x, depth + 1) for x in a])
+        return all([deep_plain(cap, x, path) for x in a])
     if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
-        return all([deep_plain(cap, k, depth + 1) and deep_plain(cap, v, depth + 1) for k, v in a.items()])
+        return all([deep_plain(cap, k, path) and deep_plain(cap, v, path) for k, v in a.items()])
     if t in VIEWS or t in ITERATORS:
-        return t in VIEWS and all([deep_plain(cap, x, depth + 1) for x in a])
+        return t in VIEWS and all([deep_plain(cap, x, path) for x in a])
     if not t.__flags__ & HEAP_TYPE:
         return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
     if is_a(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if is_a(a, dict) else a
-        return plain(cap, a) and all([deep_plain(cap, x, depth + 1) for x in items])
+        return plain(cap, a) and all([deep_plain(cap, x, path) for x in items])
     return plain(cap, a) or not overridden(cap, t, COMPARED)
 
 
