@@ -220,8 +220,11 @@ class Fakes:
     def _out(self, value: Any) -> Any:
         if is_a(value, Tensor):
             return self._reals.get(id(value), value)
-        if type(value) in (tuple, list) and any([id(x) in self._reals for x in value]):
-            return type(value)([self._out(x) for x in value])
+        if type(value) is dict:
+            return {k: self._out(x) for k, x in value.items()}
+        if type(value) in (tuple, list):
+            items = [self._out(x) for x in value]
+            return value if all([a is b for a, b in zip(items, value, strict=True)]) else type(value)(items)
         return value
 
 
