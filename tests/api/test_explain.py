@@ -64,6 +64,18 @@ def test_guards_and_program_are_readable() -> None:
     compile(e.program, "<program>", "exec")
 
 
+def iterating(x, factors):
+    for a, b in zip(factors, map(abs, factors), strict=True):
+        x = x * a + b
+    return x
+
+
+def test_no_guard_is_on_what_stands_for_c_code() -> None:
+    guards = fineline.explain(iterating)(X, [1.5, -2.5]).guards
+    assert any("builtins['zip'] is zip" in g for g in guards)
+    assert not [g for g in guards if "Zip" in g or "Map" in g or "iterators" in g]
+
+
 def test_nothing_is_kept() -> None:
     c = fineline.compile(program, backend="eager")
     fineline.explain(c)(X)

@@ -16,6 +16,7 @@ from fineline.graph.torch_table import classify_torch
 
 pytestmark = pytest.mark.later
 
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value

@@ -398,6 +398,17 @@ def results_that_share_a_graph(x, y):
     return {"a": z.sum(), "b": [z, x.detach()], "c": z}
 
 
+@table.snippet(breaks=True, grad=True, min_graphs=0, backward=False)
+def wrong_arguments_of_a_gradient(x):
+    y = (x * 2).sum()
+    try:
+        torch.autograd.grad(create_graph=True)
+    except TypeError as e:
+        missing = str(e)
+    (g,) = torch.autograd.grad(y, [x], None, None, True)
+    return g, missing
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_autograd(program: Program, twin: str) -> None:
     check(program, twin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -357,6 +358,12 @@ def names_for_code_that_is_run(x, n):
         names = sorted(k for k in dir() if not k.startswith("__"))
 
     return found, Body.twice, Body.thrice, Body.names
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def names_of_the_caller_of_what_c_calls(x, n):
+    found = [x * 2, list(map(eval, ["x * n"])), next(map(eval, ["n"])), functools.reduce(lambda a, b: eval("a + b"), [n, 1])]
+    return found, max([n], key=lambda v: eval("v")), list(map(lambda _: sorted(locals()), [1])), sorted("n", key=lambda _: len(dir()))
 
 
 @table.snippet()

@@ -22,6 +22,12 @@ def int_argument(x, n):
     return x * n + n // 2, torch.zeros(n), x[: n - 1]
 
 
+@table.varied(lambda n: (t(n, n, 4), n, n / 8))
+def attributes_that_numbers_have(x, n, r):
+    found = hasattr(n, "real"), hasattr(n, "is_integer"), hasattr(r, "is_integer"), hasattr(r, "numerator"), hasattr(n + r, "node")
+    return x * n + r, found
+
+
 @table.snippet(calls=6, args=lambda p: (t(p),), kwargs=lambda p: {"k": N[p]}, recompiles=(1,))
 def int_keyword(x, *, k=2):
     return x + k, k * 2

@@ -15,7 +15,7 @@ from fineline.capture.attribute_writes import delete_attr, generic_delete, gener
 from fineline.capture.attributes import MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, STATIC, generic_load, load_attr, raw_lookup, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import settled
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.kinds import is_a
 
 
@@ -52,7 +52,9 @@ def _hasattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     obj, name = args
     if not vm.cap.active:
         return vm.finish(f, hasattr(obj, name), then, data)
-    obj = settled(obj)
+    if type(obj) in SYMBOLIC:
+        # No attribute of a number depends on its value.
+        return vm.finish(f, raw_lookup(vm.type_of(obj), name) is not MISSING, then, data)
     info = None if is_a(obj, (type, super)) else type_info(vm.cap, type(obj))
     if info is not None and info.generic:
         kind, _ = info.look(vm.cap, name)

@@ -17,6 +17,7 @@ from fineline.capture.capture import HEAP_TYPE, NULL, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
+from fineline.capture.stand_ins import KINDS
 from fineline.capture.symbolic import SYMBOLIC, settled
 from fineline.capture.watch import guard_mro, member_is_empty
 from fineline.graph.torch_table import TENSOR_ATTRS
@@ -51,7 +52,8 @@ class TypeInfo:
 
     def __init__(self, cap: Capture, cls: type) -> None:
         self.cls = cls
-        self.heap = bool(cls.__flags__ & HEAP_TYPE)
+        # What stands for C's iterators changes no more than they do.
+        self.heap = bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
         self.found: dict[str, tuple[int, Any]] = {}
         self.has_dict = cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
         _, self.getattribute = self.look(cap, "__getattribute__")

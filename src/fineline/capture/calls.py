@@ -20,6 +20,7 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import TRACERS, dynamo_function, explicit_break, marked_by_torch, own_function, traces_itself
 from fineline.capture.overruled import looked_into
+from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
@@ -54,6 +55,8 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
         if id(fn) in cap.made:
             return
         src = cap.pin(fn, fn.__qualname__)
+        if is_own(fn.__code__):
+            return
     guards = cap.guards
     top = src
     while top.parent is not None:

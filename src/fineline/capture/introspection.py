@@ -16,6 +16,7 @@ from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import NULL
 from fineline.capture.frame import Frame
+from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 from fineline.raw import TRACEBACK
@@ -37,8 +38,16 @@ def _locals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data
     return vm.finish(f, _namespace(vm, f), then, data)
 
 
+def _users(f: Frame) -> Frame:
+    """The frame that a function of C sees as its caller, also where it is given to `map` and the like."""
+    while is_own(f.info.code) and f.back is not None:
+        f = f.back
+    return f
+
+
 def _namespace(vm: Any, f: Frame) -> Any:
     """A frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
+    f = _users(f)
     cap, code = vm.cap, f.info.code
     if f.namespace is not None and not code.co_flags & CO_OPTIMIZED:
         return f.namespace
@@ -66,9 +75,9 @@ def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     """eval() and exec(), which look for names in the frame that calls them."""
     if len(args) < 2 or args[1] is None:
         names = args[2] if len(args) > 2 and args[2] is not None else _namespace(vm, f)
-        args = [*args[:1], f.globals, names]
+        args = [*args[:1], _users(f).globals, names]
         if vm.cap.active:
-            vm.cap.pin(f.globals, "globals()")
+            vm.cap.pin(args[1], "globals()")
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
@@ -76,16 +85,20 @@ def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
 
 def _dir(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
-        return vm.finish(f, vm.cap.fresh(sorted(_namespace(vm, f))), then, data)
+        names = _namespace(vm, f)
+        if vm.cap.active:
+            vm.cap.expand(names)
+        return vm.finish(f, vm.cap.fresh(sorted(names)), then, data)
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     raise Border(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
 
 
 def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    names = _users(f).globals
     if vm.cap.active:
-        vm.cap.pin(f.globals, "globals()")
-    return vm.finish(f, f.globals, then, data)
+        vm.cap.pin(names, "globals()")
+    return vm.finish(f, names, then, data)
 
 
 def _vars(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterable, Iterator
+from operator import index
 from typing import Any
 
 from fineline.capture.polyfill_iterators import CallableIterator, ReversedSequence
@@ -43,7 +43,7 @@ def length_hint(obj: Any, default: int = 0, /) -> int:
 def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
     items: list[Any] = []
     source = iter(iterable)
-    operator.length_hint(iterable, 8)
+    length_hint(iterable, 8)
     for item in source:
         items.append(item)
     return items
@@ -149,7 +149,7 @@ def sorted_(iterable: Iterable[Any], /, *, key: Callable[[Any], Any] | None = No
 
 
 def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: Any = False) -> None:
-    reverse = bool(operator.index(reverse))
+    reverse = bool(index(reverse))
     items = list.copy(self)
     list.clear(self)
     keys = items

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import index, length_hint
 from typing import Any
 
 from fineline.capture.polyfill_builtins import iterator, sequence
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 def list_extend(self: list[Any], iterable: Iterable[Any], /) -> None:
     source = iter(iterable)
-    operator.length_hint(iterable, 8)
+    length_hint(iterable, 8)
     for item in source:
         list.append(self, item)
 
@@ -87,7 +87,7 @@ def _find(items: Any, value: Any, start: Any, stop: Any) -> int:
 def _slice_index(value: Any) -> int:
     if not hasattr(type(value), "__index__"):
         raise TypeError("slice indices must be integers or have an __index__ method")
-    return operator.index(value)
+    return index(value)
 
 
 def list_remove(self: list[Any], value: Any, /) -> None:

@@ -6,8 +6,8 @@ fields. A field named `source` is None once C would have dropped its iterator.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator
+from operator import index
 from typing import Any, Self
 
 
@@ -89,7 +89,7 @@ def _span(count: int) -> str:
 
 class Enumerate(Lazy):
     def __init__(self, iterable: Iterable[Any], start: Any = 0) -> None:
-        self.count = operator.index(start)
+        self.count = index(start)
         self.source = iter(iterable)
 
     def __next__(self) -> Any:

@@ -6,9 +6,9 @@ Classes, for the reasons given in `polyfill_iterators`.
 from __future__ import annotations
 
 import itertools
-import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from operator import index
 from typing import Any
 
 from fineline.capture.polyfill_iterators import Filter, Lazy
@@ -90,7 +90,7 @@ class ISlice(Lazy):
 def _size(value: Any) -> int:
     """-1 where C finds no size in ``value``."""
     try:
-        number = operator.index(value)
+        number = index(value)
     except TypeError:
         number = -1
     return number if number <= sys.maxsize else -1

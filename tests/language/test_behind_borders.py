@@ -1,0 +1,134 @@
+"""What goes on behind a graph break: unpacking, iterators half way and at their end, sets, and objects that only C makes."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import re
+
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+def behind_a_border(x):
+    fineline.graph_break()
+    return [x + 1, 2]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def unpacking_around_a_border(x, n):
+    def call(*args, **kwargs):
+        return x * args[0] + args[1], args, kwargs
+
+    packed = (n, *behind_a_border(x))
+    named = {"n": n, **{"m": behind_a_border(x)}}
+    return packed[1] * packed[0], packed, call(n, *behind_a_border(x), **{"k": n}, **{"l": behind_a_border(n)}), named
+
+
+def ending_with_a_border(n):
+    yield n
+    yield 2
+    fineline.graph_break()
+
+
+class EndingWithABorder:
+    def __init__(self, n):
+        self.n, self.given = n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.given += 1
+        if self.given > 2:
+            fineline.graph_break()
+            raise StopIteration
+        return self.n + self.given
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def arguments_and_targets_from_iterators_that_end_with_a_border(x, n):
+    def call(a, b, c=0):
+        return x * a + b * 10 + c
+
+    found = []
+    for kind in (ending_with_a_border, EndingWithABorder):
+        a, b = kind(n)
+        c, *d = kind(n)
+        found += [call(*kind(n)), a, b, c, d, tuple(kind(n)), (*kind(n), n), torch.Size(kind(n)), x.new_zeros(*kind(n)).shape]
+    return found
+
+
+SETS = [frozenset([1]), frozenset([True]), frozenset([2, (1.0, "a")])]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), SETS[place], (place, SETS[place])), recompiles=(1, 2))
+def frozen_sets_of_values(x, s, both):
+    fineline.graph_break()
+    return x * len(s), repr(s), s, both[1], repr(both)
+
+
+@fineline.disable
+def counted_eagerly(n):
+    for i in range(n):
+        yield i + 10
+    return n
+
+
+@fineline.disable(recursive=False)
+def counted_in_its_own_frame(n):
+    for i in range(n):
+        yield i + 10
+    return n
+
+
+@fineline.disable
+def tuple_iterator(n):
+    return iter((10, 11, 12)[:n])
+
+
+# Empty first, and again after others.
+@table.snippet(breaks=True, args=lambda place: (t(place), (0, 2, 0, 1, 3)[place]), calls=5, recompiles=(1, 2, 3, 4), min_graphs=0)
+def yield_from_what_runs_eagerly(x, n):
+    def delegating(make):
+        given = yield from make(n)
+        yield given
+
+    found = [x * 2]
+    for make in (counted_eagerly, counted_in_its_own_frame, tuple_iterator):
+        steps = delegating(make)
+        found += [list(delegating(make)), [v for v in delegating(make)], next(steps), next(steps, "end"), list(make(n)), next(make(n), "none")]
+    return found
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def chains_around_borders(x, n):
+    chained = itertools.chain([x, x * n], [x + 1], (x - n,))
+    found = []
+    for v in chained:
+        fineline.graph_break()
+        found.append(v * 2)
+    return found, [behind_a_border(v)[0] * 2 for v in itertools.chain.from_iterable([[x, x + n], (x, n)])]
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), min_graphs=0)
+def objects_that_only_c_makes(x, n):
+    found = re.match(r"(\d)(\w)", f"{n}a")
+    fineline.graph_break()
+    return x * int(found.group(1)), found.groups(), found.span()
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), place % 2), recompiles=(1, 2))
+def methods_by_name_with_keywords(x, n):
+    call = operator.methodcaller("sum", n, keepdim=True)
+    fineline.graph_break()
+    return call(x) * 2
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_behind_borders(program: Program, twin: str) -> None:
+    check(program, twin)
