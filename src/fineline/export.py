@@ -14,7 +14,7 @@ from fineline.api import original
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
 from fineline.policy.shapes import marked_shapes
-from fineline.program.exported import ExportWriter
+from fineline.program.exported import Aten, ExportWriter
 from fineline.program.signature import parameters_of
 from fineline.region.compiled import Compiled
 from fineline.region.describe import Guard, guard_at, guards_of, place_of
@@ -39,17 +39,19 @@ def export(
     decomposition_table: Mapping[Any, Callable] | None = None,
     tracing_mode: TracingMode = "real",
     constraints: Any = None,
+    pre_dispatch: bool = False,
     **kwargs: Any,
 ) -> Exported:
     """The graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; nothing else comes of the call.
 
     ``f`` is a function, a method or an ``nn.Module``, whose parameters and buffers keep their names. ``aten_graph``: the graph has ATen
-    operators, after ``decomposition_table``. ``tracing_mode``: "real", the call runs on its tensors and is undone; "fake", no number is
-    computed; "symbolic", sizes and ints of the arguments vary as well. Sizes marked by `mark_dynamic` vary in each mode.
+    operators, after ``decomposition_table``; ``pre_dispatch``: as they are before autograd takes them apart. ``tracing_mode``: "real", the call
+    runs on its tensors and is undone; "fake", no number is computed; "symbolic", sizes and ints of the arguments vary as well. Sizes marked
+    by `mark_dynamic` vary in each mode.
 
     Raises `NotExported`, which is an AssertionError, where the graph would break, or can't do all that the call does.
     """
-    return export_call(f, args, kwargs, tracing_mode, None, aten_graph, decomposition_table, constraints)
+    return export_call(f, args, kwargs, tracing_mode, None, aten_graph, decomposition_table, constraints, pre_dispatch)
 
 
 def exported_program(
@@ -83,36 +85,39 @@ def export_call(
     aten_graph: bool = False,
     decomposition_table: Mapping[Any, Callable] | None = None,
     constraints: Any = None,
+    pre_dispatch: bool = False,
 ) -> Exported:
     """`export` with the call's arguments apart from its own. ``dynamic``: sizes and ints vary, if the call can be captured so."""
     if constraints is not None:
         raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise BadArgument(f'tracing_mode is "real", "fake" or "symbolic", not {tracing_mode!r}')
-    if not aten_graph and (decomposition_table is not None or tracing_mode != "real"):
-        named = "decomposition_table" if decomposition_table is not None else f"tracing_mode={tracing_mode!r}"
+    if not aten_graph and (decomposition_table is not None or tracing_mode != "real" or pre_dispatch):
+        mode = f"tracing_mode={tracing_mode!r}" if tracing_mode != "real" else "pre_dispatch=True"
+        named = "decomposition_table" if decomposition_table is not None else mode
         raise NotExported(f"{named} without aten_graph=True", id="FL602")
     if not callable(f) or isinstance(f, type):
         raise BadArgument(f"{f!r:.80} is nothing that can be exported", id="FL201")
     fn = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
     varying = True if tracing_mode == "symbolic" else dynamic
     options = Options(breaks="none", dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
+    aten = Aten(decomposition_table, pre_dispatch) if aten_graph else None
     try:
-        return _captured(fn, args, kwargs, options, aten_graph, decomposition_table)
+        return _captured(fn, args, kwargs, options, aten)
     except NotExported:
         if not dynamic:
             raise
-    return _captured(fn, args, kwargs, replace(options, dynamic=None), aten_graph, decomposition_table)
+    return _captured(fn, args, kwargs, replace(options, dynamic=None), aten)
 
 
-def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: bool, table: Any) -> Exported:
+def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: Aten | None) -> Exported:
     region = Region(fn, lookup_backend("eager", None, None), options)
     holder = getattr(fn, "__self__", fn)
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []
 
     def writer(cap: Any, name: str) -> ExportWriter:
-        written.append(ExportWriter(cap, name, parameters, holder if isinstance(holder, nn.Module) else None, aten, table))
+        written.append(ExportWriter(cap, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
         return written[-1]
 
     region.writer = writer

@@ -16,7 +16,7 @@ from torch import nn
 
 from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
-from fineline.errors import FACES, BadArgument, caller
+from fineline.errors import FACES, caller
 from fineline.export import export_call
 from fineline.policy import declare, dims
 from fineline.policy.marks import MARKS
@@ -250,8 +250,6 @@ class Installation:
         pre_dispatch: bool = False, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Without arguments for ``f``, what takes them. Sizes vary unless PyTorch's arguments, or a tracing mode, say otherwise."""
-        if pre_dispatch:
-            raise BadArgument("pre_dispatch=True: fineline traces ATen graphs below the dispatcher alone")
         for unused in EXPORT_UNUSED:
             kwargs.pop(unused, None)
         how = {name: kwargs.pop(name) for name in ("aten_graph", "decomposition_table", "constraints") if name in kwargs}
@@ -260,7 +258,7 @@ class Installation:
 
         def inner(*args: Any, **kwargs: Any) -> Any:
             with marked_shapes(dynamic_shapes, args, kwargs):
-                return result(*export_call(f, args, kwargs, tracing_mode or "real", dynamic, **how))
+                return result(*export_call(f, args, kwargs, tracing_mode or "real", dynamic, **how, pre_dispatch=pre_dispatch))
 
         return inner(*args, **kwargs) if args or kwargs else inner
 

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import fineline
@@ -90,6 +91,41 @@ def test_without_aten(door, how):
     gm, _ = door.export(two, X, aten_graph=True, **how)
     same(gm(X), two(X))
     assert all(isinstance(n.target, torch._ops.OpOverload) for n in gm.graph.nodes if n.op == "call_function")
+
+
+def test_before_dispatch(door):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
+
+    def fn(x):
+        with torch.no_grad():
+            y = net(x)
+        return y + net(x), F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(2, 4, 3)
+    for mode in ("real", "fake", "symbolic"):
+        gm, _ = door.export(fn, x, aten_graph=True, pre_dispatch=True, tracing_mode=mode)
+        targets = [n.target for n in gm.graph.nodes if n.op == "call_function"]
+        assert targets.count(torch.ops.aten.linear.default) == 2 and torch._C._set_grad_enabled in targets
+        assert torch.ops.aten.scaled_dot_product_attention.default in targets
+        for ours, theirs in zip(gm(x), fn(x), strict=True):
+            same(ours, theirs)
+            assert ours.requires_grad == theirs.requires_grad
+    with pytest.raises(AssertionError, match="FL602"):
+        door.export(fn, x, pre_dispatch=True)
+
+
+@pytest.mark.parametrize("block", [lambda: torch.autocast("cpu"), lambda: torch.autocast("cpu", enabled=False)], ids=["on", "off"])
+def test_autocast_before_dispatch(door, block):
+    def fn(x):
+        with block():
+            return x @ x
+
+    with pytest.raises(AssertionError, match=r"(?s)FL606.*set_autocast_enabled.*next: Export without pre_dispatch"):
+        door.export(fn, torch.ones(3, 3), aten_graph=True, pre_dispatch=True)
+    with pytest.raises(AssertionError, match=r"(?s)FL606.*pre_dispatch"):
+        door.export(torch.vmap(torch.sin), X, aten_graph=True, pre_dispatch=True)
+    gm, _ = door.export(fn, torch.ones(3, 3), aten_graph=True)
+    assert gm(torch.ones(3, 3)).dtype == fn(torch.ones(3, 3)).dtype
 
 
 def test_graph_break(door):

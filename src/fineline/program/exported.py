@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import Written, contents
 from fineline.errors import NotExported
 from fineline.graph.portable import Portable, portable, put
+from fineline.graph.torch_table import classify_torch
 from fineline.guards.evaluate import same_constant
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -29,14 +30,19 @@ from fineline.program.signature import Parameter
 GUARDS = "_guards"
 
 
+class Aten(NamedTuple):
+    """How a graph is traced down to ATen operators: what they decompose into, and whether autograd, autocast and the like stay undone."""
+
+    table: Mapping[Any, Callable] | None = None
+    pre_dispatch: bool = False
+
+
 class ExportWriter(SegmentWriter):
     """Writes no program: ``graph`` is the exported one."""
 
-    def __init__(
-        self, cap: Capture, name: str, parameters: list[Parameter], module: nn.Module | None, aten: bool, table: Mapping | None
-    ) -> None:
+    def __init__(self, cap: Capture, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
         super().__init__(cap, name)
-        self._parameters, self._module, self._aten, self._table = parameters, module, aten, table
+        self._parameters, self._module, self._aten = parameters, module, aten
         self._flat: GraphModule | None = None
         # What the graph takes, in order: each source, and what it held.
         self._taken: list[tuple[Source, Any]] = []
@@ -84,10 +90,16 @@ class ExportWriter(SegmentWriter):
 
     def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
         self._taken = [(src, src.value) for _, src in self.cap.recorder.inputs]
-        self._flat = self._as_aten(gm, examples) if self._aten else gm
+        self._flat = self._as_aten(gm, examples, self._aten) if self._aten is not None else gm
         return gm.forward
 
-    def _as_aten(self, gm: GraphModule, examples: list) -> GraphModule:
+    def _as_aten(self, gm: GraphModule, examples: list, how: Aten) -> GraphModule:
+        if how.pre_dispatch:
+            # PyTorch's tracer would leave them out. (It knows another function for autocast than the context manager calls.)
+            states = [n.target for n in gm.graph.nodes if classify_torch(n.target) == "state" and n.target is not torch._C._set_grad_enabled]
+            if states:
+                step = "Export without pre_dispatch=True: what autocast and transforms do is in the graph then."
+                raise NotExported(f"with pre_dispatch=True it can't have {states[0].__name__}()", id="FL606", next_step=step)
         symbols = self.cap.symbols
         if symbols is None:
             # Once more on the real tensors: what is written is taken back with all that the call wrote.
@@ -95,7 +107,8 @@ class ExportWriter(SegmentWriter):
         mode = nullcontext() if symbols is None else symbols.fakes.mode
         try:
             with mode:
-                return make_fx(gm, decomposition_table=dict(self._table or {}), _allow_non_fake_inputs=True)(*examples)
+                table = dict(how.table or {})
+                return make_fx(gm, decomposition_table=table, _allow_non_fake_inputs=True, pre_dispatch=how.pre_dispatch)(*examples)
         except Exception as e:
             raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
 
@@ -125,7 +138,7 @@ class ExportWriter(SegmentWriter):
 
         for path, out in self._buffers:
             buffer = next((n for n in graph.nodes if n.op == "get_attr" and n.target == path), None) or graph.get_attr(path)
-            if self._aten:
+            if self._aten is not None:
                 graph.call_function(torch.ops.aten.copy_.default, (buffer, find(out)))
             else:
                 graph.call_method("copy_", (buffer, find(out)))
