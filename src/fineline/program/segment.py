@@ -28,6 +28,7 @@ from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
+from fineline.graph.sizes import Kinds, sizes_of
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -320,7 +321,7 @@ class SegmentWriter:
         if self.uncompiled:
             return as_it_is(gm)
         try:
-            compiled: Callable = compile_graph(gm, examples, self._kinds())
+            compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
             symbols = self.cap.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
@@ -395,13 +396,17 @@ class SegmentWriter:
             if others:
                 cap.guards.check(src, "distinct", others, others)
 
-    def _kinds(self) -> Any:
+    def _kinds(self, examples: list) -> Kinds | None:
         """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
         tensors = {reg: facts for op, _, reg, facts in self.cap.guards.steps if op == "tensor"}
-        if self.cap.symbols is not None and self.cap.symbols.used:
-            return None
-        kinds = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
-        return None if None in kinds else (self.cap.start_ambient, kinds, self._sharing())
+        symbols, sizes = self.cap.symbols, None
+        if symbols is not None and symbols.used:
+            sizes = sizes_of(symbols.shapes, examples)
+            if sizes is None:
+                return None
+            tensors |= dict.fromkeys(symbols.numbers, int)
+        inputs = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
+        return None if None in inputs else Kinds(self.cap.start_ambient, inputs, self._sharing(), sizes)
 
     def _tensors(self) -> list[Source]:
         return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]

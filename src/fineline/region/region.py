@@ -28,6 +28,7 @@ from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
 from fineline.graph.same import same_graph
+from fineline.graph.sizes import Kinds
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
@@ -70,7 +71,7 @@ class Region:
         self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
-        self.compiled: list[tuple[GraphModule, Any, Callable]] = []
+        self.compiled: list[tuple[GraphModule, Kinds, Callable]] = []
         self.rules_of_process = RULEBOOK.facts()[0]
         # How often each rule has decided something, over all captures.
         self.fired: Counter[Rule] = Counter()
@@ -349,10 +350,10 @@ class Region:
         region.tally, region.machine, region.fired = self.tally, self.machine, self.fired
         return region.entry.dispatcher
 
-    def compile_graph(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
+    def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled the same for inputs of the same kinds: in a loop, say."""
         for known, its_kinds, compiled in self.compiled:
-            if its_kinds == kinds and same_graph(known.graph, gm.graph):
+            if kinds is not None and same_graph(known.graph, gm.graph) and kinds.take_over(its_kinds):
                 return compiled
         self.graphs.append(gm)
         try:
@@ -364,6 +365,8 @@ class Region:
             log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
             compiled = as_it_is(gm)
         if kinds is not None:
+            if kinds.sizes is not None:
+                kinds.sizes.compiled()
             self.compiled.append((gm, kinds, compiled))
         return compiled
 

@@ -1,0 +1,89 @@
+"""What a compiled graph may rely on of symbolic sizes, in a form that two segments can compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fineline.guards.facts import AmbientFacts
+from fineline.kinds import is_a
+
+TRUE = sympy.true
+
+
+class Sizes:
+    """The sizes of a graph's inputs and what is known of them, in symbols that are numbered as they appear: each segment has its own.
+
+    ``assumed`` is what the backend added when it compiled: whoever takes its program over has to guard that too.
+    """
+
+    __slots__ = ("_numbered", "_seen", "_shapes", "assumed", "forms", "known")
+
+    def __init__(self, shapes: Any, numbered: dict[sympy.Symbol, sympy.Symbol], forms: tuple) -> None:
+        self._shapes, self._numbered, self.forms = shapes, numbered, forms
+        self._seen = len(shapes.guards)
+        self.known = (tuple([shapes.var_to_range.get(symbol) for symbol in numbered]), self._claims(0))
+        self.assumed: frozenset | None = frozenset()
+
+    def _claims(self, start: int) -> frozenset | None:
+        """What the guards from ``start`` on say of these sizes; None if that depends on others."""
+        out = set()
+        for guard in self._shapes.guards[start:]:
+            claim = self._shapes.simplify(guard.expr)
+            symbols = claim.free_symbols
+            if symbols and not symbols.isdisjoint(self._numbered) and claim != TRUE:
+                if not symbols <= self._numbered.keys():
+                    return None
+                out.add(claim.xreplace(self._numbered))
+        return frozenset(out)
+
+    def compiled(self) -> None:
+        """The backend has compiled the graph: what it assumed is known now, and the segment's symbols are not held any longer."""
+        changed = [symbol for symbol in self._numbered if self._shapes.simplify(symbol) != symbol]
+        self.assumed = None if changed or self.known[1] is None else self._claims(self._seen)
+        self._shapes = None
+
+    def take_over(self, other: Sizes) -> bool:
+        """Whether the program that was compiled for ``other`` serves here; if so, what it assumes is guarded."""
+        if (self.forms, self.known) != (other.forms, other.known) or other.assumed is None:
+            return False
+        own = {number: symbol for symbol, number in self._numbered.items()}
+        hints = {number: self._shapes.backed_var_to_val[symbol] for number, symbol in own.items()}
+        if not all([claim.xreplace(hints) == TRUE for claim in other.assumed]):
+            return False
+        for claim in other.assumed:
+            self._shapes.evaluate_expr(claim.xreplace(own))
+        return True
+
+
+def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:
+    """The sizes of a graph's inputs; None if a program for them can't serve for others."""
+    numbers = [n for x in examples for n in ((*x.shape, *x.stride(), x.storage_offset()) if is_a(x, Tensor) else (x,))]
+    exprs = [shapes.simplify(n.node.expr) if type(n) is torch.SymInt else n for n in numbers]
+    symbols = dict.fromkeys([e for e in exprs if is_a(e, sympy.Symbol)])
+    free = {symbol for e in exprs if is_a(e, sympy.Expr) for symbol in e.free_symbols}
+    if any([type(n) not in (int, torch.SymInt) for n in numbers]) or free != symbols.keys() or not free <= shapes.backed_var_to_val.keys():
+        return None
+    numbered = {symbol: sympy.Symbol(f"n{i}", integer=True) for i, symbol in enumerate(symbols)}
+    return Sizes(shapes, numbered, tuple([e.xreplace(numbered) if is_a(e, sympy.Expr) else e for e in exprs]))
+
+
+class Kinds(NamedTuple):
+    """What a compiled graph may rely on of its inputs and of the state around it."""
+
+    ambient: AmbientFacts
+    inputs: tuple
+    # Which inputs share memory, where that matters.
+    sharing: tuple[int, ...] | None
+    sizes: Sizes | None
+
+    def take_over(self, other: Kinds) -> bool:
+        """Whether a program for inputs of the ``other`` kinds serves for these; if so, what it assumes is guarded."""
+        if self[:3] != other[:3] or self.sizes is None or other.sizes is None:
+            return self == other
+        return self.sizes.take_over(other.sizes)
