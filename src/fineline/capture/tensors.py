@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.capture import unbacked
 from fineline.capture.assumptions import settle_first, writes_outside, writes_too_soon
@@ -465,15 +466,17 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
 
 
 def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
-    mutated = vm.cap.recorder.mutated
+    recorder = vm.cap.recorder
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     t = vm.memory(t)
     if t.layout is torch.strided:
         storage = t.untyped_storage()
-        if journal is not None and storage._cdata not in mutated:
-            journal.note_storage(t)
-        mutated.add(storage._cdata)
+        if storage._cdata not in recorder.mutated:
+            if journal is not None:
+                journal.note_storage(t)
+            recorder.addresses.append(StorageWeakRef(storage))
+        recorder.mutated.add(storage._cdata)
 
 
 def tensor_descriptor(name: str) -> Any:

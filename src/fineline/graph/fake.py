@@ -81,9 +81,15 @@ class Drawing(FakeTensorMode):
             rule = func.python_key_table.get(FakeTensorMode)
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
         if is_a(func, OpOverload):
-            self.drew |= torch.Tag.nondeterministic_seeded in func.tags
+            self.drew |= torch.Tag.nondeterministic_seeded in func.tags and _drops(func, args, kwargs)
             self.wrote |= func._schema.is_mutable
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _drops(func: OpOverload, args: Any, kwargs: Any) -> bool:
+    """Whether an operator that can draw random numbers does: attention without dropout, for one, does not."""
+    at = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
+    return at is None or (args[at] if at < len(args) else (kwargs or {}).get("dropout_p", 0.0)) != 0.0
 
 
 class Twin(NamedTuple):

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.graph.function_node import function_node
 from fineline.graph.spellings import is_custom
@@ -89,8 +90,9 @@ class Recorder:
         self.hidden: dict[int, tuple[Callable[[], Any], Callable[[], None]]] = {}
         # ... of the outermost: all such graphs at any depth, as backends know them by their names.
         self.shared: dict[str, GraphModule] = {}
-        # Storages that an operator wrote into.
+        # The addresses of storages that an operator wrote into; what keeps these from being given to others after a storage's death.
         self.mutated: set[int] = set()
+        self.addresses: list[StorageWeakRef] = []
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""

@@ -27,7 +27,7 @@ class SubRecorder(Recorder):
         self.parent = parent
         # Those of the whole segment, for who asks what it reads and writes.
         self.inputs = parent.inputs
-        self.mutated = parent.mutated
+        self.mutated, self.addresses = parent.mutated, parent.addresses
         # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
         self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
         self._node_of_parent: Node | None = None
