@@ -6,6 +6,7 @@ import math
 
 import torch
 
+import fineline
 from tests.oracle import t
 from tests.shapes.varied import Varied, both_ways, growing
 
@@ -130,3 +131,27 @@ def sizes_written_into_tensors(x):
 
 
 test_program, test_program_dynamic_from_the_start = both_ways(table)
+
+
+def heads(x, count):
+    # What follows from the code is not symbolic behind a break, though all that comes from outside is.
+    y = x.view(x.shape[0], 4, -1) * 3
+    for k in range(count):
+        torch._dynamo.graph_break()
+        y = y + k
+    return y * 2, k
+
+
+def test_what_is_constant_stays_so_behind_breaks() -> None:
+    sizes: list = []
+
+    def backend(gm, examples):
+        sizes.append([n for e in examples for n in (e.shape if isinstance(e, torch.Tensor) else [e])])
+        return gm.forward
+
+    compiled = fineline.compile(heads, backend=backend, dynamic=True)
+    for rows in (6, 9, 3):
+        for ours, theirs in zip(compiled(t(rows, rows, 8), 3), heads(t(rows, rows, 8), 3), strict=True):
+            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
+    assert [[type(n) is torch.SymInt for n in given] for given in sizes[1:]] == [[True, False, True]] * (len(sizes) - 1)
+    assert len(sizes) == 4

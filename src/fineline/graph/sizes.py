@@ -63,6 +63,8 @@ class Sizes:
 
 def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:
     """The sizes of a graph's inputs; None if a program for them can't serve for others."""
+    if any([is_a(x, Tensor) and x.layout is not torch.strided for x in examples]):
+        return None
     numbers = [n for x in examples for n in ((*x.shape, *x.stride(), x.storage_offset()) if is_a(x, Tensor) else (x,))]
     exprs = [shapes.simplify(n.node.expr) if type(n) is torch.SymInt else n for n in numbers]
     symbols = dict.fromkeys([e for e in exprs if is_a(e, sympy.Symbol)])

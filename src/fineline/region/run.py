@@ -364,15 +364,15 @@ class Run:
         raise Finished(None)
 
     def _vary(self, site: Site | None, name: str, v: Any) -> None:
-        """What is symbolic at a border is so behind it."""
-        if site is None or self.site.varying.dynamic:
+        """What is symbolic at a border is so behind it, and nothing else of it."""
+        if site is None:
             return
         if type(v) in (torch.SymInt, torch.SymFloat):
-            site.varying.add(name, set())
+            site.varying.add(name, number=True)
+        elif type(v) in (int, float):
+            site.varying.add(name)
         elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
-            dims = {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt}
-            if dims:
-                site.varying.add(name, dims)
+            site.varying.add(name, {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt})
 
     def undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,6 +43,8 @@ class Varying:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # The live values behind a border of which this is all.
+        self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
         self.fixed: set[str] = set()
@@ -70,6 +72,7 @@ class Varying:
             return {}
         marks = DIMS.of(t)
         held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
+        everything = self.dynamic and src.text() not in self._told
         dims: dict[int, Dim] = {}
         for d in range(t.dim()):
             mark = marks.get(d)
@@ -77,11 +80,11 @@ class Varying:
                 dims[d] = MARKED[mark.kind](mark)
             elif mark is not None or held:
                 continue
-            elif self.dynamic:
+            elif everything:
                 dims[d] = DUCK
         for d in self._sizes.get(src.text(), ()):
             if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
-                dims[d] = CHANGED
+                dims[d] = DUCK if self.dynamic else CHANGED
         return dims
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
@@ -92,13 +95,14 @@ class Varying:
         """Whether the number ``v`` that comes from ``src`` varies."""
         if type(v) is float and (not self.floats or src.text() in self.fixed or v == 0 or not math.isfinite(v)):
             return False
-        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root")
+        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
 
-    def add(self, name: str, dims: set[int]) -> None:
-        """It is known of a live value behind a border that these of its sizes vary; no sizes: it is a number."""
+    def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
+        """It is known of a live value behind a border that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
+        self._told.add(name)
         if dims:
             self._sizes.setdefault(name, set()).update(dims)
-        else:
+        if number:
             self._numbers.add(name)
 
     def observe(self, roots: tuple, names: tuple) -> None:
