@@ -19,6 +19,8 @@ from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
+from fineline.capture.native_types import DRIVERS
+from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
@@ -35,6 +37,8 @@ ITERATORS = frozenset(
         iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
     )
 ) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
+# Iterators that C's own methods read and move on.
+UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
 SET_ALGEBRA = ("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__le__", "__lt__", "__ge__", "__gt__", "isdisjoint")
 SET_METHODS = ("difference", "intersection", "issubset", "issuperset", "symmetric_difference", "union")
@@ -383,6 +387,8 @@ def keys_plain(cap: Capture, a: Any, among: list | None) -> bool:
 def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
     cap = vm.cap
+    if args and type(args[0]) in UNDER_WAY and id(args[0]) in cap.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
+        raise Border(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
     try:
         for a in values:
             t = type(a)

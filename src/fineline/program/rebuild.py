@@ -6,7 +6,7 @@ import builtins
 import keyword
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import torch
@@ -63,6 +63,11 @@ class Rebuilder:
             name = f"{stem}_{self._n}"
         self._used.add(name)
         return name
+
+    @property
+    def built(self) -> Set[int]:
+        """The objects that the program makes, by identity."""
+        return self._memo.keys()
 
     def param(self, src: Source) -> str:
         """The parameter of the program that the guard program's register for ``src`` is passed as."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Set
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -107,8 +108,11 @@ def alike(a: Any, b: Any) -> bool:
 class Template:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
-    def __init__(self, vm: Machine, border: Border, constants: bool = True) -> None:
-        """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything."""
+    def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset()) -> None:
+        """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
+
+        ``held``: iterators that stay what they are, as something else holds them too.
+        """
         self._constants = constants
         self.frames: list[FrameShape] = []
         self.generators: list[GeneratorShape] = []
@@ -120,7 +124,8 @@ class Template:
         self.names: list[str] = []
         self._cap: Capture = vm.cap
         # The call itself may move an iterator on.
-        self._passed = frozenset(map(id, border.args_))
+        self.held = held
+        self._passed = held | set(map(id, border.args_))
         self._root_at: dict[int, int] = {}
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
@@ -146,6 +151,8 @@ class Template:
         self.handled = self._spec(vm.handled)
         self.then, self.data, self.push = border.then, self._spec(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
+        # By identity, which holds until the program is written.
+        self.reduced: Set[int] = frozenset(self._iterator_at)
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
         del self._object_at, self._holds, self._passed
 

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.body_machine import BodyMachine
-from fineline.capture.capture import PLAIN_TENSORS, Capture
+from fineline.capture.capture import Capture
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
 from fineline.capture.trial import Trial
@@ -236,28 +236,18 @@ class Run:
             return vm.beyond(border)
         try:
             template = Template(vm, border)
-            template.place = place
-            self._pass(template)
             declared = border.error in DECLARED
-            after = Site(region, template, False, declared, self.passed)
-            failed = Site(region, template, True, declared, self.passed) if template.has_handlers else None
-            writer = SegmentWriter(vm.cap, self._name())
-            writer.border(
-                border.fn,
-                border.args_,
-                border.kwargs,
-                template.roots,
-                after.dispatcher,
-                failed.dispatcher if failed is not None else None,
-                self.site is region.entry,
-                vm.place(),
-            )
+            writer, after, failed = self._written(template, border, place, declared)
+            while found := template.reduced & writer.rebuild.built:
+                template = Template(vm, border, held=template.held | found)
+                writer, after, failed = self._written(template, border, place, declared)
+            self.passed = self._passed(template)
             keep(self, writer, not declared and not self.site.declared)
-            region.sites += [after] if failed is None else [after, failed]
+            sites = [after] if failed is None else [after, failed]
+            region.sites += sites
             if vm.fakes is not None:
-                for site in (after, failed):
-                    for name, v in zip(template.names, template.roots, strict=True):
-                        self._vary(site, name, v)
+                for site in sites:
+                    site.vary(vm.memory)
                 self._leave(template, functools.partial(self._now, *self.call))
         except Unrebuildable as e:
             vm.fail(e.error, e.text, False)
@@ -290,12 +280,23 @@ class Run:
         self._begin(after, template, value, "result")
         return value
 
+    def _written(self, template: Template, border: Border, place: tuple, declared: bool) -> tuple[SegmentWriter, Site, Site | None]:
+        """A program up to a border, and the sites behind it: with its result, and with its exception if somebody handles that."""
+        template.place = place
+        passed = self._passed(template)
+        after = Site(self.region, template, False, declared, passed)
+        failed = Site(self.region, template, True, declared, passed) if template.has_handlers else None
+        writer = SegmentWriter(self.vm.cap, self._name())
+        behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
+        writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, self.site is self.region.entry, self.vm.place())
+        return writer, after, failed
+
     @property
     def borders(self) -> int:
         return sum(self.passed.values())
 
-    def _pass(self, template: Template) -> None:
-        self.passed = {**self.passed, template.stack: self.passed.get(template.stack, 0) + 1}
+    def _passed(self, template: Template) -> dict:
+        return {**self.passed, template.stack: self.passed.get(template.stack, 0) + 1}
 
     def _leave(self, template: Template, behind: Callable[[], Any]) -> NoReturn:
         """Ends this run at a border: the programs behind it do the rest of the call."""
@@ -351,7 +352,7 @@ class Run:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
             return None
         if dispatcher is None:
-            self._pass(template)
+            self.passed = self._passed(template)
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
@@ -362,17 +363,6 @@ class Run:
             self.region.sites.append(site)
         self.behind = self._onwards(dispatcher, live)
         raise Finished(None)
-
-    def _vary(self, site: Site | None, name: str, v: Any) -> None:
-        """What is symbolic at a border is so behind it, and nothing else of it."""
-        if site is None:
-            return
-        if type(v) in (torch.SymInt, torch.SymFloat):
-            site.varying.add(name, number=True)
-        elif type(v) in (int, float):
-            site.varying.add(name)
-        elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
-            site.varying.add(name, {d for d, n in enumerate(self.vm.memory(v).shape) if type(n) is torch.SymInt})
 
     def undo(self) -> None:
         """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""

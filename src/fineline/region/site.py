@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
+from fineline.capture.capture import PLAIN_TENSORS
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
@@ -92,6 +95,17 @@ class Site:
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.template is None else (*self.template.names, "result")
+
+    def vary(self, memory: Callable[[Any], Any]) -> None:
+        """What is symbolic at a border is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
+        assert self.template is not None
+        for name, v in zip(self.template.names, self.template.roots, strict=True):
+            if type(v) in (torch.SymInt, torch.SymFloat):
+                self.varying.add(name, number=True)
+            elif type(v) in (int, float):
+                self.varying.add(name)
+            elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
+                self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
 
     def drop(self) -> None:
         """Takes the newest program away."""
