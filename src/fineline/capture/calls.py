@@ -24,6 +24,7 @@ from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
+from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import call_nested, is_nested
 from fineline.capture.symbolic import holds
 from fineline.capture.watch import identify
@@ -275,6 +276,10 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
 
 def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An unbound C method with its object as first argument."""
+    if args and KINDS.get(type(args[0])) is fn.__objclass__:
+        own = raw_lookup(type(args[0]), fn.__name__)
+        if is_a(own, types.FunctionType) and is_own(own.__code__):
+            return vm.call(f, own, args, kwargs, then, data)
     special = SPECIALS.get(fn)
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)

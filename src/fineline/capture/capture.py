@@ -21,7 +21,7 @@ from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder
+from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder, guard_arguments, has_hidden_state
 from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
@@ -341,8 +341,10 @@ class Capture:
             shown = behind_proxy.__get__(obj, t)
             self.load(shown, guards.access(src, "member", behind_proxy, shown))
             self.expand(shown)
+        elif deep and is_a(obj, BaseException) and not has_hidden_state(obj):
+            guard_arguments(self, obj, src)
         elif not is_a(obj, tuple):
-            if t in WINDOWS:
+            if t in WINDOWS or (deep and has_hidden_state(obj)):
                 raise NotForGraph(f"a {t.__name__} that existed before the call")
             return
         self.expanded.add(i)

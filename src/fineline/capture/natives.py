@@ -24,7 +24,7 @@ from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
-from fineline.capture.watch import VIEWS, guard_identity, identify, keep_apart, parts, tell_apart
+from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -91,6 +91,8 @@ SORTERS = frozenset({sorted, list.sort})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
+# These walk what is put in the place of a slice.
+SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
 # Polyfills that are no class of iterators, and give one, or a tuple of them.
@@ -130,7 +132,7 @@ def plain(cap: Capture, a: Any) -> bool:
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
         return True
     if t in ITERATORS:
-        return id(a) not in cap.sources and _iterator_plain(a)
+        return id(a) not in cap.sources and _iterator_plain(cap, a)
     if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
         return False
     if is_a(a, PINNED):
@@ -142,8 +144,8 @@ def plain(cap: Capture, a: Any) -> bool:
     return False
 
 
-def _iterator_plain(it: Any) -> bool:
-    """A native iterator over Python iterators would run them."""
+def _iterator_plain(cap: Capture, it: Any) -> bool:
+    """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
     if type(it) is itertools.repeat:
         # It looks at nothing of what it gives.
         return True
@@ -152,13 +154,15 @@ def _iterator_plain(it: Any) -> bool:
             parts = it.__reduce__()
         except TypeError:
             return False
-        return not any(_has_python(x) for x in parts[1])
+        return not _has_python(cap, parts[1:])
     return True
 
 
-def _has_python(x: Any) -> bool:
+def _has_python(cap: Capture, x: Any) -> bool:
     if is_a(x, (tuple, list)):
-        return any(_has_python(y) for y in x)
+        return any(_has_python(cap, y) for y in x)
+    if type(x) in ITERATORS:
+        return id(x) in cap.sources or not _iterator_plain(cap, x)
     return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
         bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )
@@ -351,6 +355,8 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
         walks = key is not operator.length_hint
         return not called and all([deep_plain(cap, a) and not (walks and _python_items(cap, a)) for a in values])
     if reads == "shallow":
+        if key in SETTERS and len(values) > 2 and type(values[1]) is slice:
+            return plain(cap, values[2])
         if method and key not in WALKERS:
             return True
         return all([plain(cap, a) for a in values])
@@ -400,6 +406,8 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if key in APPENDS and a is args[0] and t is list:
                 continue
+            if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
+                raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
             cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values)

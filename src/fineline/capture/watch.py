@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import enum
+import operator
+import re
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    UnionType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from fineline.guards.evaluate import same_constant
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 CLASS_MRO = type.__dict__["__mro__"]
@@ -20,8 +42,41 @@ OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
 METHOD = (MethodType.__dict__["__self__"], MethodType.__dict__["__func__"])
 BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
+ARGUMENTS = BaseException.__dict__["args"]
 VIEWS = frozenset(type(view) for d in (dict[str, int](), OrderedDict[str, int]()) for view in (d.keys(), d.values(), d.items()))
 HOLDERS = VIEWS | {list, set, frozenset, deque}
+
+
+# What C reads of these is guarded where it is read, or can't change.
+OPEN = (
+    *(type, ModuleType, CodeType, FunctionType, *BOUND, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
+    *(GetSetDescriptorType, MemberDescriptorType, CellType, GenericAlias, UnionType, MappingProxyType, enum.Enum, re.Pattern, slice, range),
+    *(int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque, weakref.ref),
+    *(operator.itemgetter, operator.attrgetter, operator.methodcaller, partial),
+    *(Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo, np.generic),
+)  # fmt: skip
+
+
+def has_hidden_state(obj: Any) -> bool:
+    """Whether C code keeps something in ``obj`` that no guard can read: a file's place, an array's numbers, an exception's text."""
+    t = type(obj)
+    if is_a(obj, OPEN) or (is_a(obj, BaseException) and _shows_arguments(t)):
+        return False
+    slots = sum([type(d) is MemberDescriptorType for k in CLASS_MRO.__get__(t) for d in k.__dict__.values()])
+    plain: int = object.__basicsize__ + 8 * (slots + (t.__dictoffset__ > 0) + (t.__weakrefoffset__ > 0))
+    return t.__basicsize__ > plain
+
+
+def _shows_arguments(t: type) -> bool:
+    """Whether an exception's texts are made of its arguments alone."""
+    return t.__str__ in (BaseException.__str__, KeyError.__str__) and t.__repr__ is BaseException.__repr__
+
+
+def guard_arguments(cap: Any, error: BaseException, src: Source) -> None:
+    """What an exception from outside was raised with, as C is going to read it."""
+    args = ARGUMENTS.__get__(error)
+    cap.load(args, cap.guards.access(src, "member", ARGUMENTS, args))
+    cap.expand(args, True)
 
 
 def identify(cap: Any, obj: Any) -> None:

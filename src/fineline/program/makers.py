@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import types
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -139,10 +140,14 @@ def _reduced(r: Any, v: Any) -> str:
 
 def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     """An iterator of C's."""
-    make = recipe.make
+    make, written = recipe.make, r.cap.journal.written
+    if any([id(x) in written and list(written[id(x)].before) != list(x) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
+        # Made over the old contents it would fail when the new ones are written.
+        raise Unrebuildable("an iterator over a dict, set or deque that was written to")
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
     name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
-    r.lines += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
+    # A list may be written to yet, and has no such place before.
+    r.late += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
     return name
 
 

@@ -38,6 +38,8 @@ class Rebuilder:
     def __init__(self, cap: Capture) -> None:
         self.cap = cap
         self.lines: list[str] = []
+        # What comes behind the writes to what was there before.
+        self.late: list[str] = []
         self.params: dict[int, str] = {}
         self.param_sources: list[Source] = []
         self.constants: dict[str, Any] = {}

@@ -169,7 +169,7 @@ class SegmentWriter:
                 late.append(f"{target}.{name} = {text}")
             else:
                 late.append(f"{r.member(descr)}.__set__({target}, {text})")
-        r.lines += late
+        r.lines += late + r.late
 
     def _target(self, src: Source) -> str:
         r = self.rebuild

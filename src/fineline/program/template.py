@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Set
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -105,6 +107,20 @@ def alike(a: Any, b: Any) -> bool:
     return type(a) in (int, str, bool) and a == b
 
 
+def _held_besides(frame: Frame | None) -> Set[int]:
+    """Iterators that not only frames hold, where no program is written that would tell."""
+    found: dict[int, Any] = {}
+    places: Counter[int] = Counter()
+    while frame is not None:
+        mine = {id(v): v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS}
+        places.update([id(v) for v in (*frame.local, *frame.stack) if id(v) in mine])
+        found |= mine
+        frame = frame.back
+    mine = {}
+    # One reference is the argument's, one is that of the dict here.
+    return {i for i, n in places.items() if sys.getrefcount(found[i]) > n + 2}
+
+
 class Template:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
@@ -124,8 +140,8 @@ class Template:
         self.names: list[str] = []
         self._cap: Capture = vm.cap
         # The call itself may move an iterator on.
-        self.held = held
-        self._passed = held | set(map(id, border.args_))
+        self.held = held if constants else _held_besides(vm.frame)
+        self._passed = self.held | set(map(id, border.args_))
         self._root_at: dict[int, int] = {}
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
