@@ -109,16 +109,13 @@ def alike(a: Any, b: Any) -> bool:
 
 def _held_besides(frame: Frame | None) -> Set[int]:
     """Iterators that not only frames hold, where no program is written that would tell."""
-    found: dict[int, Any] = {}
-    places: Counter[int] = Counter()
+    found: list[Any] = []
     while frame is not None:
-        mine = {id(v): v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS}
-        places.update([id(v) for v in (*frame.local, *frame.stack) if id(v) in mine])
-        found |= mine
+        found += [v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS]
         frame = frame.back
-    mine = {}
-    # One reference is the argument's, one is that of the dict here.
-    return {i for i, n in places.items() if sys.getrefcount(found[i]) > n + 2}
+    places = Counter(map(id, found))
+    # Each place has a reference, and so has each entry of the list here; two are the comprehension's and the argument's.
+    return {id(v) for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2}
 
 
 class Template:
