@@ -45,6 +45,7 @@ bench: $(STAMP)
 	@$(PY) -m benchmarks.trivial
 	@$(PY) -m benchmarks.memory
 	@$(PY) -m benchmarks.steady_inductor
+	@$(PY) -m benchmarks.steady_inductor --train
 	@$(PY) -m benchmarks.bench $(ARGS)
 	@$(PY) -m benchmarks.dynamic
 	@$(PY) -m benchmarks.table

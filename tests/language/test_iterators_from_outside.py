@@ -204,6 +204,20 @@ def fails(n):
     raise ValueError(f"number {n}") if n % 2 else OSError(n, "failed")
 
 
+@table.program(calls=4, change={1: lambda rows: rows[0].__setitem__(1, 7), 3: lambda rows: rows[1].reverse()}, recompiles=(1, 3))
+def lists_in_lists():
+    rows = [[1, 2], [3, 4]]
+
+    def fn(x):
+        flat = list(itertools.chain.from_iterable(rows))
+        made = dict(rows), collections.OrderedDict(rows), collections.defaultdict(int, rows)
+        updated = {0: 0}
+        updated.update(rows)
+        return x * 2, flat, made, updated
+
+    return fn, rows
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_iterators_from_outside(program: Program, twin: str) -> None:
     check(program, twin)

@@ -28,6 +28,25 @@ def attributes_that_numbers_have(x, n, r):
     return x * n + r, found
 
 
+class Sized:
+    def __init__(self, n):
+        self.n, self.args, self.named = n, (n, [n]), {"a": n, "b": [n]}
+
+    def __len__(self):
+        return self.n
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), Sized(N[p])), recompiles=range(1, 6))
+def texts_of_what_holds_numbers(x, sized):
+    found = ["%s %s" % sized.args, "%(a)s" % sized.named, "%s" % sized.named, "%s" % [sized.named], "{a}".format_map(sized.named)]
+    return x * 2, found, "{a} {b}".format(**sized.named), "{}".format(sized.args), f"{sized.named} {sized.args!r}", b"%d" % sized.n
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), Sized(N[p])), recompiles=(1,))
+def lengths_that_vary(x, sized):
+    return x * len(sized), operator.length_hint(sized) + 1
+
+
 @table.snippet(calls=6, args=lambda p: (t(p),), kwargs=lambda p: {"k": N[p]}, recompiles=(1,))
 def int_keyword(x, *, k=2):
     return x + k, k * 2

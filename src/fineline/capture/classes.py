@@ -24,6 +24,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import guard_mro, guard_subclass, is_instance
 from fineline.kinds import is_a
 
@@ -90,7 +91,8 @@ def _is_a(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     obj, kinds = args
     if vm.cap.active and type(obj) is not kinds:
         guard_mro(vm.cap, type(obj))
-    return vm.finish(f, is_a(obj, kinds), then, data)
+    found = issubclass(vm.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
+    return vm.finish(f, found, then, data)
 
 
 def _guard_check(cap: Any, cls: Any, name: str, check: Any) -> None:

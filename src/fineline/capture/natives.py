@@ -23,7 +23,7 @@ from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
+from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all, written_out
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -37,6 +37,12 @@ ITERATORS = frozenset(
         iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
     )
 ) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
+# These walk what the items of their arguments hold, unless they are given dicts.
+NESTED = frozenset(
+    {dict, OrderedDict, defaultdict, dict.__init__, dict.update, dict.__ior__, OrderedDict.update, OrderedDict.__ior__}
+    | {itertools.chain.__dict__["from_iterable"], itertools.chain.from_iterable}
+)
+TEXTS = frozenset({str, bytes, bytearray})
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
@@ -318,6 +324,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             _note_write(vm, fn, args, kwargs, key)
     except Border as b:
         raise b.to(then, data) from None
+    if vm.fakes is not None and is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS:
+        args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = fn(*args, **kwargs) if kwargs else fn(*args)
     t = type(result)
     if t is np.ndarray:
@@ -341,6 +349,8 @@ def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positio
         return False
     if reads == "none":
         return True
+    if key in NESTED and not all([is_a(a, dict) for a in values[key is defaultdict : positional]]):
+        return False
     names = SPECIAL_METHODS.get(id(key))
     if names is not None:
         for a in values:

@@ -18,7 +18,19 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, NUMBERS, SIZES, SYMBOLIC, calculate, compared, holds, only_numbers, settle_all, settled
+from fineline.capture.symbolic import (
+    FUNCTIONS,
+    NUMBERS,
+    SIZES,
+    SYMBOLIC,
+    calculate,
+    compared,
+    holds,
+    only_numbers,
+    settle_all,
+    settled,
+    written_out,
+)
 from fineline.capture.watch import guard_identity, tell_apart, tell_from
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -100,7 +112,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
         _expand(vm, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)])
-        result = op(a, b)
+        result = op(a, written_out(b) if is_a(a, (str, bytes, bytearray)) else b)
         if type(result) not in VALUES:
             cap.made.add(id(result))
         f.stack.append(result)
