@@ -62,9 +62,9 @@ def has_hidden_state(obj: Any) -> bool:
     t = type(obj)
     if is_a(obj, OPEN) or (is_a(obj, BaseException) and _shows_arguments(t)):
         return False
-    slots = sum([type(d) is MemberDescriptorType for k in CLASS_MRO.__get__(t) for d in k.__dict__.values()])
-    plain: int = object.__basicsize__ + 8 * (slots + (t.__dictoffset__ > 0) + (t.__weakrefoffset__ > 0))
-    return t.__basicsize__ > plain
+    more: int = t.__basicsize__ - object.__basicsize__ - 8 * ((t.__dictoffset__ > 0) + (t.__weakrefoffset__ > 0))
+    # Few classes have slots, and all names of a class are looked through for them.
+    return more > 0 and more > 8 * sum([type(d) is MemberDescriptorType for k in CLASS_MRO.__get__(t) for d in k.__dict__.values()])
 
 
 def _shows_arguments(t: type) -> bool:
