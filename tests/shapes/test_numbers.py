@@ -28,6 +28,11 @@ def attributes_that_numbers_have(x, n, r):
     return x * n + r, found
 
 
+@table.snippet(calls=4, args=lambda p: (t(2, 4, 4), (0.5, 0.25, 0.125, 0.0)[p]), recompiles=range(1, 4))
+def rate_of_dropout_in_attention(x, rate):
+    return F.scaled_dot_product_attention(x, x, x, dropout_p=rate)
+
+
 class Sized:
     def __init__(self, n):
         self.n, self.args, self.named = n, (n, [n]), {"a": n, "b": [n]}
