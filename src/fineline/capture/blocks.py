@@ -66,15 +66,24 @@ def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack.pop()
-    f.stack.append(vm.handled)
+    f.stack.append(vm.handled if f.generator is None else f.generator.handled)
     f.stack.append(exc)
-    vm.handled = exc
+    _handles(vm, f, exc)
     return None
 
 
 def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> Frame | None:
-    vm.handled = f.stack.pop()
+    _handles(vm, f, f.stack.pop())
     return None
+
+
+def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
+    """What a generator handles is its own; where it handles nothing, it is what those handle that go on in it, at each time others."""
+    vm.handled = exc
+    if (gen := f.generator) is not None:
+        gen.handled = exc
+        if exc is None:
+            vm.handled = gen.outer
 
 
 def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -108,7 +117,7 @@ def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
     mark_made(vm.cap, rest)
     f.stack[-1] = rest
     f.stack.append(match)
-    vm.handled = match
+    _handles(vm, f, match)
     return None
 
 

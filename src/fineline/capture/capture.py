@@ -293,20 +293,16 @@ class Capture:
             self.guards.check(src, "absent", key, (type(key), key))
 
     # -- containers ----------------------------------------------------------------------------------------------------
-    def expand(self, obj: Any, deep: bool = False, ordered: bool = True) -> None:
+    def expand(self, obj: Any, deep: bool = False, ordered: bool = True, within: tuple[int, ...] = ()) -> None:
         """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds."""
         i = id(obj)
         src = self.sources.get(i)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
             elements = tuple(self.journal.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
-        if src is None:
+        if src is None or i in self.expanded:
             if deep:
-                self._expand_items(obj)
-            return
-        if i in self.expanded:
-            if deep:
-                self._expand_items(obj)
+                self._expand_items(obj, within)
             return
         guards, t = self.guards, type(obj)
         before = self.journal.before(obj)
@@ -349,7 +345,7 @@ class Capture:
             return
         self.expanded.add(i)
         if deep:
-            self._expand_items(obj)
+            self._expand_items(obj, within)
 
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
         """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
@@ -365,15 +361,13 @@ class Capture:
             src = self.guards.pin(k, "key")
             self.load(k, src)
 
-    def _expand_items(self, obj: Any) -> None:
-        if is_a(obj, dict):
-            for v in list(dict.values(obj)):
-                self.expand(v, True)
-        elif is_a(obj, (list, tuple, set, frozenset, deque)):
-            for v in list(obj):
+    def _expand_items(self, obj: Any, within: tuple[int, ...]) -> None:
+        """``within``: the containers on the way to this one, as one may hold itself."""
+        if is_a(obj, (dict, list, tuple, set, frozenset, deque)) and id(obj) not in within:
+            for v in list(dict.values(obj) if is_a(obj, dict) else obj):
                 if self.lazy:
                     self.settle(v)
-                self.expand(v, True)
+                self.expand(v, True, True, (*within, id(obj)))
 
     # -- tensors ---------------------------------------------------------------------------------------------------
     def node(self, t: Tensor) -> Any:

@@ -42,7 +42,7 @@ def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
 
 UPDATES = (
     (list, list.extend),
-    (collections.OrderedDict, dict.update),
+    (collections.OrderedDict, collections.OrderedDict.update),
     (dict, dict.update),
     (set, set.update),
     (collections.deque, collections.deque.extend),

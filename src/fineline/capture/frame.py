@@ -139,6 +139,17 @@ class InterpretedGenerator:
             return None
         raise RuntimeError("generator ignored GeneratorExit")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle 'generator' object")
+
+    @property
+    def gi_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.state == "suspended"
+
     def __del__(self) -> None:
         if self.state == "suspended":
             self.drive.__self__.bury(self)  # type: ignore[attr-defined]

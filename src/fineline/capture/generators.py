@@ -87,10 +87,9 @@ def leave_generator(vm: Any, f: Frame, state: str) -> Frame | None:
     gen = f.generator
     assert gen is not None
     gen.state, f.generator = state, None
-    gen.handled = vm.handled if vm.handled is not gen.outer and state == "suspended" else None
     vm.handled, gen.outer = gen.outer, None
     if state == "closed":
-        gen.frame = None
+        gen.frame = gen.handled = None
     back, f.back = f.back, None
     vm.frame = back
     return back

@@ -33,14 +33,14 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if not cap.active:
         method = raw_lookup(t, "__iter__")
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, type)):
-            return vm.call(f, method, [obj], None, then, data)
+            return vm.call(f, method, [obj], None, _an_iterator, (then, data))
         return vm.finish(f, vm.native(iter, (obj,), None), then, data)
     if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(vm, f, obj, then, data)
     if is_a(obj, Tensor):
         method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
-            return vm.call(f, method, [obj], None, then, data)
+            return vm.call(f, method, [obj], None, _an_iterator, (then, data))
         rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
@@ -64,7 +64,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     info = type_info(cap, t)
     method = info.look(cap, "__iter__")[1]
     if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj], None, then, data)
+        return vm.call(f, method, [obj], None, _an_iterator, (then, data))
     if method is not None:
         if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
             return _native_iter(vm, f, obj, then, data)
@@ -74,6 +74,13 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
     if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
         return vm.call(f, ITER_SEQUENCE, [obj], None, natives.stand_in, (then, data))
     return vm.finish(f, iter(obj), then, data)
+
+
+def _an_iterator(vm: Any, f: Frame, it: Any, state: tuple) -> Frame | None:
+    """What a method ``__iter__`` written in Python gave."""
+    if not is_a(it, InterpretedGenerator) and special_method(vm.cap, type(it), "__next__") is None:
+        raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
+    return vm.finish(f, it, *state)
 
 
 def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:

@@ -150,7 +150,7 @@ def plain(cap: Capture, a: Any) -> bool:
     return False
 
 
-def _iterator_plain(cap: Capture, it: Any) -> bool:
+def _iterator_plain(cap: Capture, it: Any, within: tuple[int, ...] = ()) -> bool:
     """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
     if type(it) is itertools.repeat:
         # It looks at nothing of what it gives.
@@ -160,15 +160,18 @@ def _iterator_plain(cap: Capture, it: Any) -> bool:
             parts = it.__reduce__()
         except TypeError:
             return False
-        return not _has_python(cap, parts[1:])
+        return not _has_python(cap, parts[1:], within)
     return True
 
 
-def _has_python(cap: Capture, x: Any) -> bool:
+def _has_python(cap: Capture, x: Any, within: tuple[int, ...]) -> bool:
+    """``within``: the lists and iterators on the way to this one, as one may hold itself."""
+    if id(x) in within:
+        return False
     if is_a(x, (tuple, list)):
-        return any(_has_python(cap, y) for y in x)
+        return any(_has_python(cap, y, (*within, id(x))) for y in x)
     if type(x) in ITERATORS:
-        return id(x) in cap.sources or not _iterator_plain(cap, x)
+        return id(x) in cap.sources or not _iterator_plain(cap, x, (*within, id(x)))
     return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
         bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )

@@ -138,6 +138,9 @@ class CallableIterator(Lazy):
             except StopIteration:
                 pass
             else:
+                # The function may have come back to this iterator, and ended it.
+                if self.function is None:
+                    raise StopIteration
                 if not (self.sentinel is item or self.sentinel == item):
                     return item
             self.function = None

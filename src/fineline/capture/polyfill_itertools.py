@@ -248,15 +248,20 @@ class Pairwise(Lazy):
         source = self.source
         if source is None:
             raise StopIteration
-        self.source = None
-        if not self.started:
-            self.last = next(source)
-            self.started = True
-        item = next(source)
-        self.source = source
-        pair = (self.last, item)
-        self.last = item
-        return pair
+        try:
+            if not self.started:
+                self.last = next(source)
+                self.started = True
+                # The iterator may have come back to this one, and ended it.
+                if self.source is None:
+                    raise StopIteration
+            last = self.last
+            item = next(source)
+        except BaseException:
+            self.source, self.last, self.started = None, None, False
+            raise
+        self.last, self.started = item, True
+        return (last, item)
 
 
 class GroupBy(Lazy):
@@ -319,9 +324,15 @@ class Tee(Lazy):
 
     def __next__(self) -> Any:
         link = self.link
+        if len(link) == 1:
+            raise RuntimeError("cannot re-enter the tee iterator")
         if not link:
-            item = next(self.source)
-            link.append(item)
+            link.append(None)
+            try:
+                link[0] = next(self.source)
+            except BaseException:
+                link.clear()
+                raise
             link.append([])
         self.link = link[1]
         return link[0]

@@ -57,14 +57,18 @@ def settled(v: Any) -> Any:
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
 
 
-def numbers(value: Any) -> Iterator[Any]:
-    """The symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of."""
+def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
+    """The symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of (``within`` them: a list may hold itself)."""
     t = type(value)
     if t in SYMBOLIC:
         yield value
     elif t in SIZES or t is slice:
+        if t is list:
+            if id(value) in within:
+                return
+            within = (*within, id(value))
         for part in (value.start, value.stop, value.step) if t is slice else value:
-            yield from numbers(part)
+            yield from numbers(part, within)
 
 
 def holds(value: Any) -> bool:
@@ -87,16 +91,18 @@ def settle_all(value: Any) -> Any:
     return t([settle_all(x) for x in value])
 
 
-def written_out(value: Any) -> Any:
+def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
     """``value`` with numbers for its symbolic ones, however deep in containers: for who makes a text of it, and keeps nothing."""
     t = type(value)
     if t in SYMBOLIC:
         return settled(value)
+    if id(value) in within:
+        return value
     if t in (list, tuple, set, frozenset, deque):
-        items = [written_out(x) for x in value]
+        items = [written_out(x, (*within, id(value))) for x in value]
         return value if all([a is b for a, b in zip(items, value, strict=True)]) else t(items)
     if is_a(value, dict):
-        found = {k: x for k, v in value.items() if (x := written_out(v)) is not v}
+        found = {k: x for k, v in value.items() if (x := written_out(v, (*within, id(value)))) is not v}
         if found:
             value = copy.copy(value)
             value.update(found)

@@ -46,7 +46,9 @@ def exception(r: Any, v: BaseException) -> str:
     t = type(v)
     given = ARGS.__get__(v)
     make = r.expr(t)
-    name = r.statement("error", f"{make}.__new__({', '.join([make, *map(r.expr, given)])})", v)
+    # Its arguments may hold it; classes with a `__new__` of their own have to be given them at once.
+    at_once = () if is_a(t.__new__, types.BuiltinFunctionType) and not issubclass(t, BaseExceptionGroup) else given
+    name = r.statement("error", f"{make}.__new__({', '.join([make, *map(r.expr, at_once)])})", v)
     # A class may have its own idea of setting attributes.
     own = is_a(t.__setattr__, types.FunctionType)
 
@@ -132,7 +134,7 @@ def _fill_attributes(r: Any, name: str, v: Any) -> None:
     r.name_part(d, own)
     at = len(r.lines)
     pairs = r.pairs(d)
-    plain = own == f"{name}.__dict__" and t.__setattr__ is object.__setattr__ and not any(own in line for line in r.lines[at:])
+    plain = own == f"{name}.__dict__" and t.__setattr__ is object.__setattr__ and not any(own in line for line in (*r.lines[at:], pairs))
     r.lines.append(f"{own} = {{{pairs}}}" if plain else f"{own}.update({{{pairs}}})")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 import types
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ def _list(r: Any, v: list) -> str:
     if v:
         at = len(r.lines)
         parts = r.items(v)
-        if len(r.lines) == at and not any(x is v for x in v):
+        if len(r.lines) == at and not names(name, parts):
             r.lines[-1] = f"{name} = [{parts}]"
         else:
             r.lines.append(f"{name} += [{parts}]")
@@ -50,11 +51,16 @@ def _dict(r: Any, v: dict) -> str:
     name = r.statement("table", "{}", v)
     at = len(r.lines)
     pairs = r.pairs(v)
-    if len(r.lines) == at:
+    if len(r.lines) == at and not names(name, pairs):
         r.lines[-1] = f"{name} = {{{pairs}}}"
     else:
         r.lines.append(f"{name}.update({{{pairs}}})")
     return name
+
+
+def names(name: str, text: str) -> bool:
+    """Whether an expression names a container that is not made yet, as it holds itself."""
+    return re.search(rf"\b{name}\b", text) is not None
 
 
 def dict_of(name: str, t: type) -> str:

@@ -186,7 +186,9 @@ class Rebuilder:
         return name
 
     def statement(self, base: str, text: str, v: Any) -> str:
-        """Makes ``v``; -> its variable."""
+        """Makes ``v``; -> its variable. One that what it is made of holds in turn was made with that."""
+        if id(v) in self._memo:
+            return self._memo[id(v)]
         name = self.fresh(base)
         self.lines.append(f"{name} = {text}")
         self._memo[id(v)] = name

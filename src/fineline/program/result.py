@@ -91,7 +91,7 @@ def _real_tee(v: Tee, seen: dict[int, Any]) -> Any:
 
 def _items(tee: Tee) -> list[Any]:
     items, link = [], tee.link
-    while link:
+    while len(link) == 2:
         items.append(link[0])
         link = link[1]
     return items

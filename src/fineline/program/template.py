@@ -188,13 +188,12 @@ class Template:
             # Nobody else has it yet.
             self._holds[id(f.local[0])] = True
         local = []
-        for i, v in enumerate(f.local):
-            self._hint = info.slots[i]
-            local.append(
-                self._local(v) if i in live or is_a(v, CellType) or (self._generators and self._holds_suspended(v)) else Const(NULL)
-            )
+        for i, name in enumerate(info.slots):
+            self._hint = name
+            needed = i in live or is_a(f.local[i], CellType) or (self._generators and self._holds_suspended(f.local[i]))
+            local.append(self._local(f.local[i]) if needed else Const(NULL))
         self._hint = f"{info.code.co_name}_value"
-        stack = tuple([self._local(v) for v in f.stack])
+        stack = tuple([self._local(f.stack[i]) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -214,10 +213,16 @@ class Template:
         self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame, gen.called_at)
         return at
 
-    def _local(self, v: Any) -> Any:
-        if self._constants or v is NULL or type(v) not in VALUES:
+    def _local(self, v: Any, inside: bool = False) -> Any:
+        """What a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
+        if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
+            return self._root(v)
+        if type(v) is not tuple or id(v) in self._cap.sources or id(v) in self._cap.made:
             return self._spec(v)
-        return self._root(v)
+        # References: from where it was found, of ``v``, and that of the question.
+        if sys.getrefcount(v) > 3 and not self._holds_suspended(v):
+            return self._root(v)
+        return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
