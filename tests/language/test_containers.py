@@ -446,6 +446,43 @@ def deque_and_others_compared(x):
     return x * 2, [1, 2] == [1, 2], [1] != (1,), {1: 2} == {1: 2.0}, {1} == frozenset([1]), collections.deque([1]) == collections.deque([1])
 
 
+class Ordered(collections.OrderedDict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.keys_seen = [*self]
+
+
+class Noting(collections.OrderedDict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, (value, "set"))
+
+
+@table.snippet(args=lambda place: (t(place), {"a": place, "b": [place]}), recompiles=(1, 2, 3))
+def ordered_dicts_of_classes_of_their_own(x, d):
+    made = Ordered(d), Ordered(d, c=3), Ordered([(1, 2), (3, 4)]), Ordered(), Noting(d), Noting(Noting(d))
+    made[0].move_to_end("a")
+    return x * len(made[0].keys_seen), [(m, [*m], [*reversed(m)]) for m in made], made[0] == made[1]
+
+
+@table.snippet(args=lambda place: (t(place), {Key(k): k for k in range(2)}), breaks=True, recompiles=(1, 2, 3), min_graphs=0)
+def keys_that_hash_their_own_way(x, d):
+    d[Key(0)] = "new"
+    copied = dict(d)
+    copied.setdefault(Key(8), x)
+    return x * len(d), {**d}, [*d], Key(1) in d, d.get(Key(5)), copied, d | {Key(3): 4}
+
+
+class Key:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return hash(self.n)
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and self.n == other.n
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_containers(program: Program, twin: str) -> None:
     check(program, twin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import math
@@ -340,6 +341,120 @@ def throwing_into_new_and_closed_generators(x):
             except BaseException as e:
                 found.append((repr(e), repr(e.__cause__), repr(e.__context__)))
     return found
+
+
+@table.snippet()
+def what_is_handled_where_it_goes_on(x):
+    """The exception thrown in is the one being handled outside as well; later, none is."""
+    told = []
+
+    def gen():
+        try:
+            told.append(sys.exc_info()[0])
+            yield x
+        except ValueError as e:
+            told.append((sys.exc_info()[0], e.__context__))
+            yield
+            told.append(sys.exc_info()[0])
+            yield
+            raise
+
+    g = gen()
+    next(g)
+    try:
+        raise ValueError("kept")
+    except ValueError as e:
+        g.throw(e)
+    next(g)
+    try:
+        next(g)
+    except ValueError as e:
+        told.append(str(e))
+    return x + 1, told
+
+
+@table.snippet()
+def handled_outside_at_one_time_and_not_at_another(x):
+    told = []
+
+    def gen():
+        for _ in range(3):
+            told.append(repr(sys.exc_info()[1]))
+            try:
+                raise KeyError("inside")
+            except KeyError as e:
+                told.append(repr(e.__context__))
+            told.append(repr(sys.exc_info()[1]))
+            yield
+
+    g = gen()
+    next(g)
+    try:
+        raise ValueError("outside")
+    except ValueError:
+        next(g)
+    next(g)
+    return x + 1, told
+
+
+@table.snippet(breaks=True, recompiles=(1,))
+def asked_of_a_generator(x):
+    told = []
+
+    def gen():
+        told.append(g.gi_running)
+        yield 1
+
+    g = gen()
+    told.append((g.gi_running, g.gi_suspended))
+    next(g)
+    told.append((g.gi_running, g.gi_suspended))
+    for how in (copy.copy, copy.deepcopy):
+        try:
+            how(g)
+        except TypeError as e:
+            told.append(str(e))
+    return x + 1, told
+
+
+@table.snippet()
+def iterators_that_come_back_to_themselves(x):
+    class Source:
+        def __init__(self):
+            self.count = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.count += 1
+            return next(self.pairs) if self.count == 1 else self.count
+
+    class Endless:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return next(self.other)
+
+    def ends():
+        if not told:
+            told.append("ended")
+            list(called)
+            return 1
+        return 2
+
+    told, source, endless = [], Source(), Endless()
+    called = iter(ends, 2)
+    source.pairs = itertools.pairwise(source)
+    found = [next(source.pairs) for _ in range(3)]
+    one, endless.other = itertools.tee(endless)
+    for it in (one, called):
+        try:
+            told.append(next(it))
+        except (RuntimeError, StopIteration) as e:
+            told.append(repr(e))
+    return x + 1, found, told
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -39,7 +39,7 @@ TYPE_DICT = type.__dict__["__dict__"]
 GENERIC_MODULES = frozenset(
     ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
 )
-NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType)
+NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
 METHOD_SELF = types.MethodType.__dict__["__self__"]

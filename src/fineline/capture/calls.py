@@ -341,6 +341,8 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     info = type_info(cap, cls)
     new = info.look(cap, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new
+    if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
+        raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
     state = (cls, args, kwargs, then, data)
     if is_a(new, types.FunctionType):
         vm.class_value(cls, new)
@@ -348,7 +350,6 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
         raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
     if new is object.__new__:
-        init = info.look(cap, "__init__")[1]
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
         for a in args if new is not property.__new__ else ():
@@ -370,12 +371,10 @@ def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
         return vm.finish(f, obj, then, data)
     cap = vm.cap
     init = type_info(cap, type(obj)).look(cap, "__init__")[1]
-    if is_a(init, types.FunctionType):
-        return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
-    if is_a(obj, BaseException):
-        init(obj, *args, **(kwargs or {}))
+    if init is object.__init__ and not is_a(obj, BaseException):
         return vm.finish(f, obj, then, data)
-    if init is object.__init__:
+    if is_a(obj, BaseException) and not is_a(init, types.FunctionType):
+        init(obj, *args, **(kwargs or {}))
         return vm.finish(f, obj, then, data)
     return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
 

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from fineline.capture import protocols
+from fineline.capture.arity import refused
 from fineline.capture.attributes import raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame
@@ -140,6 +141,8 @@ def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if len(args) == 1 and not kwargs:
         t = vm.type_of(args[0])
         return vm.finish(f, t, then, data)
+    if len(args) != 3:
+        return refused(vm, f, fn, args, kwargs, then, data)
     name, bases, namespace = args
     if type(namespace) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.bytecode.code import CO_OPTIMIZED
+from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
-from fineline.capture.capture import NULL
+from fineline.capture.capture import HEAP_TYPE, NULL
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
@@ -104,6 +105,9 @@ def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
 def _vars(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         return _locals(vm, f, fn, args, kwargs, then, data)
+    t = type(args[0])
+    if not is_a(args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
+        return refused(vm, f, fn, args, kwargs, then, data)
     return load_attr(vm, f, args[0], "__dict__", then, data)
 
 

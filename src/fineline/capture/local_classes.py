@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fineline.capture.watch import CLASS_MRO, guard_mro
+from fineline.kinds import is_a
 
 TYPE_DICT = type.__dict__["__dict__"]
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
@@ -31,8 +32,9 @@ class LocalClasses:
         return self._known.get(id(cls)) is cls
 
     def add(self, cls: Any) -> Any:
-        """Notes a class; -> the class."""
-        self._known[id(cls)] = cls
+        """Notes a class; -> the class. A metaclass may make something else."""
+        if is_a(cls, type):
+            self._known[id(cls)] = cls
         return cls
 
     def __call__(self, make: Any, *args: Any, **kwargs: Any) -> Any:

@@ -117,7 +117,6 @@ PROTOCOL: Mapping[Any, str] = MappingProxyType(
         bytes: "__bytes__",
         complex: "__complex__",
         dir: "__dir__",
-        divmod: "__divmod__",
         float: "__float__",
         format: "__format__",
         hash: "__hash__",

@@ -9,12 +9,15 @@ import operator
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fineline.capture.arity import INSTANCE_METHODS, is_of_class, refused, takes
 from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
@@ -115,7 +118,6 @@ COMPARED = (
 )  # fmt: skip
 KEYED = frozenset({sorted, list.sort, min, max})
 ITEMS = ("__iter__", "__next__", "__getitem__")
-INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def hashable(obj: Any) -> bool:
@@ -278,10 +280,14 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS else None
         if polyfill is not None and polyfill.__code__ is not f.info.code and (not kwargs or key in SORTERS):
+            if not takes(polyfill, len(args), kwargs):
+                return refused(vm, f, fn, args, kwargs, then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
+    if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
+        return refused(vm, f, fn, args, kwargs, then, data)
     info = classify(key)
     if info is None:
         if cap.active or key not in POLYFILLS:
@@ -310,8 +316,12 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
             method = type_info(cap, type(args[0])).look(cap, protocol)[1]
             if is_a(method, types.FunctionType):
+                if key in KIND:
+                    then, data = _of_kind, (key, args[0], then, data)
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
+            if not takes(polyfill, len(args), kwargs):
+                return refused(vm, f, fn, args, kwargs, then, data)
             if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
                 then, data = stand_in, (then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
@@ -340,6 +350,18 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
+
+
+# What a special method has to give, for those that C checks.
+KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
+
+
+def _of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    """C's answer to what a special method gave: an error that names the class, if it is of another type."""
+    key, obj, then, data = state
+    if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
+        value = key(type(type(obj).__name__, (), {PROTOCOL[key]: lambda self: value})())
+    return vm.finish(f, value, then, data)
 
 
 def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:

@@ -30,6 +30,7 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         builtins.all: b.all_,
         builtins.any: b.any_,
         builtins.dict: c.dict_,
+        builtins.divmod: lambda a, b, /: protocols.binary(a, b, "__divmod__", "__rdivmod__", divmod),
         builtins.enumerate: i.Enumerate,
         builtins.filter: i.Filter,
         builtins.frozenset: lambda iterable=(), /: frozenset(c.set_(iterable)),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABCMeta
 from typing import Any
 
@@ -184,7 +185,9 @@ def checked_length(method: Any) -> int:
         raise TypeError(f"'{type(n).__name__}' object cannot be interpreted as an integer")
     if n < 0:
         raise ValueError("__len__() should return >= 0")
-    return n
+    if n > sys.maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
+    return n if type(n) is int else int.__pos__(n)
 
 
 def truth_of(v: Any) -> bool:

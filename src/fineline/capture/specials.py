@@ -26,6 +26,7 @@ from fineline.capture import (
     texts,
     unbacked,
 )
+from fineline.capture.arity import counted
 from fineline.capture.autograd_function import apply_function
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
@@ -79,7 +80,7 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     return vm.push_function(f, fn, args, kwargs, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+_HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         **attribute_functions.SPECIALS,
         **checkpoint.SPECIALS,
@@ -110,3 +111,5 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         torch.compiler.is_exporting: _false,
     }
 )
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType({fn: counted(fn, handler) for fn, handler in _HANDLERS.items()})

@@ -254,7 +254,7 @@ class TensorOps:
             if fn is operator.getitem or fn is Tensor.__getitem__:
                 try:
                     fn, args = unbacked.subscript(vm, fn, args)
-                except NotForGraph as e:
+                except (NotForGraph, RecursionError) as e:  # a list may hold itself
                     raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
             if vm.cap.symbols.shapes.unbacked_symint_counter:
                 unbacked.within(vm, fn, args, kwargs or {})
@@ -267,7 +267,7 @@ class TensorOps:
         try:
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
-        except NotForGraph as e:
+        except (NotForGraph, RecursionError) as e:  # a list may hold itself
             raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
@@ -396,7 +396,7 @@ class TensorOps:
                 self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
             try:
                 fx = cap.to_fx(t)
-            except NotForGraph as e:
+            except (NotForGraph, RecursionError) as e:  # a list may hold itself
                 raise Border(getattr, (t, name), None, "FL504", str(e)) from None
             if not cap.active:
                 return getattr(t, name)
@@ -434,7 +434,7 @@ class TensorOps:
         if name == "data" and is_a(value, Tensor) and src is None:
             try:
                 fx = (cap.to_fx(t), "data", cap.to_fx(value))
-            except NotForGraph as e:
+            except (NotForGraph, RecursionError) as e:  # a list may hold itself
                 raise Border(setattr, (t, name, value), None, "FL504", str(e)).discard() from None
             compute(vm, setattr, (t, "data", value), None)
             cap.recorder.record("call_function", setattr, fx, {}, None)

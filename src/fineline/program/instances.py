@@ -10,17 +10,22 @@ from typing import Any
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.local_classes import CLASS_MEMBERS
 from fineline.capture.signals import Unrebuildable
+from fineline.capture.watch import PLAIN_VALUE
 from fineline.kinds import is_a
 from fineline.program.makers import dict_of
 from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
 
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
+# What a class has to be made with, as setting it on the class means something else.
+AT_ONCE = frozenset({"__slots__", *[k for k, descr in vars(type).items() if hasattr(type(descr), "__set__")]} - MADE_WITH_CLASS - {"__annotations__"})
 # The flag of C's classes whose objects come from elsewhere, as matches do from patterns (Py_TPFLAGS_DISALLOW_INSTANTIATION).
 NEVER_CALLED = 1 << 7
 SCALARS = (int, float, str, bytes, complex)
 # Types of C's that are filled after they have been made.
 FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
+
+
 
 
 def local_class(r: Any, v: Any) -> str:
@@ -29,10 +34,12 @@ def local_class(r: Any, v: Any) -> str:
         raise Unrebuildable(f"the class {v.__qualname__}, of unknown origin")
     held = dict(type.__dict__["__dict__"].__get__(v))
     own = {k: x for k, x in held.items() if not (type(x) in CLASS_MEMBERS and x.__objclass__ is v) and k not in MADE_WITH_CLASS}
-    first = {k: own.pop(k) for k in ("__module__", "__slots__", "__doc__") if k in own}
+    first = {k: own.pop(k) for k in [k for k in own if k in AT_ONCE]}
+    r.busy.add(id(v))
     bases = r.pack(v.__bases__)
     make = f"{r.constant(r.cap.classes, 'local_classes')}.rebuild"
     at_once = f"{{{r.pairs(first)}, '__qualname__': {v.__qualname__!r}}}"
+    r.busy.discard(id(v))
     name = r.statement(v.__name__, f"{make}({r.expr(type(v))}, {v.__name__!r}, {bases}, {tuple(own)!r}, {at_once})", v)
     for k, x in own.items():
         value = r.expr(x)
@@ -98,7 +105,7 @@ def _new(r: Any, v: Any, make: str, base: Any) -> str:
     if base is tuple or base is frozenset:
         return f"{base.__name__}.__new__({make}, {r.pack(base.__iter__(v))})"
     if base in SCALARS:
-        return f"{base.__name__}.__new__({make}, {base.__new__(base, v)!r})"
+        return f"{base.__name__}.__new__({make}, {r.expr(PLAIN_VALUE[base](v))})"
     if base is deque:
         return f"{make}.__new__({make})"
     if base in FILLED:

@@ -117,7 +117,7 @@ class Rebuilder:
         if t is not tuple and is_value(v) and not (t is frozenset and id(v) in cap.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self.busy:
-            raise Unrebuildable("a tuple that contains itself")
+            raise Unrebuildable(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
         make = MAKERS.get(t)
         if make is not None:

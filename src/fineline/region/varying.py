@@ -176,14 +176,15 @@ MARKED: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def marked(values: Any) -> bool:
-    """Whether PyTorch's own marks are on a tensor among ``values``."""
+def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
+    """Whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others)."""
     for v in values:
         if type(v) is Tensor:
             if v.__dict__ and DIMS.of(v):
                 return True
-        elif type(v) in (list, tuple, dict) and len(v) < 100 and marked(v.values() if type(v) is dict else v):
-            return True
+        elif type(v) in (list, tuple, dict) and len(v) < 100 and id(v) not in within:
+            if marked(v.values() if type(v) is dict else v, (*within, id(v))):
+                return True
     return False
 
 
