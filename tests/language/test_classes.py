@@ -500,6 +500,54 @@ def method_patched_on_the_class() -> Any:
     return (lambda x: c.f(x)), (c, patch, restore)
 
 
+@table.snippet(breaks=True, calls=3, min_graphs=0)
+def methods_of_c_bound_to_classes(x):
+    """Each call has classes of its own, and so have methods of C's that are bound to them."""
+
+    class First(dict):
+        pass
+
+    class Second(First):
+        pass
+
+    class Number(int):
+        pass
+
+    make, mro = Second.fromkeys, Second.mro
+    print("k")
+    found = type(make([1])) is Second, mro() == [Second, First, dict, object], First.__subclasses__() == [Second]
+    return x + 1, found, type(Number.from_bytes(b"a", "big")) is Number
+
+
+@table.snippet(calls=3)
+def bases_written_to(x):
+    class Base:
+        z = 1
+
+    class Derived(Base):
+        pass
+
+    class Other:
+        z = "other"
+
+    one = Derived()
+    found = [one.z]
+    Base.z = 2
+    found.append(one.z)
+    Base.w = property(lambda self: 5)
+    found.append(one.w)
+    del Base.w
+    found.append(hasattr(one, "w"))
+    Base.__len__ = lambda self: 0
+    found.append(bool(one))
+    del Base.__len__
+    Base.__add__ = lambda self, other: "added"
+    found += [bool(one), one + 1]
+    Derived.__bases__ = (Other,)
+    found += [one.z, isinstance(one, Base), isinstance(one, Other)]
+    return x + 1, found
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_classes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -11,6 +11,7 @@ from fineline.capture.attributes import C_DATA, GENERIC_MODULES, MISSING, PLAIN,
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
+from fineline.capture.watch import CLASS_MRO
 from fineline.kinds import is_a
 
 
@@ -21,7 +22,7 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         return None
     t = type(obj)
     if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
-        cap.types.pop(obj, None)
+        _forget(cap, obj)
         setattr(obj, name, value)
         return None
     if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
@@ -33,6 +34,12 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
     if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     return generic_store(vm, f, obj, name, value)
+
+
+def _forget(cap: Any, cls: type) -> None:
+    """What has been looked up on a class made by the call, and on those below it, may change now."""
+    for t in [t for t in cap.types if cls in CLASS_MRO.__get__(t)]:
+        del cap.types[t]
 
 
 def _unset(obj: Any, name: str, value: Any, what: str) -> Border:
@@ -120,7 +127,7 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if method is not None:
         return vm.call(f, method, [descr, obj], None, vm.discard)
     if is_a(obj, type) and id(obj) in cap.made:
-        cap.types.pop(obj, None)
+        _forget(cap, obj)
         delattr(obj, name)
         return None
     if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:

@@ -252,7 +252,7 @@ class Capture:
         if src is None:
             owner = self.sources.get(id(obj))
             if owner is None and is_a(obj, types.ModuleType):
-                owner = self.pin(obj, obj.__name__)
+                owner = self.pin(obj, str(d.get("__name__", "module")))
             elif owner is None and is_a(obj, enum.Enum):
                 # Members, and the ones that flags make of several, stay as long as their class.
                 owner = self.pin(obj, type(obj).__name__)
@@ -468,8 +468,8 @@ def is_value(v: Any) -> bool:
     if t is tuple or t is frozenset or t is torch.Size:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:
-        # Bound to an object, it is that object's.
-        return v.__self__ is None or is_a(v.__self__, (type, types.ModuleType))
+        # Bound to an object, it is that object's; a class may be one that each call makes.
+        return v.__self__ is None or is_a(v.__self__, types.ModuleType) or (is_a(v.__self__, type) and not v.__self__.__flags__ & HEAP_TYPE)
     return is_a(v, PINNED)
 
 
