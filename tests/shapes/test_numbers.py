@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 
 import pytest
@@ -55,6 +56,22 @@ def lengths_that_vary(x, sized):
 @table.snippet(calls=6, args=lambda p: (t(p),), kwargs=lambda p: {"k": N[p]}, recompiles=(1,))
 def int_keyword(x, *, k=2):
     return x + k, k * 2
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=(1,))
+def a_schedule_by_powers(x, n):
+    return x * (1.0 - math.pow(n + 1, -0.8)), math.pow(n, 2), math.pow(2, n), x * min(1e-2, 1.0 / math.sqrt(n + 1))
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p], N[p] / 2 - 3), recompiles=range(1, 6), twins=("captured", "borders", "dynamic", "fake", "aot"))
+def powers_of_any_numbers(x, n, f):
+    found = []
+    for a, b in ((n, n), (f, 2), (f, 0.5), (f, n), (n, f), (-n, 3), (True, n), (n, True), (0, f)):
+        try:
+            found.append(math.pow(a, b))
+        except (ValueError, OverflowError) as e:
+            found.append(str(e))
+    return x + 1, found
 
 
 @table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))

@@ -223,6 +223,14 @@ def _math(fn: Callable) -> Callable:
     return lambda *values: _float(fn, *values) if len(values) == 1 else fn(*[settled(v) for v in values])
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    """``math.pow``: what ``**`` gives of floats, if the base is positive."""
+    if unknown(base) or unknown(exponent) or not compared(operator.gt, base, 0):
+        return math.pow(settled(base), settled(exponent))
+    as_float = FUNCTIONS[float]
+    return calculate(operator.pow, *[as_float(v) if type(v) in SYMBOLIC else float(v) for v in (base, exponent)])
+
+
 def _product(values: Any, *, start: Any = 1) -> Any:
     for v in values:
         start = calculate(operator.mul, start, v) if type(start) in SYMBOLIC or type(v) in SYMBOLIC else start * v
@@ -245,12 +253,13 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
         builtins.divmod: _divmod,
         builtins.pow: lambda a, b: calculate(operator.pow, a, b),
         builtins.sum: _sum,
+        math.pow: _power,
         math.prod: _product,
         torch.Size.numel: _product,
         operator.index: lambda v: v if type(v) is torch.SymInt else operator.index(settled(v)),
         operator.not_: _not,
         operator.truth: _truth,
-        **{fn: _math(fn) for fn in OPERATORS if getattr(fn, "__module__", "") == "math"},
+        **{fn: _math(fn) for fn in OPERATORS if getattr(fn, "__module__", "") == "math" and fn is not math.pow},
         **{fn: (lambda v, *digits, fn=fn: fn(settled(v), *digits) if digits else _whole(fn, v)) for fn in WHOLE},
         **{op: (lambda *values, op=op: calculate(op, *values)) for op in ARITHMETIC},
         **{
