@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 
 from fineline.capture.frame import Frame
+from fineline.capture.journal import MOST_KEPT, has_history
 from fineline.capture.signals import Border
+from fineline.graph.body import Part
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.policy.strict import breaks_here
+
+# Of these, memory is all that an operator writes.
+KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
@@ -39,14 +44,30 @@ def _granted(cap: Any) -> bool:
     return bool(cap.assumed or (cap.symbols is not None and cap.symbols.inexact))
 
 
-def writes_too_soon(vm: Any, targets: Any) -> bool:
-    """Whether writing into ``targets`` has to wait until what is taken for granted has been checked."""
-    return _granted(vm.cap) and writes_too_early(vm, targets)
+def writes_too_soon(vm: Any, targets: Any, history: bool) -> bool:
+    """Whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
+    return _granted(vm.cap) and writes_too_early(vm, targets, history)
 
 
-def writes_too_early(vm: Any, targets: Any) -> bool:
-    """``writes_outside``; where no graph may end, the program keeps what it writes into, and can put that back."""
-    return _among(vm, _checked(vm), targets) if breaks_here(vm.options.breaks) == "none" else writes_outside(vm, targets)
+def writes_too_early(vm: Any, targets: Any, history: bool = False) -> bool:
+    """``writes_outside``, of what is checked or what the program can't put back; where no graph may end, that is left to the program."""
+    if _among(vm, _checked(vm), targets):
+        return True
+    if breaks_here(vm.options.breaks) == "none" or not writes_outside(vm, targets):
+        return False
+    return history or not _kept(vm, targets)
+
+
+def _kept(vm: Any, targets: Any) -> bool:
+    """Whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
+    cap = vm.cap
+    if is_a(cap.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
+        return False
+    given = [src.value for _, src in cap.recorder.inputs if is_a(src.value, Tensor)]
+    targets = {_storage(vm.memory(t)) for t in targets if is_a(t, Tensor)}
+    written = [t for t in given if (at := _storage(vm.memory(t))) in cap.recorder.mutated or at in targets]
+    plain = 0 not in targets and all([type(t) in KEEPS and not has_history(vm.memory(t)) for t in written])
+    return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
 
 def writes_outside(vm: Any, targets: Any) -> bool:

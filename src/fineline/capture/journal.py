@@ -13,6 +13,8 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 EMPTY = object()
+# Bytes of tensors that are copied at each call: a microsecond or two.
+MOST_KEPT = 2**16
 _NUMBERS = (float, int, tuple)
 _HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
@@ -164,12 +166,8 @@ class Journal:
             obj[key] = old
 
 
-def kept(*tensors: Tensor) -> Journal:
-    """What is in these tensors, into which a graph is going to write."""
-    journal = Journal()
-    for t in tensors:
-        journal.note_storage(t)
-    return journal
+def has_history(t: Tensor) -> bool:
+    return t.requires_grad and not t.is_leaf
 
 
 def _text(src: Source, key: Any) -> str:

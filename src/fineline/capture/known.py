@@ -18,6 +18,7 @@ from fineline.kinds import is_a
 
 # Deterministic, and they write into nothing: of known tensors they make known ones.
 _NAMES = (
+    "_is_all_true _is_any_true "
     "abs add all amax amin any arange as_tensor bool cat ceil clamp clone contiguous cumsum detach div double eq expand eye flatten float "
     "float_power floor floor_divide fmod full full_like ge gt int isfinite isinf isnan le linspace log log2 logical_and logical_not "
     "logical_or long lt max maximum mean min minimum mul ne neg ones ones_like pow prod remainder reshape round scalar_tensor sign sqrt "

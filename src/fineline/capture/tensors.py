@@ -283,10 +283,11 @@ class TensorOps:
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         if targets:
-            if writes_too_soon(vm, targets):
+            history = id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+            if writes_too_soon(vm, targets, history):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
-            if vm.switches and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs) and writes_outside(vm, targets):
+            if vm.switches and history and writes_outside(vm, targets):
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
         result = compute(vm, fn, args, kwargs)

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
-from fineline.capture.journal import EMPTY, Written, contents, kept
+from fineline.capture.journal import EMPTY, MOST_KEPT, Written, contents, has_history
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.module import CapturedGraph, graph_module
@@ -33,13 +33,12 @@ from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
+from fineline.program.kept import Kept
 from fineline.program.rebuild import Rebuilder
 from fineline.raw import told
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
-# Bytes that are copied at each call: a microsecond or two.
-MOST_KEPT = 2**16
 # Inductor checks the same once more, and says "u0 <= 3".
 _COMPILED_CHECK = re.compile(r"\bu\d+\b")
 
@@ -359,9 +358,9 @@ class SegmentWriter:
         before = {"random": f"{r.constant(random_states, 'random_states')}()"} if random else {}
         back = {"random": f"{r.constant(put_back, 'put_back')}(random)"}
         if written:
-            before["kept"] = f"{r.constant(kept, 'keep')}({', '.join(map(r.param, written))})"
+            before["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})"
             back["kept"] = "kept.undo()"
-        if (more and not checks) or any([_has_history(machine.memory(s.value)) for s in written]):
+        if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
             raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
         return [
             *[f"{name} = {text}" for name, text in before.items()],
@@ -378,7 +377,7 @@ class SegmentWriter:
         return (
             bool(journal.written or journal.slots)
             and sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
-            and not any([_has_history(machine.memory(s.value)) for s in written])
+            and not any([has_history(machine.memory(s.value)) for s in written])
         )
 
     def _guard_aliases(self) -> None:
@@ -460,10 +459,6 @@ def _end(t: Tensor) -> int:
 
 def _lies_at(offset: int, t: Tensor) -> bool:
     return t.storage_offset() == offset
-
-
-def _has_history(t: Tensor) -> bool:
-    return t.requires_grad and not t.is_leaf
 
 
 def _kind(src: Source) -> Any:
