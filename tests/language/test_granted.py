@@ -264,6 +264,25 @@ def constants_of_a_distribution() -> Any:
     return fn, weight
 
 
+def covariance(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    a = t(k, 4, 4)
+    cov = a @ a.T + torch.eye(4)
+    if k == 1:
+        cov[0, 1] += 5  # not symmetric
+    return t(k, 4), cov if k != 3 else -cov
+
+
+@table.snippet(calls=5, args=covariance, max_graphs=1)
+def matrices_of_distributions(mean, cov):
+    q = torch.distributions.MultivariateNormal(mean, cov)
+    return q.log_prob(mean + 1), torch.distributions.Wishart(torch.tensor(7.0), cov).log_prob(cov), torch.randn(2)
+
+
+@table.program(calls=5, args=covariance, max_graphs=1)
+def what_a_constraint_says() -> Any:
+    return lambda x, cov: (torch.distributions.constraints.positive_definite.check(cov), x * 2), None
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_granted(program: Program, twin: str) -> None:
     check(program, twin)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributions import constraints
 
 from fineline.bytecode.code import CodeInfo
 from fineline.capture import unbacked
@@ -21,11 +22,15 @@ from fineline.kinds import is_a
 
 # How far an arm is looked into.
 FAR = 80
+# Code that says with what it returns at once that a value is wrong, for its caller to raise.
+_JUDGES = frozenset(cls.check.__code__ for cls in vars(constraints).values() if is_a(cls, type) and issubclass(cls, constraints.Constraint))
 _LEAVES = frozenset({"RETURN_VALUE", "YIELD_VALUE", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "PUSH_EXC_INFO"})
 
 
 def only_raises(info: CodeInfo, ip: int) -> bool:
-    """Whether the code at ``ip`` runs straight into a ``raise``."""
+    """Whether the code at ``ip`` runs straight into a ``raise``, if need be its caller's."""
+    if info.code in _JUDGES and [name for name, _ in info.instructions[ip : ip + 2]] == ["LOAD_FAST", "RETURN_VALUE"]:
+        return True
     for _ in range(FAR):
         name, arg = info.instructions[ip]
         if name == "RAISE_VARARGS":
