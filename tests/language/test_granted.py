@@ -280,7 +280,8 @@ def matrices_of_distributions(mean, cov):
 
 @table.program(calls=5, args=covariance, max_graphs=1)
 def what_a_constraint_says() -> Any:
-    return lambda x, cov: (torch.distributions.constraints.positive_definite.check(cov), x * 2), None
+    judge = torch.distributions.constraints.positive_definite.check
+    return lambda x, cov: (judge(cov), x * 2), None
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

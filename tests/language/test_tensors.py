@@ -485,6 +485,43 @@ def error_leaves_the_function(x):
     return (x * 2).view(5, 5)
 
 
+# -- old tensor types --------------------------------------------------------------------------------------------------
+@table.snippet(max_graphs=1)
+def converted_to_a_tensor_type(x):
+    mask = (x > 0).type(torch.FloatTensor)
+    same = x.type(torch.FloatTensor) is x, x.type("torch.FloatTensor") is x
+    return x * mask, mask.type(torch.LongTensor), x.type(dtype=torch.DoubleTensor), same, isinstance(x, torch.FloatTensor), x.type()
+
+
+@table.snippet(max_graphs=1)
+def made_by_a_tensor_type(x):
+    numbers = torch.LongTensor([1, 0]), torch.FloatTensor([[1, 2.5], [True, 4]]), torch.LongTensor([1.5]), torch.BoolTensor((0, 2))
+    sizes = torch.FloatTensor(2, 3).zero_(), torch.DoubleTensor(x.shape).fill_(1), torch.IntTensor().shape, torch.HalfTensor([]).shape
+    return x[numbers[0]] + torch.FloatTensor([i / 2 for i in range(4)]), numbers, sizes
+
+
+@table.snippet(breaks=True)
+def made_by_a_tensor_type_of_other_things(x):
+    try:
+        torch.LongTensor([[1], [2, 3]])
+    except ValueError as error:
+        text = str(error)
+    shared = torch.FloatTensor(x)
+    shared.add_(1)
+    return shared, text, torch.LongTensor(range(2)) + 1
+
+
+@table.program(change={1: lambda held: held.append(3), 2: lambda held: held.__setitem__(0, 7)}, recompiles={1, 2})
+def made_of_a_list_that_changes() -> Any:
+    held = [1, 2]
+    return lambda x: x.sum() + torch.LongTensor(held), held
+
+
+@table.snippet(args=lambda k: (torch.tensor(k), torch.tensor(2.5)), breaks=True)
+def made_of_tensors(a, b):
+    return torch.FloatTensor([a, b, 1]) * 2
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_tensors(program: Program, twin: str) -> None:
     check(program, twin)

@@ -24,7 +24,7 @@ from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder, guard_arguments, has_hidden_state
 from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
-from fineline.graph.recorder import FX_CONSTANTS, NotForGraph, Recorder
+from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a
@@ -418,6 +418,8 @@ class Capture:
             return a
         if t in NUMBERS:
             return a.item()
+        if t is TENSOR_TYPE:
+            return f"{a.__module__}.{a.__name__}"
         if is_a(a, (int, float)):
             # What operators take it for.
             return PLAIN_VALUE[_base(t)](a)

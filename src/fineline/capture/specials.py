@@ -23,6 +23,7 @@ from fineline.capture import (
     marked,
     protocols,
     rule_blocks,
+    tensor_types,
     texts,
     unbacked,
 )
@@ -94,6 +95,7 @@ _HANDLERS: Mapping[Any, Callable] = MappingProxyType(
         **rule_blocks.SPECIALS,
         **marked.SPECIALS,
         **iteration.SPECIALS,
+        **tensor_types.SPECIALS,
         **texts.SPECIALS,
         **unbacked.SPECIALS,
         protocols.native_binary: _native_binary,

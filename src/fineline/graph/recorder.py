@@ -26,6 +26,8 @@ FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _BUILTINS = frozenset(dir(builtins))
+# The type of old tensor types, which operators take by name too.
+TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 
