@@ -276,6 +276,56 @@ def what_texts_and_hashes_may_be(x, answer):
     return x + 1, found
 
 
+# -- numbers of objects ------------------------------------------------------------------------------------------------
+def another_layer(model: Any) -> None:
+    model[0] = torch.nn.Linear(4, 4)
+
+
+@table.program(change={2: another_layer, 3: lambda model: model.append(torch.nn.ReLU())}, calls=5, recompiles={2, 3}, max_graphs=3)
+def numbers_of_modules() -> Any:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+
+    def fn(x: torch.Tensor) -> Any:
+        known = {id(m): place for place, m in enumerate(model)}
+        return model[1](x), known[id(model[1])], id(model[0]) in known, id(model) in known, id(model[0]) == id(model[1])
+
+    return fn, model
+
+
+@table.program(max_graphs=1)
+def cached_parametrizations() -> Any:
+    torch.manual_seed(0)
+    layer = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(4, 4))
+
+    def fn(x: torch.Tensor) -> Any:
+        with torch.nn.utils.parametrize.cached():
+            return layer(x) + layer.weight.sum()
+
+    return fn, layer
+
+
+class Held:
+    pass
+
+
+@table.program(change={1: lambda held: held.append(Held()), 2: lambda held: held.reverse()}, recompiles={1, 2}, max_graphs=3)
+def numbers_of_objects() -> Any:
+    held = [Held(), Held()]
+
+    def fn(x: torch.Tensor) -> Any:
+        places = {id(h): k for k, h in enumerate(held)}
+        return x + places[id(held[-1])], len(places), sorted(places) == sorted(map(id, held)), id(fn) in places, id(Held) != id(torch)
+
+    return fn, held
+
+
+@table.snippet(args=lambda place: (t(place), Held()), breaks=True)
+def numbers_of_arguments(x, held):
+    new = Held()
+    return x * 2, id(held) == id(new), id(new) == id(new), id(x) == id(held)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_values(program: Program, twin: str) -> None:
     check(program, twin)

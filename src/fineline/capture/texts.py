@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fineline.capture import natives
 from fineline.capture.attributes import type_info
-from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES
+from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.tensors import SIGNS
+from fineline.capture.watch import identify
 from fineline.kinds import is_a
 
 
@@ -53,12 +54,25 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                     return vm.call(f, method, given, kwargs, _checked, (fn, then, data))
                 if name != names[-1] and method is not object.__str__:
                     break
+    if fn is id and len(args) == 1 and not kwargs and _lasts(cap, args[0]):
+        identify(cap, args[0])
+        return vm.finish(f, id(args[0]), then, data)
     if fn in SIGNS and args and is_a(args[0], Tensor):
         try:
             vm.tensors.sign(vm, fn, tuple(args))
         except Border as b:
             raise b.to(then, data) from None
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+def _lasts(cap: Any, obj: Any) -> bool:
+    """Whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
+    src = cap.sources.get(id(obj))
+    if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in cap.made:
+        return False
+    while src.parent is not None and not is_a(src.value, torch.nn.Module):
+        src = src.parent
+    return src.op == "pin" or is_a(src.value, torch.nn.Module)
 
 
 class _Given:
