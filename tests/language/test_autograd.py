@@ -409,6 +409,72 @@ def wrong_arguments_of_a_gradient(x):
     return g, missing
 
 
+# -- leaves that are made where no gradients are asked for -------------------------------------------------------------
+def gradients(wanted: bool) -> Any:
+    return lambda state: torch._C._set_grad_enabled(wanted)
+
+
+def leaf(x):
+    z = torch.zeros_like(x).requires_grad_()
+    z.add_(1)
+    return (x + z).relu(), z.requires_grad, (x + z).requires_grad
+
+
+def leaf_that_leaves(x):
+    z, detached = torch.zeros_like(x).requires_grad_(), x.detach().requires_grad_()
+    unmarked = torch.ones(3).requires_grad_().requires_grad_(False)
+    return z, z * 2, z[0], z.view(-1), detached, unmarked, z.detach(), z.is_leaf, detached is x
+
+
+def leaf_and_gradients(x):
+    z = torch.zeros_like(x).requires_grad_()
+    y = x * z
+    with torch.enable_grad():
+        w = (z * 3).sum()
+    return y, w, z, torch.autograd.grad(w, z)[0]
+
+
+def leaf_and_a_break(x):
+    z = torch.zeros_like(x).requires_grad_()
+    print(z.requires_grad)
+    y = z + x
+    torch._C._set_grad_enabled(True)
+    try:
+        return y, z * 2, z
+    finally:
+        torch._C._set_grad_enabled(False)
+
+
+def leaf_of_a_view(x):
+    base = torch.zeros(3, 4)
+    part = base[1].requires_grad_()
+    return x + part, part, base
+
+
+def leaf_of_an_argument(x):
+    return x.requires_grad_() * 2, x
+
+
+def leaf_of_whole_numbers(x):
+    try:
+        torch.zeros(3, dtype=torch.long).requires_grad_()
+    except RuntimeError as error:
+        return x * 2, str(error)
+
+
+OFF = {"change": {0: gradients(False)}}
+for body in (leaf, leaf_that_leaves):
+    table.snippet(**OFF, max_graphs=1)(body)
+for body in (leaf_and_gradients, leaf_and_a_break, leaf_of_a_view, leaf_of_an_argument, leaf_of_whole_numbers):
+    table.snippet(**OFF, breaks=True)(body)
+
+
+@table.snippet(change={1: gradients(False), 3: gradients(True)}, calls=4, recompiles={1}, breaks=True)
+def leaf_and_the_grad_mode(x):
+    z = torch.ones(4).requires_grad_()
+    return x * z, z.requires_grad, (x * z).requires_grad
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_autograd(program: Program, twin: str) -> None:
     check(program, twin)

@@ -20,6 +20,7 @@ from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame
+from fineline.capture.gradients import dormant
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.known import FOLDED, READERS
@@ -34,7 +35,7 @@ from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
-from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, changed_metadata, is_inplace
+from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.kinds import is_a
 
@@ -192,6 +193,8 @@ class TensorOps:
             if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in (*args, *(kwargs or {}).values())]):
                 text = "a change of PyTorch's state by something that is not a constant"
                 raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
+            if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
+                raise Border(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
             cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result)
@@ -272,7 +275,7 @@ class TensorOps:
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
         unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
-        if unheld:
+        if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
             raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} {unheld}")
         if not self.shapes(vm) and data_shaped(fn, args, kwargs):
             raise Border(

@@ -82,6 +82,8 @@ class Recorder:
         self.places: list[tuple[str, int]] = []
         # A node calls code that may do more than compute: it must not run twice in a call.
         self.once = False
+        # An operator makes a leaf of autograd, where gradients are not asked for.
+        self.leaves = False
         # Graphs that nodes of this one run, by name.
         self.parts: dict[str, Any] = {}
         # Nodes of symbolic numbers, by their expressions.

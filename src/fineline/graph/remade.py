@@ -37,6 +37,8 @@ def remake(t: Tensor, inference_mode: bool) -> Remake | None:
     """What makes ``t`` of what a compiled graph gives for it, where that is not the same; ``inference_mode``: as where the graph begins."""
     if t.is_inference():
         return None if inference_mode else _inference_tensor
+    if t.grad_fn is None and t.requires_grad and not t._is_view():
+        return _leaf
     # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
     return _bare_view if t.grad_fn is None and t.requires_grad and t._is_view() else None
 
@@ -51,6 +53,10 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]]) -
         return outputs
 
     return run
+
+
+def _leaf(t: Tensor) -> Tensor:
+    return t.requires_grad_() if t.grad_fn is None else t
 
 
 @torch.inference_mode()

@@ -107,9 +107,10 @@ def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) 
         # What is empty is there to be given its size by what is written.
         return "resizes a tensor that existed before"
     # What AOTAutograd gives for a leaf has no gradient.
-    return "makes a leaf of autograd" if _makes_leaf(fn, args, kwargs) else ""
+    return LEAF if _makes_leaf(fn, args, kwargs) else ""
 
 
+LEAF = "makes a leaf of autograd"
 _RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 
 
