@@ -211,4 +211,44 @@ def numbers_put_back():
     return fn, held
 
 
+@sized
+def a_list_as_the_numbers_of_a_tensor(x, sizes):
+    index = torch.tensor(sizes) % 2
+    return x[index], torch.tensor(data=sizes, dtype=torch.float32), x.new_tensor(sizes), torch.as_tensor([sizes, [1, 2, 3]])
+
+
+@sized
+def a_list_as_the_numbers_of_a_tensor_and_written_to(x, sizes):
+    first = torch.tensor(sizes)
+    mine = [*sizes, 5]
+    mine.append(sizes[1])
+    return first + 1, torch.tensor(mine), torch.tensor((mine, mine)), x * sizes[1]
+
+
+@table.program(calls=6, args=lambda p: (t(p), [p + 0.5, 2.5]), recompiles=(1,))
+def a_list_of_floats_as_the_numbers_of_a_tensor():
+    return lambda x, p: x.sum() + torch.tensor(p)
+
+
+@table.program(calls=6, args=lambda p: (t(p), [p, 2], [p, 2] if p < 4 else ["no", 2]), recompiles=(1, 4, 5))
+def a_list_that_makes_no_tensor_in_the_end():
+    def fn(x, p, q):
+        try:
+            return x.sum() + torch.tensor(p), torch.tensor(q)
+        except (TypeError, ValueError) as e:
+            return str(e), x
+
+    return fn
+
+
+@table.program(calls=6, args=lambda p: (t(p), [p + 2, 3]), recompiles=(1,), breaks=True)
+def a_list_as_the_numbers_of_a_tensor_behind_a_break():
+    def fn(x, p):
+        y = x * 2
+        fineline.graph_break()
+        return y + torch.tensor(p).sum()
+
+    return fn
+
+
 test_program, test_program_dynamic_from_the_start = both_ways(table)

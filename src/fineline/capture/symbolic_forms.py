@@ -13,7 +13,7 @@ from torch import Tensor
 from fineline.capture import unbacked
 from fineline.capture.ruled import operator_rule
 from fineline.capture.signals import Retreat
-from fineline.capture.symbolic import holds, only_numbers
+from fineline.capture.symbolic import SIZES, holds, only_numbers
 from fineline.kinds import is_a
 
 # What makes a tensor of numbers asks for each in C.
@@ -22,12 +22,25 @@ _WHOLE = slice(None)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
-def form_of(fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
+def form_of(cap: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
     """An operator and its arguments, or what does the same with numbers some of which are symbolic."""
+    form = _OF_NUMBERS.get(fn)
+    if form is not None or fn is Tensor.new_tensor:
+        if kwargs and "data" in kwargs:
+            args, kwargs = [*args, kwargs["data"]], {k: v for k, v in kwargs.items() if k != "data"}
+        # A list given as a whole has no symbols in it before it is read.
+        for a in args:
+            _read(cap, a)
     if fn is Tensor.new_tensor and holds(args[1:]) and only_numbers(args[1:]):
         return torch._refs.tensor, args[1:], {"dtype": args[0].dtype, "device": args[0].device, **(kwargs or {})}
-    form = _OF_NUMBERS.get(fn)
     return form if form is not None and holds(args) and only_numbers(args) else fn, args, kwargs
+
+
+def _read(cap: Any, a: Any) -> None:
+    if type(a) in SIZES:
+        cap.expand(a)
+        for x in a:
+            _read(cap, x)
 
 
 def picks(k: Any) -> bool:

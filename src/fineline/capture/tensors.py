@@ -265,9 +265,9 @@ class TensorOps:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
-        if vm.fakes is not None:
-            fn, args, kwargs = form_of(fn, args, kwargs)
         try:
+            if vm.fakes is not None:
+                fn, args, kwargs = form_of(cap, fn, args, kwargs)
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
         except (NotForGraph, RecursionError) as e:  # a list may hold itself
