@@ -27,6 +27,7 @@ class Frame:
 
     ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
     ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
+    ``idle``: graph breaks met so far with no operator between them.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Frame:
         "function",
         "generator",
         "globals",
+        "idle",
         "info",
         "ip",
         "kwnames",
@@ -54,6 +56,7 @@ class Frame:
         self.info = info
         self.ops = ops
         self.ip = 0
+        self.idle = 0
         self.stack: list[Any] = []
         self.local = local
         self.globals = globals_

@@ -19,6 +19,7 @@ from fineline.capture.capture import Capture
 from fineline.capture.flow import LONG_LOOP, boolean, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
+from fineline.capture.idle import call_idle
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
@@ -143,6 +144,8 @@ class Machine:
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise Border(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
+        if code in self.options.idle and f is not None:
+            call_idle(self, fn, args, kwargs, then, data)
         if self.cap.active:
             see_function(self.cap, fn)
         n = len(args)

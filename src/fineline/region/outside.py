@@ -16,9 +16,14 @@ def make_outside(region: Any, site: Any, called_at: Any) -> bool:
     region.options.opaque.add(called_at)
     if site is not region.entry:
         # The way here leads through programs that make it inside.
-        region.entry.segments.clear()
-        region.entry.dispatcher.set_entries([])
+        start_anew(region)
     return True
+
+
+def start_anew(region: Any) -> None:
+    """The next call is captured from its start; graphs that it has in common with this one are not compiled again."""
+    region.entry.segments.clear()
+    region.entry.dispatcher.set_entries([])
 
 
 def move_out(options: Options, f: Frame | None) -> None:

@@ -13,6 +13,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.capture import Capture
+from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
 from fineline.capture.trial import Trial
@@ -31,9 +32,9 @@ from fineline.raw import told
 from fineline.region.describe import describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
-from fineline.region.outside import make_outside, move_out
+from fineline.region.outside import make_outside, move_out, start_anew
 from fineline.region.refused import refused
-from fineline.region.site import Site
+from fineline.region.site import Everything, Site
 from fineline.report.events import Event
 
 log = logging.getLogger("fineline")
@@ -49,13 +50,6 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 class Unkept(Exception):
     """A trial meets a graph break."""
-
-
-class Everything(set):
-    """Of what is alive in a run that captures nothing, all may be as old as the call."""
-
-    def __contains__(self, item: object) -> bool:
-        return True
 
 
 class Run:
@@ -107,6 +101,8 @@ class Run:
             data, containers, made = site.template.build(vm, args[:-1])
             vm.cap.made.update(map(id, made))
             self._iterated(containers)
+            for f, n in zip(stack(vm.frame), site.idle, strict=False):
+                f.idle = n
             if site.raised:
                 self.stop = args[-1]
             else:
@@ -234,9 +230,13 @@ class Run:
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
             return vm.beyond(border)
+        declared = border.error in DECLARED
+        idle = idle_frame(vm, declared)
+        if idle is not None:
+            leave(vm, idle)
+            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
         try:
             template = Template(vm, border)
-            declared = border.error in DECLARED
             writer, after, failed = self._written(template, border, place, declared)
             while found := template.reduced & writer.rebuild.built:
                 template = Template(vm, border, held=template.held | found)
@@ -244,6 +244,7 @@ class Run:
             self.passed = self._passed(template)
             keep(self, writer, not declared and not self.site.declared)
             sites = [after] if failed is None else [after, failed]
+            after.left, after.blocked = (idle.info, True) if idle is not None else (None, False)
             region.sites += sites
             if vm.fakes is not None:
                 for site in sites:
@@ -286,6 +287,8 @@ class Run:
         passed = self._passed(template)
         after = Site(self.region, template, False, declared, passed)
         failed = Site(self.region, template, True, declared, passed) if template.has_handlers else None
+        for site in (after, failed) if failed is not None else (after,):
+            site.idle = tuple([f.idle for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
         writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, self.site is self.region.entry, self.vm.place())
@@ -326,7 +329,7 @@ class Run:
         self._iterated(containers)
         vm.cap.made.update(map(id, decomposed))
 
-        if None in SCOPE.blocks:
+        if site.left or None in SCOPE.blocks:
             vm.cap.active, vm.resume = False, self.resume
             site.blocked = self.ended = True
 
@@ -343,24 +346,29 @@ class Run:
             template = Template(vm, border, constants=False)
         except Unrebuildable as e:
             self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
-            return None
+            return vm.beyond(border)
         template.place = place
-        live = (*template.roots, None)
+        live = (*template.roots, vm.beyond(border))
         template.roots, template.containers, template.decomposed = [], [], []
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
-            return None
+            return live[-1]
         if dispatcher is None:
+            # A function that is left is one border, as it will be at the next call.
+            self.passed = {place: n for place, n in self.passed.items() if self.site.left not in [info for info, _ in place]}
             self.passed = self._passed(template)
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
-                return None
+                return live[-1]
             site = Site(self.region, template, False, passed=self.passed)
             dispatcher = site.dispatcher
             self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
+        if self.site.left and not self.region.options.error_on_recompile:
+            # From the next call on, the function that has returned is one call.
+            start_anew(self.region)
         self.behind = self._onwards(dispatcher, live)
         raise Finished(None)
 

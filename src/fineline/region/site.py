@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fineline.bytecode.code import CodeInfo
 from fineline.capture.capture import PLAIN_TENSORS
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
@@ -21,6 +22,13 @@ from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
 
 NOWHERE: Mapping = MappingProxyType({})
+
+
+class Everything(set):
+    """Of what is alive in a run that captures nothing, all may be as old as the call."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
 
 
 class Site:
@@ -40,6 +48,9 @@ class Site:
         # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
         self.resumed: list[tuple[Site, Any]] = []
+        # A function that it lies in and of which the rest is not captured; how many borders each frame, the innermost first, has met in vain.
+        self.left: CodeInfo | None = None
+        self.idle: tuple[int, ...] = ()
         self.segments: list[Segment] = []
         # The same place in the code, met as often in the call, is behind each program that leads there.
         place = (raised, template.stack, passed[template.stack]) if template is not None else None

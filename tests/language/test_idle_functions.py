@@ -1,0 +1,251 @@
+"""Functions that break the graph over and over without an operator in between: they run as one call, and capture goes on behind them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fineline
+from fineline import graph_break
+from tests.oracle import Probe, Program, Table, check, t
+
+table = Table()
+ONCE = {"breaks": True, "calls": 4, "recompiles": (1,)}
+
+
+def plan(n, offset=0):
+    steps = np.arange(n)
+    out = np.zeros((n, 2), dtype=np.int64)
+    for i in range(1, n):
+        out[i, :] = np.random.permutation(steps[:n])[:2] + offset
+    return out
+
+
+@table.snippet(**ONCE)
+def one_that_plans_with_numpy(x):
+    for _ in range(3):
+        index = torch.from_numpy(plan(12))
+        x = (x * 2 + 1)[index[:, 0] % x.shape[0]]
+    return x
+
+
+@table.snippet(**ONCE)
+def one_that_writes_to_a_list_from_around(x):
+    seen, total = [], 0
+
+    def look(n):
+        nonlocal total
+        for i in range(n):
+            seen.append(int(np.sqrt(np.float64(i * i))))
+            total += seen[-1]
+        return seen
+
+    held = look(20)
+    y = x * total
+    again = look(15)
+    return y + len(seen), seen, held is again
+
+
+@table.snippet(**ONCE)
+def one_that_raises(x):
+    def look(n):
+        for i in range(40):
+            if len(np.arange(i)) == n:
+                raise KeyError(i)
+
+    y = x + 1
+    for n in (20, 30):
+        try:
+            look(n)
+        except KeyError as e:
+            y = y * e.args[0]
+    return y * 2
+
+
+@table.snippet(**ONCE)
+def one_that_handles_what_it_raises(x):
+    def look():
+        found = []
+        try:
+            for i in range(30):
+                found.append(len(np.arange(i)))
+                if i == 20:
+                    raise ValueError(i)
+        except ValueError as e:
+            found.append(str(e))
+        finally:
+            found.append("done")
+        return found
+
+    y = x + 1
+    return look(), y * 2, look(), (y + 1) * 3
+
+
+@table.program(breaks=True, calls=5, recompiles=(1, 3, 4), change={3: lambda held: held.__setitem__("look", other_look)})
+def another_in_its_place():
+    held = {"look": look_at}
+    return lambda x: (x * held["look"](20) + 1, x + held["look"](21)), held
+
+
+def look_at(n):
+    return sum([len(np.arange(i)) for i in range(n)]) + sum_of(n)
+
+
+def sum_of(n):
+    total = 0
+    for i in range(n):
+        total += len(np.arange(i))
+    return total
+
+
+def other_look(n):
+    return sum_of(n) * 2
+
+
+@table.program(breaks=True, calls=5, recompiles=range(1, 5), args=lambda place: (t(place), 20 + place))
+def one_that_is_longer_at_each_call():
+    return lambda x, n: (x * sum_of(n), (x + 1) * sum_of(3))
+
+
+@table.snippet(**ONCE)
+def one_that_makes_tensors_in_the_end(x):
+    def made(n):
+        for i in range(n):
+            np.arange(i)
+        return torch.ones(n) * 2 + 1
+
+    y = x.sum() * 2
+    return made(20) + y, made(15) * y
+
+
+@table.snippet(breaks=True, calls=4)
+def one_with_a_tensor_is_captured_on(x):
+    def looped(x):
+        for i in range(20):
+            np.arange(i)
+        return torch.sin(x) * 2
+
+    return looped(x) + 1
+
+
+@table.snippet(**ONCE)
+def in_one_another(x):
+    def inner(n):
+        return [len(np.arange(i)) for i in range(n)]
+
+    def outer():
+        return [inner(3) for _ in range(9)]
+
+    y = x * 3
+    return outer(), y + 1, outer(), torch.cos(y)
+
+
+@table.snippet(**ONCE)
+def in_a_method_with_keywords_and_a_property(x):
+    class Planner:
+        def __init__(self):
+            self.drawn = 0
+
+        def draw(self, n, *, most=5):
+            for _ in range(n):
+                self.drawn += random.randint(1, most)
+            return self
+
+        @property
+        def looked(self):
+            return sum([sum_of(2) for _ in range(20)])
+
+    p = Planner()
+    y = x * p.draw(20, most=9).drawn
+    return y + p.draw(20).drawn, y * p.looked, p.looked, p.drawn
+
+
+@table.snippet(**ONCE)
+def with_breaks_around(x):
+    y = x * 2
+    graph_break()
+    n = sum_of(20)
+    graph_break()
+    z = y + n
+    m = sum_of(21)
+    graph_break()
+    return z * m
+
+
+@table.snippet(**ONCE)
+def in_no_grad_and_in_a_comprehension(x):
+    with torch.no_grad():
+        a = [x * sum_of(n) for n in (20, 15, 14)]
+        b = torch.is_grad_enabled()
+    return a, b, x * sum_of(13), torch.is_grad_enabled()
+
+
+@table.snippet(**ONCE)
+def asked_for_by_a_generator(x):
+    def numbers():
+        for n in (20, 15):
+            yield sum_of(n)
+
+    return [x * n for n in numbers()], x + 1
+
+
+@table.snippet(breaks=True, calls=3)
+def that_is_a_generator(x):
+    def numbers():
+        for n in range(20):
+            yield len(np.arange(n))
+
+    y = x * 2
+    return [y + n for n in list(numbers())[:3]]
+
+
+@table.snippet(breaks=True, calls=3)
+def whose_breaks_were_asked_for(x):
+    def looped(n):
+        for _ in range(n):
+            graph_break()
+        return n
+
+    return x * looped(20) + 1, x + looped(15)
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_idle_functions(program: Program, twin: str) -> None:
+    check(program, twin)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x)[torch.from_numpy(plan(16))[:4, 0] % 4].relu() + x
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"options": {"first_call": "compiled"}}])
+def test_graphs_and_breaks(options: dict) -> None:
+    layers = torch.nn.Sequential(*[Layer() for _ in range(8)])
+    compiled = fineline.compile(layers, backend=(probe := Probe()), **options)
+    graphs = []
+    for place in range(4):
+        np.random.seed(place)
+        expected = layers(t(place, 4, 4))
+        drawn = np.random.random()
+        np.random.seed(place)
+        assert torch.equal(compiled(t(place, 4, 4)), expected) and np.random.random() == drawn
+        graphs.append(len(probe.graphs))
+    assert graphs[0] == graphs[3] <= 3
+    events = fineline.explain(layers)(t(0, 4, 4)).events
+    assert [e.id for e in events if e.kind == "eager"].count("FL436") == 1
+    assert sum(e.kind == "break" for e in events) < 40
+
+
+def test_an_error_on_recompile_is_none() -> None:
+    compiled = fineline.compile(lambda x: x * sum_of(20) + 1, backend="eager", options={"error_on_recompile": True})
+    for place in range(3):
+        assert torch.equal(compiled(t(place)), t(place) * 190 + 1)
