@@ -21,7 +21,7 @@ from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder, guard_arguments, has_hidden_state
+from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder, guard_arguments, has_hidden_state, identify
 from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
@@ -81,7 +81,7 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "types",
+        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -96,6 +96,8 @@ class Capture:
         self.sources: dict[int, Source] = {}
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
+        # By id: sets in which objects are looked up by identity.
+        self.lookups: dict[int, Any] = {}
         self.made: set[int] = set()
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
@@ -360,6 +362,9 @@ class Capture:
         if id(k) not in self.sources and not is_value(k):
             src = self.guards.pin(k, "key")
             self.load(k, src)
+        elif not is_value(k):
+            # What else it is reached by must still lead to this very key.
+            identify(self, k)
 
     def _expand_items(self, obj: Any, within: tuple[int, ...]) -> None:
         """``within``: the containers on the way to this one, as one may hold itself."""

@@ -21,6 +21,7 @@ from fineline.capture.arity import INSTANCE_METHODS, is_of_class, refused, takes
 from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
@@ -104,6 +105,8 @@ WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendl
 SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
 # These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
 APPENDS = frozenset({list.append, list.extend})
+# These look their argument up, and change nothing else.
+ONE_ELEMENT = frozenset({set.add, set.discard, set.remove})
 # Polyfills that are no class of iterators, and give one, or a tuple of them.
 ITERATOR_MAKERS = frozenset({POLYFILLS[itertools.tee], POLYFILLS[itertools.chain.__dict__["from_iterable"]]})
 OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
@@ -226,7 +229,9 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
         return all([key_plain(cap, x) for x in a])
     if not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
         return False
-    if is_a(among, (dict, set, list)) and id(among) not in cap.sources:
+    if type(among) is set and id(among) not in cap.sources:
+        look_up(cap, a, among)
+    elif is_a(among, (dict, set, list)) and id(among) not in cap.sources:
         keep_apart(cap, a, among)
     else:
         for part in parts(cap, a):
@@ -455,6 +460,8 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
 def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     cap = vm.cap
     target = args[0]
+    if fn_key not in ONE_ELEMENT:
+        rewritten(cap, target)
     src = cap.sources.get(id(target))
     if src is not None:
         try:

@@ -16,6 +16,7 @@ from fineline.capture.attributes import MISSING, raw_lookup, special_method, typ
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
+from fineline.capture.lookups import lookups
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
@@ -344,9 +345,13 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.call(f, protocols.contains, [container, item], None, then)
     if is_a(item, Tensor) and is_a(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if (t in (set, frozenset) and natives.key_plain(cap, item, container)) or (
-        natives.deep_plain(cap, container) and natives.deep_plain(cap, item)
-    ):
+    keyed = t in (set, frozenset) and natives.key_plain(cap, item, container)
+    if keyed and t is set and id(container) not in cap.sources:
+        refused = lookups(cap, container).refused
+        if refused is not None:
+            raise Border(_contains(then), (container, item), None, "FL413", refused)
+        return vm.finish(f, item in container, then)
+    if keyed or (natives.deep_plain(cap, container) and natives.deep_plain(cap, item)):
         try:
             cap.expand(container, True, ordered=False)
         except NotForGraph as e:

@@ -112,10 +112,11 @@ def keep_apart(cap: Any, obj: Any, among: Any) -> None:
     others = {id(part): part for k in among for part in parts(cap, k)}
     for mine in parts(cap, obj):
         src = cap.sources.get(id(mine))
-        if src is None or src.op == "pin":
+        if src is None:
             continue
         found = [cap.sources.get(i) for i in others if i != id(mine)]
-        regs = tuple([s.reg for s in found if s is not None and s.op != "pin" and s is not src])
+        # Two objects that the program holds stay two.
+        regs = tuple([s.reg for s in found if s is not None and s is not src and not (s.op == src.op == "pin")])
         if regs:
             cap.guards.check(src, "distinct", regs, ("apart", regs))
 
@@ -132,7 +133,7 @@ def guard_identity(cap: Any, a: Any, b: Any) -> None:
 def tell_apart(cap: Any, values: Any) -> None:
     """C compares what ``values`` hold: those compared by identity must stay different objects."""
     regs: dict[int, int] = {}
-    for obj in _leaves(cap, values, 0):
+    for obj in leaves(cap, values):
         src = cap.sources.get(id(obj))
         if src is not None and src.reg not in regs.values():
             if regs:
@@ -143,25 +144,25 @@ def tell_apart(cap: Any, values: Any) -> None:
 
 def tell_from(cap: Any, obj: Any, among: Any) -> None:
     """C compares ``obj`` with each of ``among``, and these not with each other."""
-    mine, others = list(_leaves(cap, (obj,), 0)), list(_leaves(cap, among, 0))
+    mine, others = list(leaves(cap, (obj,))), list(leaves(cap, among))
     if not others:
         return
     for one in mine:
         keep_apart(cap, one, others)
 
 
-def _leaves(cap: Any, values: Any, depth: int) -> Iterator[Any]:
+def leaves(cap: Any, values: Any, depth: int = 0) -> Iterator[Any]:
     """The objects in containers whose ``==`` is ``is``."""
     for v in values:
         t = type(v)
         if t in HOLDERS or is_a(v, tuple):
             if depth < 8:
-                yield from _leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, depth + 1)
+                yield from leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, depth + 1)
         elif t in (dict, OrderedDict, MappingProxyType):
             if depth < 8:
-                yield from _leaves(cap, (*v.keys(), *v.values()), depth + 1)
+                yield from leaves(cap, (*v.keys(), *v.values()), depth + 1)
         elif t is slice:
-            yield from _leaves(cap, (v.start, v.stop, v.step), depth + 1)
+            yield from leaves(cap, (v.start, v.stop, v.step), depth + 1)
         elif t in BOUND:
             yield from parts(cap, v)
         elif t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor)):

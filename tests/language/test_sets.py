@@ -1,0 +1,203 @@
+"""Objects looked up by identity in sets that the function makes: which of them are one may differ at the next call."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+class Thing:
+    pass
+
+
+A, B, C = Thing(), Thing(), Thing()
+OUTSIDE = {A, B}
+
+
+@table.snippet(args=lambda place: (t(place), [A, B, C] if place != 1 else [A, B, A]), recompiles=(1, 2))
+def filled_as_it_is_asked(x, things):
+    memo = set()
+    for thing in things:
+        if thing not in memo:
+            memo.add(thing)
+            x = x + len(memo)
+    return x
+
+
+@table.snippet(args=lambda place: (t(place), A if place == 1 else C), recompiles=(1, 2))
+def the_objects_of_a_set_from_outside(x, thing):
+    copied = set(OUTSIDE)
+    return x * (2 if thing in copied else 3)
+
+
+@table.snippet(args=lambda place: (t(place), A if place == 1 else C), recompiles=(1, 2))
+def from_outside_in_a_set_of_arguments(x, thing):
+    own = {thing}
+    return x * (2 + sum(1 for other in OUTSIDE if other in own))
+
+
+@table.snippet(args=lambda place: (t(place), A if place == 1 else C), recompiles=(1, 2))
+def keys_from_outside_in_a_dict_made_here(x, thing):
+    copied = dict.fromkeys(OUTSIDE, 2.0)
+    return x * copied.get(thing, 3.0), thing in copied
+
+
+@table.snippet(args=lambda place: (t(place), [A, B], C if place == 0 else B), recompiles=(1,))
+def what_came_in_at_once(x, things, last):
+    memo = {C} if last is None else {A}
+    first = A in memo
+    memo.pop()
+    memo.update(things[1:])
+    return x * (2 if last in memo else 3) + first
+
+
+@table.snippet(args=lambda place: (t(place), [A, B], C if place == 0 else B), recompiles=(1,))
+def one_goes_and_one_comes(x, things, last):
+    memo = {things[0]}
+    found = [thing in memo for thing in things]
+    memo ^= set(things)
+    return x * (2 if last in memo else 3), found
+
+
+@table.snippet(args=lambda place: (t(place), [A, B], C if place == 0 else A), recompiles=(1,))
+def discarded_and_removed(x, things, last):
+    memo = set(things)
+    memo.discard(things[0])
+    memo.add(things[0])
+    memo.remove(things[1])
+    return x * (2 if last in memo else 3) + (things[1] in memo)
+
+
+@table.snippet(args=lambda place: (t(place), [(A, 1), (B, 1)], (C, 1) if place == 0 else (B, 1)), recompiles=(1,))
+def tuples_with_objects(x, pairs, last):
+    memo = set()
+    for pair in pairs:
+        if pair not in memo:
+            memo.add(pair)
+    return x * (2 if last in memo else 3)
+
+
+@table.snippet(args=lambda place: (t(place), place + 0.5, 7 if place == 2 else 8), recompiles=(1, 2))
+def numbers_among_objects(x, number, other):
+    memo = {A}
+    memo.add(number)
+    memo.add(other)
+    return x * (2 if 7 in memo else 3) + (0.5 in memo)
+
+
+@table.snippet(args=lambda place: (t(place), [A, B], A if place == 1 else C), recompiles=(1, 2))
+def objects_made_here_among_others(x, things, thing):
+    memo = set()
+    for _ in range(3):
+        memo.add(Thing())
+    memo.update(things)
+    return x * (2 if thing in memo else 3), len(memo)
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), [A, B], B if place == 1 else C), recompiles=(1, 2))
+def filled_before_a_break(x, things, thing):
+    memo = set()
+    for one in things:
+        if one not in memo:
+            memo.add(one)
+    x = x * 2
+    print("between")
+    memo.add(C)
+    x = x + len(memo)
+    return x * (2 if thing in memo else 3) + len({*memo, thing})
+
+
+@table.snippet(args=lambda place: (t(place), [A, B, A if place == 1 else C]), recompiles=(1, 2))
+def made_by_a_comprehension(x, things):
+    return x * len({thing for thing in things}), x + len({*things})
+
+
+@table.snippet(args=lambda place: (t(place), [A, B, A if place == 1 else C]), recompiles=(1, 2))
+def a_set_that_takes_another_ones_place(x, things):
+    count = 0
+    for thing in things:
+        memo = {thing}
+        count += (things[0] in memo) + 2 * (B in memo)
+        del memo
+    return x * count
+
+
+@table.snippet(args=lambda place: (t(place), [A, B], [A.__class__.__init__, B.__repr__], B if place == 1 else C), recompiles=(1, 2))
+def bound_methods(x, things, methods, thing):
+    memo = {thing.__repr__ for thing in things}
+    return x * (2 if thing.__repr__ in memo else 3)
+
+
+@table.program(recompiles=(1, 2), change={1: lambda state: state.tie(), 2: lambda state: state.untie()})
+def parameters_that_become_one():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.own = self.second.weight
+
+        def tie(self) -> None:
+            self.second.weight = self.first.weight
+
+        def untie(self) -> None:
+            self.second.weight = self.own
+
+        def forward(self, x):
+            return self.second(self.first(x)) * len(list(self.parameters())), [name for name, _ in self.named_modules()]
+
+    torch.manual_seed(0)
+    model = Model()
+    return model, model
+
+
+@table.program(recompiles=(1, 2), change={1: lambda state: state.put(0), 2: lambda state: state.put(1)})
+def modules_that_become_one():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Identity() for _ in range(3))
+            self.all = list(self.parts)
+
+        def put(self, which: int) -> None:
+            self.parts[1] = self.all[which]
+
+        def forward(self, x):
+            return x * sum(1 for _ in self.modules())
+
+    model = Model()
+    return model, model
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_sets(program: Program, twin: str) -> None:
+    check(program, twin)
+
+
+def test_walking_many_modules_costs_no_more_for_each() -> None:
+    class Model(nn.Module):
+        def __init__(self, n: int) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Identity() for _ in range(n))
+
+        def forward(self, x):
+            return x * sum(module.training for module in self.modules())
+
+    def cold(n: int) -> float:
+        model, x = Model(n), torch.ones(2)
+        took = []
+        for _ in range(3):
+            compiled = fineline.compile(model, backend="eager")
+            start = time.process_time()
+            compiled(x)
+            took.append(time.process_time() - start)
+        return min(took)
+
+    assert cold(800) < 16 * cold(100)
