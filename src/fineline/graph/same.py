@@ -16,18 +16,38 @@ TABLES = frozenset({dict, immutable_dict})
 
 def same_graph(a: Graph, b: Graph) -> bool:
     """Node by node the same operators with the same constants; only the names of nodes may differ."""
+    twin = _twins(a, b)
+    return twin is not None and _same(a.output_node().args, b.output_node().args, twin)
+
+
+def outputs_as(known: Graph, new: Graph) -> tuple[Node, ...] | None:
+    """What ``new`` would give if it were the graph ``known``: its own outputs, and no other but what it computes anyhow; None if it is not."""
+    twin = _twins(known, new)
+    if twin is None:
+        return None
+    all_given, wanted = known.output_node().args[0], new.output_node().args[0]
+    if _same(all_given, wanted, twin):
+        return tuple(wanted)  # type: ignore[arg-type]
+    given = tuple([twin[node] for node in all_given])  # type: ignore[union-attr, index]
+    more = set(given).difference(wanted)  # type: ignore[arg-type]
+    fits = len(given) == len(set(given)) == len(more) + len(wanted)  # type: ignore[arg-type]
+    return given if fits and all([node.users or node.op == "placeholder" for node in more]) else None
+
+
+def _twins(a: Graph, b: Graph) -> dict[Node, Node] | None:
+    """Which node is which, if the two graphs are the same but for their outputs."""
     if len(a.nodes) != len(b.nodes):
-        return False
+        return None
     twin: dict[Node, Node] = {}
     for x, y in zip(a.nodes, b.nodes, strict=True):
         if x.op != y.op or not (x.op == "placeholder" or x.target is y.target or (type(x.target) is str and x.target == y.target)):
-            return False
+            return None
         if x.op == "get_attr" and not _same_module(a, b, x.target):
-            return False
-        if not _same(x.args, y.args, twin) or not _same(x.kwargs, y.kwargs, twin):
-            return False
+            return None
+        if x.op != "output" and not (_same(x.args, y.args, twin) and _same(x.kwargs, y.kwargs, twin)):
+            return None
         twin[x] = y
-    return True
+    return twin
 
 
 def _same_module(a: Graph, b: Graph, name: Any) -> bool:

@@ -286,9 +286,13 @@ class SegmentWriter:
                 compiled = self._compiled(compile_graph, gm, examples, bool(cap.start_ambient.functorch_levels or now.functorch_levels))
             # Compiled code would look for the memory of fake tensors.
             compiled = as_it_is(gm) if self._on_fakes() else compiled
-            call = r.constant(remaking(compiled, r.remade) if r.remade else compiled, "graph")
+            # A graph that was known may give more than this program takes.
+            names_of = dict(r.outputs)
+            given: Any = recorder.graph.output_node().args[0]
+            remade = [(given.index(r.outputs[at][0]), change) for at, change in r.remade]
+            call = r.constant(remaking(compiled, remade) if remade else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
-            names = [n for _, n in r.outputs]
+            names = [names_of.get(node) or r.fresh("unused") for node in given]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
             lines += self._retold(text, checks, again)

@@ -27,7 +27,7 @@ from fineline.capture.machine import Machine
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
-from fineline.graph.same import same_graph
+from fineline.graph.same import outputs_as
 from fineline.graph.sizes import Kinds
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -351,9 +351,14 @@ class Region:
         return region.entry.dispatcher
 
     def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
-        """Hands a graph to the backend, unless that has compiled the same for inputs of the same kinds: in a loop, say."""
+        """Hands a graph to the backend, unless that has compiled the same for inputs of the same kinds: in a loop, say.
+
+        One that gives more serves too; then ``gm`` gives as much.
+        """
         for known, its_kinds, compiled in self.compiled:
-            if kinds is not None and same_graph(known.graph, gm.graph) and kinds.take_over(its_kinds):
+            outputs = None if kinds is None else outputs_as(known.graph, gm.graph)
+            if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
+                gm.graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
         try:
