@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture.attributes import C_DATA, GENERIC_MODULES, MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
+from fineline.capture.class_writes import set_on_class
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
@@ -24,6 +25,8 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
     if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
         _forget(cap, obj)
         setattr(obj, name, value)
+        return None
+    if is_a(obj, type) and set_on_class(cap, obj, name, value):
         return None
     if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
         raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.bytecode.code import CO_OPTIMIZED
+from fineline.capture import natives
 from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import HEAP_TYPE, NULL
@@ -129,11 +130,25 @@ def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     # Not ref(): a subclass, such as WeakMethod, may answer another thing.
     obj = REFERENT(ref)
     src = cap.sources.get(id(ref))
+    if src is None and cap.active and id(ref) in cap.made:
+        # Whether the object still lives then is for that call to say.
+        raise Border(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
     if src is not None and cap.active:
         cap.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
             raise Border(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
     return vm.finish(f, obj, then, data)
+
+
+def _refer(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``weakref.ref`` of an object from outside that nothing else refers to weakly: that would be the same reference."""
+    cap = vm.cap
+    plain = len(args) == 1 and not kwargs and id(args[0]) in cap.sources and type(args[0]).__weakrefoffset__ > 0
+    if cap.active and plain and (is_a(args[0], dict) or natives.hashable(args[0])):
+        known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
+        if not known or id(known[0]) in cap.made:
+            return vm.finish(f, cap.fresh(weakref.ref(args[0])), then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
 def _same_target(ref: Any, other: Any) -> bool:
@@ -179,5 +194,6 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         sys.exception: _exception,
         inspect.signature: _signature,
         REFERENT: _call_weakref,
+        weakref.ref: _refer,
     }
 )

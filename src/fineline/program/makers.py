@@ -6,6 +6,7 @@ import functools
 import gc
 import re
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -157,6 +158,13 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     return name
 
 
+def _reference(r: Any, v: weakref.ref) -> str:
+    target = v()
+    if target is None:
+        raise Unrebuildable("a weak reference to what is gone")
+    return r.statement("reference", f"{r.constant(weakref.ref, 'ref')}({r.expr(target)})", v)
+
+
 def _generator(r: Any, v: InterpretedGenerator) -> str:
     """A generator that has not begun is a call of its function."""
     called = v.call()
@@ -187,6 +195,7 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         ),
         functools.partial: _partial,
         super: lambda r, v: r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v),
+        weakref.ref: _reference,
         property: lambda r, v: r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v),
         **dict.fromkeys((classmethod, staticmethod), lambda r, v: r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)),
         **dict.fromkeys((*VIEWS, MappingProxyType), _view),

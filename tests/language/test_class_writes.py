@@ -1,0 +1,281 @@
+"""Writes of constants to classes, weak references to objects from outside, and hooks, whose registration does both."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+
+import pytest
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+@table.program(calls=4, recompiles=(1, 2, 3))
+def a_counter_of_a_class():
+    class Counter:
+        count = 0
+
+        def __init__(self) -> None:
+            self.number = Counter.count
+            Counter.count += 1
+
+    def fn(x):
+        first, second = Counter(), Counter()
+        return x * first.number + second.number, Counter.count, first.count
+
+    return fn, Counter
+
+
+@table.program(recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
+def a_flag_that_is_set_once():
+    class Settings:
+        flag = False
+        name = "none"
+
+    class Own(Settings):
+        pass
+
+    own = Own()
+
+    def fn(x):
+        if not Settings.flag:
+            Settings.flag = True
+            Settings.name = "set"
+            return x + 1, own.flag, Own.name
+        return x * 2, own.flag, Own.name
+
+    return fn, (Settings, Own, own)
+
+
+@table.program(recompiles=(1, 2), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
+def a_subclass_between():
+    class Base:
+        n = 1
+
+    class Middle(Base):
+        pass
+
+    class Last(Middle):
+        pass
+
+    def fn(x):
+        before = Last.n
+        Base.n = 3
+        return x * Last.n + before, Middle().n, Base.n, super(Last, Last()).n
+
+    return fn, (Base, Middle, Last)
+
+
+@table.program(recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
+def a_flag_of_a_class_without_subclasses():
+    class Settings:
+        flag = False
+        name = "none"
+
+    own = Settings()
+
+    def fn(x):
+        if not own.flag:
+            Settings.flag = True
+            Settings.name = "set"
+            return x + 1, own.flag, type(own).name
+        Settings.flag = True
+        return x * 2, own.flag, own.name
+
+    return fn, (Settings, own)
+
+
+@table.program(breaks=True, recompiles=(1,))
+def written_around_a_break():
+    class Settings:
+        level = 0
+
+    def fn(x):
+        Settings.level = 2
+        x = x + Settings.level
+        print(Settings.level)
+        Settings.level = 4
+        print(Settings.level)
+        return x * Settings.level
+
+    return fn, Settings
+
+
+@table.program(recompiles=(1,))
+def written_where_it_raises():
+    class Settings:
+        level = 0
+
+    def fn(x):
+        Settings.level = 2
+        x = x + 1
+        Settings.level = 3
+        raise ValueError(Settings.level)
+
+    return fn, Settings
+
+
+@table.program(breaks=True, min_graphs=0, recompiles=(1, 2))
+def what_is_no_constant():
+    class Settings:
+        items: object = None
+        level = 1
+
+        @property
+        def shown(self):
+            return 7
+
+    def fn(x):
+        Settings.items = [1, 2]
+        Settings.level = Settings.items
+        Settings.shown = 3
+        Settings.new = 4
+        result = x * Settings.shown + Settings.new, Settings.items is Settings.level
+        Settings.level = 1
+        return result
+
+    return fn, Settings
+
+
+@table.program(recompiles=(1, 2))
+def a_weak_reference_that_is_kept():
+    class Holder:
+        pass
+
+    target, holder = OrderedDict(a=1), Holder()
+
+    def fn(x):
+        holder.ref = weakref.ref(target)
+        holder.again = weakref.ref(target)
+        return x + 1, holder.ref is holder.again
+
+    return fn, (target, holder)
+
+
+@table.program(breaks=True)
+def a_weak_reference_that_is_asked():
+    target = OrderedDict(a=1)
+
+    def fn(x):
+        ref = weakref.ref(target)
+        x = x * 2
+        return x + ref()["a"], ref() is target
+
+    return fn, target
+
+
+@table.program(breaks=True, recompiles=(1, 2))
+def a_weak_reference_over_a_break():
+    class Thing:
+        pass
+
+    thing = Thing()
+
+    def fn(x):
+        ref = weakref.ref(thing)
+        x = x * 2
+        print(ref() is thing)
+        return x + 1, ref
+
+    return fn, thing
+
+
+@table.program(breaks=True, recompiles=(1, 2))
+def a_weak_reference_that_was_there():
+    target = OrderedDict(a=1)
+    ref = weakref.ref(target)
+
+    def fn(x):
+        return x + 1, weakref.ref(target) is ref
+
+    return fn, (target, ref)
+
+
+def model(at_once: bool, lock: threading.Lock | None = None):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.ReLU() for _ in range(3))
+            self.installed = False
+            self.got: list | None = None
+
+        def install(self) -> None:
+            def hook(module, args, output):
+                if self.got is not None:
+                    self.got.append(output)
+
+            for layer in self.layers:
+                layer.register_forward_hook(hook)
+            self.installed = True
+
+        def forward(self, x):
+            self.got = []
+            if not self.installed and lock is not None:
+                with lock:
+                    self.install()
+            elif not self.installed:
+                self.install()
+            for layer in self.layers:
+                x = layer(x) + 1
+            got, self.got = self.got, None
+            return x, got
+
+    made = Model()
+    if not at_once:
+        made.install()
+    return made, made
+
+
+@table.program(recompiles=(1,), max_graphs=2)
+def hooks_that_are_installed_by_the_first_call():
+    return model(True)
+
+
+@table.program(breaks=True, recompiles=(1,), max_graphs=2)
+def hooks_that_are_installed_under_a_lock():
+    return model(True, threading.Lock())
+
+
+@table.program()
+def hooks_that_are_there():
+    return model(False)
+
+
+@table.program(breaks=True, recompiles=(1, 2))
+def hooks_for_one_call():
+    layer = nn.ReLU()
+
+    def fn(x):
+        seen = []
+        handle = layer.register_forward_hook(lambda module, args, output: seen.append(output * 2))
+        x = layer(x)
+        handle.remove()
+        return x, seen, layer(x)
+
+    return fn, layer
+
+
+@table.program(calls=4, breaks=True, recompiles=(1, 2, 3))
+def a_hook_that_the_next_call_removes():
+    layer, weight, handles = nn.ReLU(), t(1), []
+    # Numbers that each run has in common.
+    RemovableHandle.next_id = 0
+
+    def fn(x):
+        if handles:
+            handles.pop().remove()
+            return layer(x), len(layer._forward_pre_hooks)
+        handles.append(layer.register_forward_pre_hook(lambda module, args: (args[0] * weight,)))
+        return layer(x), handles[0].id in layer._forward_pre_hooks
+
+    return fn, layer
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_class_writes(program: Program, twin: str) -> None:
+    check(program, twin)
