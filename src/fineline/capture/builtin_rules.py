@@ -36,6 +36,7 @@ class Kind(NamedTuple):
 
 _TORCH, _NATIVE, _SPECIAL = "fineline/graph/torch_table.py", "fineline/capture/native_table.py", "fineline/capture/specials.py"
 _MARKS, _CALLS, _MARKED = "fineline/policy/marks.py", "fineline/capture/calls.py", "fineline/capture/marked.py"
+_CACHES = "fineline/capture/caches.py"
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
@@ -55,7 +56,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "refused": Kind("disable", "C code that can't be captured", _NATIVE),
         "special": Kind("trace", "the interpreter knows what it does", _SPECIAL),
         "unknown": Kind("disable", "C code that fineline knows nothing of", _NATIVE, "C code in no table"),
-        "cached": Kind("disable", "it keeps a cache of its results; called as it is where it maps values to values", _CALLS, "functions with functools.cache"),
+        "cached": Kind("constant", "what its cache holds is guarded; called as it is where that is nothing", _CACHES, "functions with functools.cache"),
         "tensor class": Kind("disable", "making a tensor of another class is C code that no graph can hold", _CALLS, "tensor subclasses"),
         # PyTorch's own marks, and functions of its compiler
         "disable": Kind("disable", "it carries the mark of torch.compiler.disable", _MARKS, "functions under torch.compiler.disable"),

@@ -1,40 +1,163 @@
-"""Calls of functions that functools.lru_cache has wrapped."""
+"""Calls of functions that functools.lru_cache has wrapped: what the user's cache holds is read out of it and guarded, and programs make the hit."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import types
 from typing import Any
 
+from torch import Tensor
+
+from fineline.bytecode.code import CODES
 from fineline.capture import natives
 from fineline.capture.attributes import MISSING
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
+from fineline.guards.source import Source
 from fineline.kinds import is_a
+
+LRU_TYPE = type(functools.lru_cache(lambda: None))
+_INFORMATION = LRU_TYPE.__dict__["cache_info"]
+_ATTRIBUTES = LRU_TYPE.__dict__["__dict__"]
+
+
+class Entry:
+    """What a cache holds for one call, as a member of the cached function: reading it makes no hit, and raises a KeyError if there is none.
+
+    C shows ``key: result`` in the dict of a cache without bound; else ``key: link``, where a link is taken over by another key once the
+    cache is full. So links are told by the pairs that the function refers to, unless none can have been taken over since.
+    """
+
+    def __init__(self, fn: Any, cache: dict, key: Any, most: int | None) -> None:
+        self.cache, self.key, self.most = cache, key, most
+        self.__name__ = f"cache[{key!r:.80}]"
+        self.link: Any = None
+        self.result: Any = None
+        self.misses = -1
+
+    def __get__(self, fn: Any, cls: type) -> Any:
+        held = self.cache[self.key]
+        if self.most is None:
+            return held
+        if held is not self.link or (len(self.cache) >= self.most and _INFORMATION(fn)[1] != self.misses):
+            found = gc.get_referents(fn)
+            self.result = next(found[i + 1] for i in range(1, len(found), 3) if found[i] is self.key or found[i] == self.key)
+            self.link, self.misses = held, _INFORMATION(fn)[1]
+        return self.result
+
+    @property
+    def full(self) -> bool:
+        """Whether a miss drops another entry, or is not kept."""
+        return self.most is not None and len(self.cache) >= self.most
+
+
+class _Later:
+    """The function, but for the first call: that was made when the call was captured on fakes, and the cache did not hold its result."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+        self.made = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self.made:
+            self.fn(*args, **kwargs)
+        self.made = True
 
 
 def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """A function with a result cache: called as it is when it maps values to values, else run eagerly."""
+    """A call of ``fn``: what the cache holds, or what a function that tells nothing else of it makes; else it runs eagerly."""
     cap = vm.cap
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     if vm.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in (kwargs or {}).items()}
-    values = [*args, *(kwargs or {}).values()]
-    if getattr(getattr(fn, "__wrapped__", None), "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
-        return vm.finish(f, cap.pin(fn(*args, **(kwargs or {})), "type").value, then, data)
-    if all([is_value(a) and natives.deep_plain(cap, a) for a in values]):
-        wrapped = getattr(fn, "__wrapped__", None)
-        if is_a(wrapped, types.FunctionType) and closed(wrapped):
-            natives.identify(cap, fn)
-            result = fn(*args, **(kwargs or {}))
-            if is_value(result):
-                return vm.finish(f, result, then, data)
-            vm.fail("FL418", f"the cached function {fn.__name__} gave a {type(result).__name__}", True)
+    kwargs = kwargs or {}
+    values = [*args, *kwargs.values()]
+    wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
+    if getattr(wrapped, "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
+        return vm.finish(f, cap.pin(fn(*args, **kwargs), "type").value, then, data)
+    border = Border(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+    src = _source(cap, fn)
+    # Behind a border, a root may be a function that each call makes anew.
+    if src is None or src.op == "root" or not all([_keyed(cap, a) for a in values]):
+        raise border
+    entry = _entry(fn, src, args, kwargs)
+    if entry is None:
+        raise border
+    natives.identify(cap, fn)
+    for a in values:
+        if not is_value(a):
+            natives.identify(cap, a)
+    caller = fn
+    if not _holds(entry, fn):
+        if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
+            # Once it is there, a program without a border is another one.
+            cap.guards.check(cap.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
+            raise border
+        try:
+            result = fn(*args, **kwargs)
+        except Exception:
+            vm.fail("FL418", f"the cached function {fn.__name__} raised an error, which no cache keeps", True)
+            raise
+        if not _holds(entry, fn):
+            vm.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
             return vm.finish(f, result, then, data)
-    raise Border(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+        if vm.fakes is not None:
+            caller = cap.pin(_Later(fn), fn.__name__).value
+    elif vm.fakes is None:
+        fn(*args, **kwargs)
+    result = entry.__get__(fn, LRU_TYPE)
+    cap.journal.note_hit(caller, args, kwargs)
+    return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
+
+
+def _source(cap: Capture, fn: Any) -> Source | None:
+    src = cap.sources.get(id(fn))
+    return cap.pin(fn, fn.__name__) if src is None and id(fn) not in cap.made else src
+
+
+def _holds(entry: Entry, fn: Any) -> bool:
+    try:
+        entry.__get__(fn, LRU_TYPE)
+    except KeyError:
+        return False
+    return True
+
+
+def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
+    """The entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
+    found, attributes = gc.get_referents(fn), _ATTRIBUTES.__get__(fn)
+    if found and found[-1] is attributes:
+        found.pop()
+    parameters = attributes.get("cache_parameters")
+    if len(found) < 6 or type(found[-5]) is not dict or type(found[-3]) is not object or not is_a(parameters, types.FunctionType):
+        return None
+    cache, mark = found[-5], found[-3]
+    typed = parameters()["typed"]
+    key: Any = tuple(args)
+    if kwargs:
+        key = (*key, mark, *[part for item in kwargs.items() for part in item])
+    if typed:
+        key = (*key, *map(type, args), *map(type, kwargs.values()))
+    elif len(key) == 1 and type(key[0]) in (int, str):
+        key = key[0]
+    for known in src.children.values():
+        if type(known.key) is Entry and known.key.key == key:
+            return known.key
+    return Entry(fn, cache, key, _INFORMATION(fn)[2])
+
+
+def _keyed(cap: Capture, a: Any) -> bool:
+    """Whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
+    if is_value(a):
+        return a == a and natives.deep_plain(cap, a)
+    t = type(a)
+    if id(a) not in cap.sources or id(a) in cap.made or is_a(a, Tensor):
+        return False
+    return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
 
 
 def lasts(cap: Capture, v: Any) -> bool:
@@ -55,8 +178,13 @@ def lasts(cap: Capture, v: Any) -> bool:
 
 
 def closed(fn: types.FunctionType) -> bool:
-    """Whether a function's result depends on its arguments and on names of modules, classes and functions alone."""
+    """Whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
+
+    What those do counts for nothing here: a cached function is called at any time, or not at all, and whoever wrote it knows that.
+    """
     if fn.__closure__:
+        return False
+    if any([i.name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR") for i in CODES[fn.__code__].instructions]):
         return False
     for name in fn.__code__.co_names:
         value = fn.__globals__.get(name, MISSING)
@@ -64,9 +192,7 @@ def closed(fn: types.FunctionType) -> bool:
             value is not MISSING
             and not is_a(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
             and not callable(value)
+            and not is_value(value)
         ):
             return False
     return True
-
-
-LRU_TYPE = type(functools.lru_cache(lambda: None))

@@ -55,6 +55,8 @@ class Journal:
         self.plain: list[Tensor] = []
         # Numbers for which symbols stand meanwhile: (container, key or place, number or what holds it, what stands there).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
+        # Calls whose results a cache of the user's holds: (function, arguments, keyword arguments).
+        self.hits: list[tuple[Any, list, dict]] = []
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -114,6 +116,10 @@ class Journal:
         if slot is not None and self.met is not None:
             self.met.append(("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}"))
         return slot is not None
+
+    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
+        """A function with a cache was called, and the cache held the result: it counts that, and when it was."""
+        self.hits.append((fn, args, kwargs))
 
     def note_storage(self, t: Tensor) -> None:
         """About to write into a tensor's memory."""

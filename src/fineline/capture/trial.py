@@ -50,6 +50,9 @@ class _ReadOnly(Journal):
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise Refused
 
+    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
+        """The code may run at another time, or never: nobody counts these."""
+
     def note_storage(self, t: Tensor) -> None:
         if t.untyped_storage()._cdata in self.given:
             super().note_storage(t)

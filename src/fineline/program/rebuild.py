@@ -207,7 +207,8 @@ class Rebuilder:
 
     def call(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
         """The arguments of a call."""
-        return ", ".join([*[self.expr(x) for x in args], *[f"**{{{k!r}: {self.expr(x)}}}" for k, x in kwargs.items()]])
+        named = [f"{k}={self.expr(x)}" if _plain(k) else f"**{{{k!r}: {self.expr(x)}}}" for k, x in kwargs.items()]
+        return ", ".join([*[self.expr(x) for x in args], *named])
 
     def fill_dict(self, name: str, v: dict) -> None:
         if v:
@@ -256,3 +257,8 @@ def short_name(src: Source) -> str:
             parts.append(getattr(node.key, "__name__", node.op))
         node = node.parent
     return "_".join(reversed(parts))
+
+
+def _plain(name: str) -> bool:
+    """Whether an argument can be named in source text, and is then called just that."""
+    return type(name) is str and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)

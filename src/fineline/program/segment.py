@@ -168,6 +168,7 @@ class SegmentWriter:
                 late.append(f"{target}.{name} = {text}")
             else:
                 late.append(f"{r.member(descr)}.__set__({target}, {text})")
+        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in journal.hits]
         r.lines += late + r.late
 
     def _target(self, src: Source) -> str:

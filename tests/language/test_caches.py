@@ -1,0 +1,359 @@
+"""Functions with functools.lru_cache: what the caches hold, count and drop is what it is in eager calls."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check
+
+table = Table()
+
+
+class Pair:
+    def __init__(self, left: int, right: int) -> None:
+        self.left, self.right = left, right
+
+
+# What a capture that is refused has counted stays counted.
+NOT_STRICT = ("captured", "reference", "borders", "limit1", "fake", "dynamic", "counted")
+
+
+@table.program(twins=NOT_STRICT)
+def tensor_of_constants() -> Any:
+    @functools.lru_cache(None)
+    def mask(n, dtype=torch.float32):
+        return torch.ones(n, n, dtype=dtype).tril()
+
+    def fn(x):
+        return x @ mask(4) + mask(4).sum(), mask(4) is mask(4), mask(4, dtype=torch.int64), tuple(mask.cache_info())
+
+    return fn
+
+
+@table.program(max_graphs=1)
+def object_of_constants() -> Any:
+    @functools.lru_cache
+    def pair(a, b):
+        return Pair(a, b)
+
+    state: dict[str, Any] = {"seen": []}
+
+    def fn(x):
+        p = pair(2, b=3)
+        return x * p.left + pair(2, b=3).right, p is pair(2, b=3), p is pair(2, 3)
+
+    return fn, (state, pair)
+
+
+@table.program(max_graphs=1, calls=5)
+def result_that_is_changed() -> Any:
+    @functools.lru_cache
+    def numbers(n):
+        return [n]
+
+    def fn(x):
+        numbers(1).append(len(numbers(2)))
+        return x + 1, numbers(1)
+
+    return fn, numbers
+
+
+@table.program(change={2: lambda s: s.cache_clear()}, calls=4, recompiles=(2,), max_graphs=2)
+def cleared_between_calls() -> Any:
+    @functools.lru_cache(None)
+    def table_of(n):
+        return torch.arange(n) * 2.0
+
+    def fn(x):
+        t = table_of(4)
+        return x + t, t
+
+    return fn, table_of
+
+
+@table.program(change={1: lambda s: (s.cache_clear(), s(4).add_(1)), 2: lambda s: s(4).mul_(3)}, max_graphs=1)
+def filled_anew_between_calls() -> Any:
+    @functools.lru_cache(maxsize=3)
+    def table_of(n):
+        return torch.arange(n) * 2.0
+
+    def fn(x):
+        return x + table_of(4)
+
+    return fn, table_of
+
+
+@table.program(change={2: lambda s: [s(k) for k in (10, 11, 12)]}, calls=4, recompiles=(2,), max_graphs=6, breaks=True)
+def evicted_between_calls() -> Any:
+    @functools.lru_cache(maxsize=2)
+    def numbers(n):
+        return [n, n + 1]
+
+    def fn(x):
+        return x * numbers(3)[1], numbers(3)
+
+    return fn, numbers
+
+
+TAKEN_OVER = {1: lambda s: [s(5), s(3).append(7)], 2: lambda s: [s(6), s(7), s(3).append(9)], 3: lambda s: s(8)}
+
+
+@table.program(change=TAKEN_OVER, calls=5, recompiles=(1, 2, 3, 4), max_graphs=9, breaks=True)
+def link_taken_over() -> Any:
+    @functools.lru_cache(maxsize=1)
+    def numbers(n):
+        return [n]
+
+    def fn(x):
+        return x * len(numbers(3)), numbers(3)
+
+    return fn, numbers
+
+
+@table.program(calls=5, recompiles=(1, 2), breaks=True)
+def thrashing() -> Any:
+    @functools.lru_cache(maxsize=1)
+    def numbers(n):
+        return [n]
+
+    def fn(x):
+        y = x * len(numbers(3))
+        return y + len(numbers(4)), numbers
+
+    return fn, numbers
+
+
+@table.program(calls=4, breaks=True, max_graphs=2)
+def nothing_is_kept() -> Any:
+    @functools.lru_cache(maxsize=0)
+    def numbers(n):
+        return [n]
+
+    def fn(x):
+        return (x + 1) * len(numbers(3)), numbers(3) is numbers(3)
+
+    return fn, numbers
+
+
+@table.program(calls=4, recompiles=(1,), breaks=True, max_graphs=3)
+def effects_of_a_miss() -> Any:
+    log: list[Any] = []
+
+    @functools.lru_cache(None)
+    def noted(n):
+        log.append(n)
+        print("made", n)
+        return n + len(log)
+
+    def fn(x):
+        y = x.sin() + noted(3)
+        return y.cos() + noted(3) + len(log), len(log)
+
+    return fn, (log, noted)
+
+
+@table.program(change={2: lambda s: s[1].cache_clear()}, calls=4, recompiles=(1, 2, 3), breaks=True, max_graphs=5)
+def effects_after_clearing() -> Any:
+    log: list[Any] = []
+
+    @functools.lru_cache(None)
+    def noted(n):
+        log.append(n)
+        return n
+
+    def fn(x):
+        for _ in range(3):
+            x = x.sin() + noted(3)
+        return x
+
+    return fn, (log, noted)
+
+
+_COUNT = 0
+
+
+def _start() -> None:
+    global _COUNT
+    _COUNT = 0
+
+
+@table.program(change={0: lambda _: _start(), 1: lambda s: s.cache_clear()}, recompiles=(1, 2), breaks=True, max_graphs=6)
+def global_set_by_a_miss() -> Any:
+    @functools.lru_cache(None)
+    def counted(n):
+        global _COUNT
+        _COUNT += 1
+        return n
+
+    def fn(x):
+        before = _COUNT
+        y = x * counted(3)
+        return y + (_COUNT - before), _COUNT - before
+
+    return fn, counted
+
+
+@table.program(calls=4, recompiles=(1,), breaks=True, max_graphs=4)
+def error_is_not_kept() -> Any:
+    log: list[Any] = []
+
+    @functools.lru_cache(None)
+    def picky(n):
+        log.append(n)
+        if n > 2:
+            raise ValueError(f"{n} is too much")
+        return n
+
+    @functools.lru_cache(None)
+    def closed(n):
+        raise ValueError(f"{n} is too much")
+
+    def fn(x):
+        y = x + picky(1)
+        try:
+            y = y * picky(3)
+        except ValueError as e:
+            y = y - len(str(e))
+        try:
+            return y * closed(3)
+        except ValueError as e:
+            return y, str(e)
+
+    return fn, (log, picky, closed)
+
+
+@table.program(max_graphs=1)
+def objects_for_keys() -> Any:
+    @functools.lru_cache(None)
+    def doubled(p, k=2):
+        return Pair(p.left * k, p.right * k)
+
+    state = {"p": Pair(1, 2), "doubled": doubled}
+
+    def fn(x):
+        return x * doubled(state["p"]).right + doubled(doubled(state["p"]), k=3).left
+
+    return fn, state
+
+
+@table.program(change={2: lambda s: s.update(p=Pair(3, 4))}, calls=4, recompiles=(2,), max_graphs=2)
+def another_object_for_a_key() -> Any:
+    @functools.lru_cache(None)
+    def doubled(p):
+        return p.right * 2
+
+    state = {"p": Pair(1, 2), "doubled": doubled}
+
+    def fn(x):
+        return x * doubled(state["p"])
+
+    return fn, state
+
+
+@table.program(max_graphs=2, breaks=True, twins=NOT_STRICT)
+def method_with_a_cache() -> Any:
+    class Model:
+        def __init__(self):
+            self.k = 2
+
+        @functools.lru_cache(maxsize=None)
+        def scale(self, n):
+            return torch.full((n,), 2.0)
+
+    m = Model()
+
+    def fn(x):
+        return x * m.scale(4) + m.scale(n=4).sum(), tuple(Model.scale.cache_info())
+
+    return fn, m
+
+
+@table.program(max_graphs=1)
+def types_told_apart() -> Any:
+    @functools.lru_cache(typed=True)
+    def named(v):
+        return type(v).__name__
+
+    @functools.lru_cache
+    def first(v):
+        return type(v).__name__
+
+    def fn(x):
+        return x + 1, named(1), named(True), named(1.0), first(1), first(True), first(1.0)
+
+    return fn, (named, first)
+
+
+@table.program(calls=4, max_graphs=2, breaks=True)
+def between_breaks() -> Any:
+    @functools.lru_cache
+    def pair(a):
+        return Pair(a, a + 1)
+
+    def fn(x):
+        y = x * pair(2).left
+        print("between")
+        return y * pair(2).right, pair(2)
+
+    return fn, pair
+
+
+@table.program(max_graphs=1, options={"dynamic": True}, args=lambda i: (torch.ones(3 + i, 4),), calls=4)
+def sizes_besides() -> Any:
+    @functools.lru_cache
+    def pair(a):
+        return Pair(a, a + 1)
+
+    def fn(x):
+        return x * pair(2).left * x.shape[0]
+
+    return fn, pair
+
+
+@table.program(max_graphs=1, options={"fullgraph": True})
+def without_breaks() -> Any:
+    @functools.lru_cache
+    def mask(n):
+        return torch.ones(n, n).tril()
+
+    def fn(x):
+        return x @ mask(4)
+
+    return fn, mask
+
+
+class Printing(logging.Handler):
+    def emit(self, record):
+        print(record.levelname, record.getMessage())
+
+
+# In no list of loggers, which other tests' handlers are in.
+_LOG = logging.Logger("once")
+_LOG.addHandler(Printing())
+
+
+@functools.lru_cache(None)
+def _once(log: Any, text: str) -> None:
+    log.warning(text)
+
+
+@table.program(change={0: lambda _: _once.cache_clear()}, calls=4, recompiles=(1,), breaks=True, max_graphs=3)
+def warning_once() -> Any:
+    def fn(x):
+        for _ in range(4):
+            x = x.sin()
+            _once(_LOG, "slow")
+            x = x + 1
+        return x
+
+    return fn
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_caches(program: Program, twin: str) -> None:
+    check(program, twin)
