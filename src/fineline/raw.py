@@ -15,6 +15,17 @@ DICT: Any = _FIELDS["__dict__"]
 STOP_VALUE: Any = StopIteration.__dict__["value"]
 
 
+def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Calls ``fn`` while ``handled`` is being handled, as ``sys.exc_info`` tells."""
+    tb, ctx = TRACEBACK.__get__(handled), CONTEXT.__get__(handled)
+    try:
+        raise handled
+    except BaseException:
+        TRACEBACK.__set__(handled, tb)
+        CONTEXT.__set__(handled, ctx)
+        return fn(*args, **kwargs)
+
+
 def told(error: BaseException) -> str:
     """Type and text of an exception, for messages; of one whose text the user's code would have to make, the type."""
     name = type(error).__name__

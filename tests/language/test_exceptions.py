@@ -514,6 +514,34 @@ def unbound_free_variables(x):
     return x * 2, told
 
 
+@torch.compiler.disable
+def reported(x):
+    kind, error, _ = sys.exc_info()
+    print(kind and kind.__name__, error)
+    return x + 1
+
+
+@torch.compiler.disable
+def failing(x):
+    raise KeyError("inner")
+
+
+@table.snippet(breaks=True)
+def eager_calls_while_an_error_is_handled(x):
+    y = reported(x * 2)
+    try:
+        raise ValueError("outer")
+    except ValueError as e:
+        y = reported(y * 3)
+        try:
+            failing(y.sin())
+        except KeyError as inner:
+            y = reported(y.cos())
+            linked = inner.__context__ is e
+        y = reported(y)
+    return reported(y), linked
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_exceptions(program: Program, twin: str) -> None:
     check(program, twin)

@@ -14,7 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.capture import native_table
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.marked import own_function
+from fineline.capture.marked import RECORDING, own_function
 from fineline.capture.natives import hashable
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.specials import SPECIALS
@@ -70,6 +70,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "identity": Kind("constant", "it gives back what it marks", _MARKS),
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
+        "records": Kind("disable", "it writes a record that says when it was called, and where from", _MARKED),
         # fineline's own
         "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
         # Python code
@@ -100,6 +101,8 @@ def _rows() -> Iterator[Rule]:
     listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     for fn, kind in listed.values():
         yield row(kind, fn)
+    for recording in sorted(RECORDING, key=describe):
+        yield row("records", recording)
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")
     yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
@@ -141,6 +144,8 @@ def _of_function(fn: types.FunctionType) -> str:
         return "graph_break"
     if own_function(fn) is not None:
         return "declares"
+    if fn in RECORDING:
+        return "records"
     kind = torch_table.classify_torch(fn)
     if kind is not None and kind != "python":
         return kind

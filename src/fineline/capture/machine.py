@@ -34,7 +34,7 @@ from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
-from fineline.raw import CONTEXT, STOP_VALUE, TRACEBACK
+from fineline.raw import CONTEXT, STOP_VALUE, under
 from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
@@ -370,13 +370,7 @@ class Machine:
             args, fn = (fn, *args), self.place()
         if self.handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)
-        handled, tb, ctx = self.handled, TRACEBACK.__get__(self.handled), CONTEXT.__get__(self.handled)
-        try:
-            raise handled
-        except BaseException:
-            TRACEBACK.__set__(handled, tb)
-            CONTEXT.__set__(handled, ctx)
-            return fn(*args, **kwargs) if kwargs else fn(*args)
+        return under(self.handled, fn, *args, **(kwargs or {}))
 
     def place(self) -> Place:
         """Where the user's code is now, for calls that must find it on the stack."""

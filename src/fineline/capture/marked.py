@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -34,6 +35,22 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
         "fineline.install": frozenset({"install", "uninstall"}),
     }
 )
+
+
+# Python code that reads the clock and the stack, and takes locks, for what it writes elsewhere: each call is one eager call.
+RECORDING = frozenset({logging.Logger._log, logging.Logger.handle})
+
+
+def known_by_code(vm: Any, fn: types.FunctionType) -> Callable | None:
+    """The handler of a function with one of `KNOWN_CODE`; a rule that says "trace" stands above what is said of records."""
+    if id(fn.__code__) in TRACERS:
+        return traces_itself
+    return _recorded if vm.rules is None or trace_rule(vm.rules, fn) is None else None
+
+
+def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function that writes a record, which tells when and where from it was called."""
+    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of this very call").to(then, data)
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
@@ -201,6 +218,8 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 
 # What these two give.
 TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
+
+KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING])
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

@@ -35,7 +35,7 @@ from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
 from fineline.program.kept import Kept
 from fineline.program.rebuild import Rebuilder
-from fineline.raw import told
+from fineline.raw import told, under
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -125,8 +125,10 @@ class SegmentWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool, place: Any) -> None:
-        """Ends in a call, and passes what is live and the call's result (or what it raised) on.
+    def border(
+        self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool, place: Any, handled: Any
+    ) -> None:
+        """Ends in a call, made while an exception is ``handled`` or None, and passes what is live and its result (or what it raised) on.
 
         The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
         """
@@ -136,10 +138,10 @@ class SegmentWriter:
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
-        here = r.constant(place, "here")
-        parts = [r.expr(a) for a in (fn, *args)] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
+        here = [r.constant(place, "here")] if handled is None else [r.constant(under, "under"), r.expr(handled), r.constant(place, "here")]
+        parts = [*here[1:]] + [r.expr(a) for a in (fn, *args)] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
         self._writes()
-        self.tail = [f"result = {here}({', '.join(parts)})"]
+        self.tail = [f"result = {here[0]}({', '.join(parts)})"]
         if go_on_raised is not None:
             self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = raised"]
             onward = r.constant(go_on_raised, "go_on_raised")

@@ -291,7 +291,8 @@ class Run:
             site.idle = tuple([f.idle for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
-        writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, self.site is self.region.entry, self.vm.place())
+        first, vm = self.site is self.region.entry, self.vm
+        writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
 
     @property
