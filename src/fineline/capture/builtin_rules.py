@@ -14,6 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.capture import native_table
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.libraries import stand_in
 from fineline.capture.marked import RECORDING, own_function
 from fineline.capture.natives import hashable
 from fineline.capture.polyfills import POLYFILLS
@@ -71,6 +72,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
         "records": Kind("disable", "it writes a record that says when it was called, and where from", _MARKED),
+        "library": Kind("substitute", "what it does while compiled is not what it does in eager calls", "fineline/capture/libraries.py"),
         # fineline's own
         "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
         # Python code
@@ -146,6 +148,8 @@ def _of_function(fn: types.FunctionType) -> str:
         return "declares"
     if fn in RECORDING:
         return "records"
+    if stand_in(fn) is not None:
+        return "library"
     kind = torch_table.classify_torch(fn)
     if kind is not None and kind != "python":
         return kind

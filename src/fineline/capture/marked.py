@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fineline.capture.frame import Frame
+from fineline.capture.libraries import stand_in
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settled
 from fineline.kinds import is_a
@@ -41,11 +42,19 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 RECORDING = frozenset({logging.Logger._log, logging.Logger.handle})
 
 
-def known_by_code(vm: Any, fn: types.FunctionType) -> Callable | None:
-    """The handler of a function with one of `KNOWN_CODE`; a rule that says "trace" stands above what is said of records."""
+def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
+    """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
-    return _recorded if vm.rules is None or trace_rule(vm.rules, fn) is None else None
+    if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
+        return None
+    return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
+
+
+def _stands_in(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    plain: Any = stand_in(fn)
+    vm.cap.pin(plain, plain.__qualname__)
+    return vm.call(f, plain, args, kwargs, then, data)
 
 
 def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
