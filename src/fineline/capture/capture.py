@@ -359,12 +359,11 @@ class Capture:
 
     def _load_key(self, k: Any) -> None:
         """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""
-        if id(k) not in self.sources and not is_value(k):
-            src = self.guards.pin(k, "key")
-            self.load(k, src)
-        elif not is_value(k):
+        if not is_value(k) and id(k) in self.sources:
             # What else it is reached by must still lead to this very key.
             identify(self, k)
+        elif not is_value(k):
+            self.load(k, self.guards.pin(k, "key"))
 
     def _expand_items(self, obj: Any, within: tuple[int, ...]) -> None:
         """``within``: the containers on the way to this one, as one may hold itself."""
