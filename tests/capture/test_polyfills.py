@@ -327,6 +327,9 @@ for caller in (
     operator.methodcaller("encode", "utf-8", errors="strict"),
 ):  # fmt: skip
     case(operator.methodcaller.__call__, lambda c=caller: (c, "abcbd"))
+case(divmod, lambda: (7, 2))
+case(divmod, lambda: (7.5, -2))
+case(divmod, lambda: (7, "a"))
 case(pow, lambda: (2, 3))
 case(pow, lambda: (2, 3, 5))
 case(pow, lambda: (2, "a"))

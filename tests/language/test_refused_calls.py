@@ -32,12 +32,12 @@ def given():
 
 
 
-@table.snippet(breaks=True)
+@table.snippet(breaks=True, min_graphs=0)
 def numbers_of_arguments(x):
     return x + 1, [attempt(f, *args) for f in BUILTINS for args in given()], [attempt(f, bogus=1) for f in BUILTINS if f is not dict]
 
 
-@table.snippet(breaks=True)
+@table.snippet(breaks=True, min_graphs=0)
 def methods_of_other_objects(x):
     return x + 1, [attempt(f, *args) for f in METHODS for args in given()]
 
@@ -56,7 +56,7 @@ class Gives:
 ASKED = (float, int, complex, bytes, operator.index, len, operator.length_hint, hash, str, repr, bool, round, abs, format, math.trunc)
 
 
-@table.snippet(breaks=True)
+@table.snippet(breaks=True, min_graphs=0)
 def answers_of_special_methods(x):
     values = (None, "a", 1, -1, 2.5, b"x", 1j, [1], 2**70, NotImplemented)
     return x + 1, [attempt(f, Gives(v)) for v in values for f in ASKED], attempt(len, Gives(True))

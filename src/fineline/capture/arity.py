@@ -6,6 +6,7 @@ import builtins
 import functools
 import sys
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from fineline.kinds import is_a
 
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
-# What the interpreter answers itself -> how many arguments at least, and at most; by position alone.
+# What the interpreter answers itself -> how many arguments at least, and at most, by position alone; or any number, by name too.
 ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
     {
         builtins.callable: (1, 1),
@@ -38,6 +39,7 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
         builtins.setattr: (3, 3),
         builtins.super: (0, 2),
         builtins.vars: (0, 1),
+        **{t.__init__: (1, sys.maxsize) for t in (list, dict, set, OrderedDict, defaultdict, deque)},
         object.__delattr__: (2, 2),
         object.__getattribute__: (2, 2),
         object.__setattr__: (3, 3),
@@ -56,7 +58,7 @@ def refused(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
 def counted(fn: Any, handler: Callable) -> Callable:
     """``handler`` of ``fn``, for the calls that ``fn`` takes; those that read what no graph can rely on are made eagerly."""
     least, most = ARITY.get(fn, (0, sys.maxsize))
-    named = fn not in ARITY
+    named = most == sys.maxsize
 
     @functools.wraps(handler)
     def handle(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:

@@ -129,6 +129,9 @@ def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     getter = raw_lookup(type(descr), "__get__")
     if is_a(getter, types.FunctionType):
         return vm.call(f, getter, [descr, obj, type(obj)], None, then, data)
+    if obj is None:
+        # For a descriptor, no object.
+        return vm.finish(f, getattr(obj, name), then, data)
     return vm.finish(f, descr.__get__(obj, type(obj)) if getter is not MISSING else descr, then, data)
 
 

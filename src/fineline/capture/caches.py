@@ -152,6 +152,11 @@ def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
 
 def _keyed(cap: Capture, a: Any) -> bool:
     """Whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
+    if type(a) is tuple:
+        return all([_keyed(cap, item) for item in a])
+    if is_a(a, type) and (id(a) in cap.made or a in cap.classes):
+        # Each call makes another, for which there is another entry.
+        return False
     if is_value(a):
         return a == a and natives.deep_plain(cap, a)
     t = type(a)

@@ -159,7 +159,7 @@ def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | N
     method = raw_lookup(type(a), iname)
     if cap.active and type(a).__flags__ & HEAP_TYPE:
         type_info(cap, type(a)).look(cap, iname)
-    if is_a(method, types.FunctionType):
+    if is_a(method, types.FunctionType) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
         return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
         return binary(vm, f, a, b, op, name)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABCMeta
+from array import array
+from collections import deque
+from types import MethodWrapperType
 from typing import Any
 
 import torch
@@ -14,6 +17,8 @@ import torch
 from fineline.kinds import is_a
 
 MISSING: Any = object()
+SEQUENCES = (str, bytes, bytearray, list, tuple, deque, array)
+JOINING = ("__add__", "__mul__", "__iadd__", "__imul__")
 
 
 def special(obj: Any, name: str) -> Any:
@@ -66,6 +71,12 @@ def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
     ta, tb = type(a), type(b)
     left = special(a, name)
     right = special(b, rname) if ta is not tb else MISSING
+    if joins(a, left):
+        if right is not MISSING:
+            result = right(a)
+            if result is not NotImplemented:
+                return result
+        return left(b)
     if right is not MISSING and issubclass(tb, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
         result = right(a)
         if result is not NotImplemented:
@@ -84,11 +95,22 @@ def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
 
 def inplace(a: Any, b: Any, iname: str, name: str, rname: str, op: Any, iop: Any) -> Any:
     method = special(a, iname)
+    if joins(a, method):
+        right = special(b, rname) if type(a) is not type(b) else MISSING
+        if right is not MISSING:
+            result = right(a)
+            if result is not NotImplemented:
+                return result
     if method is not MISSING:
         result = method(b)
         if result is not NotImplemented:
             return result
-    return binary(a, b, name, rname, op)
+    return binary(a, b, name, rname, iop)
+
+
+def joins(a: Any, method: Any) -> bool:
+    """Whether a method is C's for joining or repeating sequences: it comes behind the other operand's, as those are no numbers."""
+    return is_a(method, MethodWrapperType) and is_a(a, SEQUENCES) and method.__name__ in JOINING
 
 
 def compare(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fineline.capture import (
     attribute_functions,
@@ -30,6 +31,7 @@ from fineline.capture import (
 )
 from fineline.capture.arity import counted
 from fineline.capture.autograd_function import apply_function
+from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
@@ -38,7 +40,15 @@ from fineline.kinds import is_a
 
 def _native_binary(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     op, a, b = args
-    return vm.finish(f, op(a, b), then, data)
+    return vm.finish(f, op(_without_methods(a), _without_methods(b)), then, data)
+
+
+def _without_methods(v: Any) -> Any:
+    """An object of the same name for C to complain about, where the methods of ``v`` have been asked already."""
+    t = type(v)
+    if not t.__flags__ & HEAP_TYPE or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not k.__flags__ & HEAP_TYPE for k in t.__mro__[:-1]]):
+        return v
+    return type(t.__name__, (), {})()
 
 
 def _record_enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -107,7 +108,8 @@ def _prints_address(obj: Any) -> bool:
     if is_a(obj, (list, tuple, set, frozenset)):
         return any(_prints_address(x) for x in obj)
     if is_a(obj, dict):
-        return any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
+        made = is_a(obj, collections.defaultdict) and _prints_address(obj.default_factory)
+        return made or any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
     return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 

@@ -1,0 +1,171 @@
+"""Which operand's special method is asked, how often and in which order, where methods decline: as C does it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import operator
+
+import pytest
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+def attempt(f, *args):
+    try:
+        return f(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+class Declines:
+    """Notes what it is asked, and answers nothing."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def __index__(self):
+        self.told.append("index")
+        return 2
+
+    __hash__ = None
+
+
+def _declining(name):
+    def method(self, *args):
+        self.told.append(name)
+        return NotImplemented
+
+    return method
+
+
+for _name in ("add", "radd", "iadd", "mul", "rmul", "imul", "pow", "matmul", "rmod", "divmod", "lt", "gt", "eq", "ne"):
+    setattr(Declines, f"__{_name}__", _declining(_name))
+
+OPERATORS = (operator.add, operator.mul, operator.lt, operator.eq, operator.ne, operator.pow, operator.matmul, operator.mod, operator.sub,
+             divmod, operator.gt)  # fmt: skip
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def asked_once_each(x):
+    told, found = [], []
+    one, two = Declines(told), Declines(told)
+    for other in (two, 1, "s", [1], (1,), None, 2.5, b"b", {1}, {}):
+        for op in OPERATORS:
+            found.append(attempt(op, one, other))
+            told.append("|")
+            found.append(attempt(op, other, one))
+            told.append("|")
+    return x + 1, found, told
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def asked_in_place(x):
+    told, found = [], []
+    one = Declines(told)
+
+    def add_to_an_object():
+        made = one
+        made += 1
+
+    def add_to_a_list():
+        items = [1]
+        items += one
+
+    def repeat_a_list():
+        items = [1]
+        items *= one
+        found.append(items)
+
+    for f in (add_to_an_object, add_to_a_list, repeat_a_list):
+        found.append(attempt(f))
+        told.append("|")
+    return x + 1, found, told
+
+
+class Reflects:
+    def __radd__(self, other):
+        return "radd", other
+
+    def __rmul__(self, other):
+        return "rmul", other
+
+    def __rmod__(self, other):
+        return "rmod", other
+
+
+class Text(str):
+    def __radd__(self, other):
+        return "text", other
+
+    def __rmod__(self, other):
+        return "modulo", other
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def sequences_come_second(x):
+    found, items = [], collections.UserList("ab")
+    for first in ("s", [1], (1,), b"q", bytearray(b"z"), 1, 2.5, {}, None, collections.deque([1])):
+        for second in (Reflects(), Text("x"), items):
+            found += [attempt(op, first, second) for op in (operator.add, operator.mul, operator.mod)]
+    joined = [1]
+    joined += Reflects()
+    return x + 1, found, joined
+
+
+@dataclasses.dataclass
+class Point:
+    a: int
+
+
+@table.snippet(calls=3)
+def compared_with_none(x):
+    point = Point(1)
+    return x + 1, point == None, None == point, point != None, None != point, point == 1, [point] == [None]  # noqa: E711
+
+
+class Without:
+    """Methods that are None are not there, and Python says so."""
+
+    __bool__ = __iter__ = __hash__ = __add__ = __radd__ = __lt__ = __call__ = __getitem__ = __index__ = __float__ = None
+    __reversed__ = __neg__ = __iadd__ = None
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def methods_that_are_none(x):
+    one = Without()
+
+    def added():
+        made = one
+        made += 1
+
+    ways = (lambda: bool(one), lambda: not one, lambda: 1 if one else 2, lambda: iter(one), lambda: [v for v in one],
+            lambda: hash(one), lambda: {one: 1}, lambda: one + 1, lambda: 1 + one, lambda: one < 1, lambda: one(), lambda: one[0],
+            lambda: [1][one], lambda: float(one), lambda: reversed(one), lambda: -one, lambda: callable(one), lambda: range(one), added)  # fmt: skip
+    return x + 1, [attempt(way) for way in ways]
+
+
+@table.snippet(breaks=True, calls=3)
+def texts_with_addresses(x):
+    def made():
+        return 43
+
+    d = collections.defaultdict(made)
+    d[13]
+    return x + 1, repr(d) == f"defaultdict({made!r}, {{13: 43}})", repr(collections.defaultdict(int, {1: 2}))
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), [3, 1, 2][: place + 1]), recompiles=(1, 2))
+def lists_that_change_while_they_are_sorted(x, items):
+    def emptied(v):
+        del items[:]
+        return v
+
+    return x + 1, attempt(lambda: items.sort(key=emptied)), items
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_operands(program: Program, twin: str) -> None:
+    check(program, twin)
