@@ -33,11 +33,14 @@ def without_modes(graph: Graph) -> None:
         node.target = torch._C._set_grad_enabled
 
 
-def remake(t: Tensor, inference_mode: bool) -> Remake | None:
-    """What makes ``t`` of what a compiled graph gives for it, where that is not the same; ``inference_mode``: as where the graph begins."""
+def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
+    """What makes ``t`` of what a compiled graph gives for it, where that is not the same.
+
+    ``inference_mode``: as where the graph begins; ``leaves``: the graph makes leaves of autograd.
+    """
     if t.is_inference():
         return None if inference_mode else _inference_tensor
-    if t.grad_fn is None and t.requires_grad and not t._is_view():
+    if leaves and t.grad_fn is None and t.requires_grad and not t._is_view():
         return _leaf
     # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
     return _bare_view if t.grad_fn is None and t.requires_grad and t._is_view() else None

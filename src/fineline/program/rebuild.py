@@ -169,7 +169,7 @@ class Rebuilder:
         new = node not in self._output_names
         name = self._output(node)
         if new:
-            change = remake(v, self.cap.start_ambient.inference_mode)
+            change = remake(v, self.cap.start_ambient.inference_mode, recorder.leaves)
             if change is not None:
                 self.remade.append((len(self.outputs) - 1, change))
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
