@@ -62,6 +62,16 @@ def answers_of_special_methods(x):
     return x + 1, [attempt(f, Gives(v)) for v in values for f in ASKED], attempt(len, Gives(True))
 
 
+class Real64(float):
+    pass
+
+
+@table.snippet(breaks=True, calls=3, min_graphs=0)
+def answers_that_c_warns_of(x):
+    """At each call, and not at the capture alone."""
+    return x + 1, int(Gives(True)), operator.index(Gives(True)), float(Gives(Real64(2.5))), x * 2
+
+
 @table.snippet(breaks=True)
 def both_sides_of_divmod(x):
     class Right:

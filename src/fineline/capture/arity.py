@@ -1,9 +1,10 @@
-"""Calls of C functions with arguments that they do not take: the function itself says so, in its own words."""
+"""Calls that C refuses or warns of, for their arguments or for what a special method gave: the function itself says so, in its own words."""
 
 from __future__ import annotations
 
 import builtins
 import functools
+import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -13,6 +14,7 @@ from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.native_table import PROTOCOL
 from fineline.capture.polyfill_iterators import Lazy
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
@@ -50,7 +52,7 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 def refused(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Has C refuse the call."""
     if vm.cap.active:
-        raise Border(fn, tuple(args), kwargs, "FL412", f"{getattr(fn, '__name__', fn)}() called with arguments that it does not take").to(then, data)
+        raise Border(fn, tuple(args), kwargs, "FL437", f"{getattr(fn, '__name__', fn)}() called with arguments that it does not take").to(then, data)
     found: Frame | None = vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     return found
 
@@ -90,3 +92,24 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
         [name for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount] if name not in more]
     )
     return given.issuperset(needed) and not given.intersection(code.co_varnames[: min(n, code.co_argcount)])
+
+
+# What a special method has to give, for those that C checks.
+KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
+
+
+def of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    """C's answer to what a special method gave: an error that names the class, if it is of another type; of a subclass, it warns."""
+    key, obj, then, data = state
+    if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
+        name = type(obj).__name__
+        if is_a(value, KIND[key]):
+            # A warning is for each call to give.
+            text = f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}"
+            raise Border(_answered, (key, name, value), None, "FL437", text).to(then, data)
+        value = _answered(key, name, value)
+    return vm.finish(f, value, then, data)
+
+
+def _answered(key: Any, name: str, value: Any) -> Any:
+    return key(type(name, (), {PROTOCOL[key]: lambda self: value})())

@@ -9,15 +9,13 @@ import operator
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fineline.capture.arity import INSTANCE_METHODS, is_of_class, refused, takes
+from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
 from fineline.capture.attributes import PY_OTHER, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
@@ -322,7 +320,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             method = type_info(cap, type(args[0])).look(cap, protocol)[1]
             if is_a(method, types.FunctionType):
                 if key in KIND:
-                    then, data = _of_kind, (key, args[0], then, data)
+                    then, data = of_kind, (key, args[0], then, data)
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
             if not takes(polyfill, len(args), kwargs):
@@ -355,18 +353,6 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
-
-
-# What a special method has to give, for those that C checks.
-KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
-
-
-def _of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    """C's answer to what a special method gave: an error that names the class, if it is of another type."""
-    key, obj, then, data = state
-    if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
-        value = key(type(type(obj).__name__, (), {PROTOCOL[key]: lambda self: value})())
-    return vm.finish(f, value, then, data)
 
 
 def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
