@@ -284,6 +284,21 @@ def decorated_outermost() -> Any:
     return lambda x, y: fn(x, y=y)
 
 
+@table.program(calls=4, breaks=True, change={2: lambda box: box.append(torch.cos)}, recompiles=(2,))
+def compiled_anew_at_each_call() -> Any:
+    """As transformers makes its flex attention masks."""
+    box = [torch.sin]
+
+    def inner(x):
+        return box[-1](x) + 1
+
+    @torch.compiler.disable
+    def compiled():
+        return torch.compile(inner, backend="eager")
+
+    return lambda x: compiled()(x) * 2, box
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_calls(program: Program, twin: str) -> None:
     check(program, twin)

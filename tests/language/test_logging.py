@@ -1,8 +1,10 @@
-"""Log records: one eager call each, that finds the user's code on the stack; what is switched off is guarded, and breaks nothing."""
+"""Log records and warnings: one eager call each, that finds the user's code on the stack; what is switched off is guarded, and breaks nothing."""
 
 from __future__ import annotations
 
 import logging
+import os
+import warnings
 from typing import Any
 
 import pytest
@@ -120,6 +122,23 @@ def handlers_and_filters_that_change() -> Any:
         return y + 1
 
     return fn, log
+
+
+@table.program(calls=3, breaks=True, max_graphs=3)
+def warnings_name_their_callers() -> Any:
+    def old(x):
+        warnings.warn("gone soon", DeprecationWarning, stacklevel=2)
+        return x.sin()
+
+    def fn(x):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            y = old(x + 1)
+            warnings.warn("odd")
+            print([(str(w.message), w.category.__name__, w.lineno, os.path.basename(w.filename)) for w in heard])
+        return y.cos()
+
+    return fn
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -98,13 +98,12 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 
 def _rows() -> Iterator[Rule]:
-    listed = {id(fn): (fn, kind) for fn, kind in torch_table.listed()}
+    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in torch_table.listed()}
     listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in native_table.listed()}
     listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
     for fn, kind in listed.values():
         yield row(kind, fn)
-    for recording in sorted(RECORDING, key=describe):
-        yield row("records", recording)
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")
     yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
@@ -121,6 +120,8 @@ def builtin_rule(fn: Any) -> Rule:
 
 def _kind(fn: Any) -> str:
     """The order is that of `capture.calls`."""
+    if is_a(fn, (types.FunctionType, types.BuiltinFunctionType)) and fn in RECORDING:
+        return "records"
     if is_a(fn, (OpOverload, OpOverloadPacket)):
         return torch_table.classify_torch(fn) or "effect"
     if is_a(fn, types.MethodType):
@@ -146,8 +147,6 @@ def _of_function(fn: types.FunctionType) -> str:
         return "graph_break"
     if own_function(fn) is not None:
         return "declares"
-    if fn in RECORDING:
-        return "records"
     if stand_in(fn) is not None:
         return "library"
     kind = torch_table.classify_torch(fn)

@@ -17,9 +17,8 @@ from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_inf
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, PARTIAL, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import KNOWN_CODE, dynamo_function, explicit_break, known_function, marked_by_torch, own_function
+from fineline.capture.marked import compiled_by_torch, dynamo_function, explicit_break, known_function, marked_by_torch, own_function
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled
@@ -183,7 +182,8 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     if handler is None:
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
-    identify(vm.cap, fn)
+    if handler is not compiled_by_torch:
+        identify(vm.cap, fn)
     return handler(vm, f, fn, args, kwargs, then, data)
 
 
@@ -196,7 +196,8 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
-    if (id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES) and (known := known_function(vm, fn)) is not None:
+    known = known_function(vm, fn)
+    if known is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)

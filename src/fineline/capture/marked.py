@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 import logging
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from fineline.capture.attributes import load_attr
 from fineline.capture.frame import Frame
-from fineline.capture.libraries import stand_in
+from fineline.capture.libraries import NAMES, stand_in
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settled
+from fineline.capture.watch import known_code
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
 from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
@@ -38,12 +41,14 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-# Python code that reads the clock and the stack, and takes locks, for what it writes elsewhere: each call is one eager call.
-RECORDING = frozenset({logging.Logger._log, logging.Logger.handle})
+# They read the clock and the stack, and take locks, for what they write elsewhere: each call is one eager call.
+RECORDING = frozenset({logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit})
 
 
 def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
-    """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
+    """The handler of a function with one of `_KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
+    if id(fn.__code__) not in _KNOWN_CODE and fn.__qualname__ not in NAMES:
+        return None
     if id(fn.__code__) in TRACERS:
         return traces_itself
     if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
@@ -59,6 +64,8 @@ def _stands_in(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then
 
 def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function that writes a record, which tells when and where from it was called."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of this very call").to(then, data)
 
 
@@ -90,7 +97,9 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
         return None
     looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
     if found == "wrapped" or MARKS.left_out(target) or looked_into:
-        return _unwrapped if target.__dict__.keys() & {"_torchdynamo_orig_callable", "__wrapped__"} else None
+        if "_torchdynamo_orig_callable" in target.__dict__:
+            return compiled_by_torch
+        return _unwrapped if "__wrapped__" in target.__dict__ else None
     return _disabled
 
 
@@ -126,8 +135,19 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     raise border.to(then, data)
 
 
+def compiled_by_torch(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
+    known_code(vm.cap, fn)
+    return load_attr(vm, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+
+
+def _call_original(vm: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:
+    args, kwargs, then, data = state
+    return vm.call(f, plain, args, kwargs, then, data)
+
+
 def _unwrapped(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    plain = fn.__dict__.get("_torchdynamo_orig_callable") or fn.__wrapped__
+    plain = fn.__wrapped__
     vm.cap.pin(plain, plain.__qualname__)
     return vm.call(f, plain, args, kwargs, then, data)
 
@@ -222,13 +242,14 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         mark_unbacked: _marks_size,
         mark_static: _settles_size,
         torch.func.linearize: traces_itself,
+        **{fn: _recorded for fn in RECORDING if is_a(fn, types.BuiltinFunctionType)},
     }
 )
 
 # What these two give.
 TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
 
-KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING])
+_KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING if is_a(fn, types.FunctionType)])
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,
