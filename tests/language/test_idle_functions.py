@@ -132,6 +132,37 @@ def one_with_a_tensor_is_captured_on(x):
     return looped(x) + 1
 
 
+def spans(shape, prob, mask):
+    """Plans in NumPy after a look at a tensor, as speech models mask their time steps; each call draws other numbers."""
+    epsilon = np.random.rand(1).item()
+    out = np.zeros(shape, dtype=bool)
+    for row, n in enumerate(mask.sum(-1).tolist()):
+        k = max(int(prob * n + epsilon), 1)
+        found = np.random.choice(np.arange(n), k, replace=False)
+        out[row, np.concatenate([found, np.ones(4 - k, dtype=np.int32) * found[0]])] = True
+    return out
+
+
+@table.snippet(breaks=True, calls=6, recompiles=(1,), max_graphs=3)
+def one_that_reads_a_tensor_first(x):
+    y = x.sin() + 1
+    return (y * torch.tensor(spans(x.shape, 0.4, torch.ones_like(x, dtype=torch.long)), dtype=torch.float)).cos()
+
+
+@table.snippet(breaks=True, calls=5, recompiles=(1,))
+def one_that_computes_much_first(x):
+    """Its operators stay in graphs: only the rest of each of its calls is left."""
+    seen = []
+
+    def look(v):
+        for n in range(12):
+            v = v * 0.5 + n
+        seen.append(v.sum().item())
+        return sum_of(20)
+
+    return look(x) + x, look(x + 1) * x, seen
+
+
 @table.snippet(**ONCE)
 def in_one_another(x):
     def inner(n):

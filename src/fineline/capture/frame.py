@@ -27,11 +27,13 @@ class Frame:
 
     ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
     ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
-    ``idle``: graph breaks met so far with no operator between them.
+    ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
+    break; ``began``: those of the graph that were there before it.
     """
 
     __slots__ = (
         "back",
+        "began",
         "builtins",
         "data",
         "function",
@@ -48,6 +50,7 @@ class Frame:
         "ops",
         "stack",
         "then",
+        "worked",
     )
 
     node: Any
@@ -56,7 +59,7 @@ class Frame:
         self.info = info
         self.ops = ops
         self.ip = 0
-        self.idle = 0
+        self.began = self.idle = self.worked = 0
         self.stack: list[Any] = []
         self.local = local
         self.globals = globals_

@@ -16,6 +16,8 @@ from fineline.kinds import is_a
 
 # So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
 MOST_IDLE = 12
+# So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
+FEW_OPERATORS = 8
 IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
 
 
@@ -28,24 +30,29 @@ def stack(f: Frame | None) -> Iterator[Frame]:
 
 def idle_frame(vm: Any, declared: bool) -> Frame | None:
     """At a border, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
-    fresh = declared or vm.cap.recorder.calls > 0
+    calls = vm.cap.recorder.calls
     for f in stack(vm.frame):
-        f.idle = 1 if fresh else f.idle + 1
+        f.idle = 1 if declared or calls else f.idle + 1
+        f.worked += calls - f.began
+        f.began = 0
     found = next((f for f in stack(vm.frame) if f.idle > MOST_IDLE), None)
     if declared or found is None or found.generator is not None or found.namespace is not None or is_own(found.info.code):
         return None
     # Its caller is the user's own, and it works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
-    return found if outer and not has_tensors([*found.local, *found.stack]) else None
+    return found if outer and not has_tensors([*[found.local[i] for i in found.info.live_at(found.ip)], *found.stack]) else None
 
 
-def leave(vm: Any, f: Frame) -> None:
-    """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call."""
+def leave(vm: Any, f: Frame) -> bool:
+    """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
     f.then, f.data = _returned, (f.then, f.data)
     for caller in stack(f.back):
         # To these it is one call.
         caller.idle = 1
-    vm.options.idle.add(f.info.code)
+    known, few = vm.options.idle, f.worked <= FEW_OPERATORS
+    new = known.get(f.info.code) is not True and (few or f.info.code not in known)
+    known[f.info.code] = few or known.get(f.info.code, False)
+    return new
 
 
 def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
@@ -60,8 +67,8 @@ def _given(value: Any) -> Any:
 
 
 def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
-    """A call of a function that was left: a border, if it works on no tensors."""
-    if vm.cap.active and vm.opaque is None and not has_tensors((*args, *(kwargs or {}).values())):
+    """A call of a function that was left: a border, if it works on no tensors, or does little with them."""
+    if vm.cap.active and vm.opaque is None and (vm.options.idle[fn.__code__] or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(vm.cap, fn)
         raise Border(fn, tuple(args), kwargs, "FL436", f"{fn.__qualname__} {IDLE} before").to(then, data)
 

@@ -163,6 +163,7 @@ class Machine:
         function: Any = fn
         frame = Frame(info, self.link(info), globals_, function.__builtins__, local, f)
         frame.function = fn
+        frame.began = self.cap.recorder.calls
         frame.then = then
         frame.data = data
         self.frame = frame

@@ -64,8 +64,8 @@ class Options:
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
-    # Functions that do nothing but break graphs.
-    idle: set[CodeType] = field(default_factory=set)
+    # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
+    idle: dict[CodeType, bool] = field(default_factory=dict)
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False

@@ -284,7 +284,9 @@ class Region:
             if at >= 0:
                 self.missed[subject(segment, at)] += 1
                 return describe_miss(segment, at, roots)
-        return "the call's arguments are given in another way" if site.segments else "no program fitted"
+        if not site.segments:
+            return "its programs were given up when some of the code was found to run better eagerly"
+        return "the call's arguments are given in another way"
 
     def _place_of_site(self, site: Site) -> tuple[str, int]:
         return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)

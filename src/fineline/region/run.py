@@ -101,8 +101,8 @@ class Run:
             data, containers, made = site.template.build(vm, args[:-1])
             vm.cap.made.update(map(id, made))
             self._iterated(containers)
-            for f, n in zip(stack(vm.frame), site.idle, strict=False):
-                f.idle = n
+            for f, counts in zip(stack(vm.frame), site.idle, strict=False):
+                f.idle, f.worked = counts
             if site.raised:
                 self.stop = args[-1]
             else:
@@ -233,7 +233,7 @@ class Run:
         declared = border.error in DECLARED
         idle = idle_frame(vm, declared)
         if idle is not None:
-            leave(vm, idle)
+            newly = leave(vm, idle)
             region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
         try:
             template = Template(vm, border)
@@ -244,7 +244,8 @@ class Run:
             self.passed = self._passed(template)
             keep(self, writer, not declared and not self.site.declared)
             sites = [after] if failed is None else [after, failed]
-            after.left, after.blocked = (idle.info, True) if idle is not None else (None, False)
+            if idle is not None:
+                after.left, after.newly_left, after.blocked = idle.info, newly, True
             region.sites += sites
             if vm.fakes is not None:
                 for site in sites:
@@ -288,7 +289,7 @@ class Run:
         after = Site(self.region, template, False, declared, passed)
         failed = Site(self.region, template, True, declared, passed) if template.has_handlers else None
         for site in (after, failed) if failed is not None else (after,):
-            site.idle = tuple([f.idle for f in stack(self.vm.frame)])
+            site.idle = tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
         first, vm = self.site is self.region.entry, self.vm
@@ -367,7 +368,7 @@ class Run:
             dispatcher = site.dispatcher
             self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
-        if self.site.left and not self.region.options.error_on_recompile:
+        if self.site.newly_left and not self.region.options.error_on_recompile:
             # From the next call on, the function that has returned is one call.
             start_anew(self.region)
         self.behind = self._onwards(dispatcher, live)

@@ -48,9 +48,11 @@ class Site:
         # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
         self.resumed: list[tuple[Site, Any]] = []
-        # A function that it lies in and of which the rest is not captured; how many borders each frame, the innermost first, has met in vain.
+        # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
+        # first, has met in vain, and how many operators it has run.
         self.left: CodeInfo | None = None
-        self.idle: tuple[int, ...] = ()
+        self.newly_left = False
+        self.idle: tuple[tuple[int, int], ...] = ()
         self.segments: list[Segment] = []
         # The same place in the code, met as often in the call, is behind each program that leads there.
         place = (raised, template.stack, passed[template.stack]) if template is not None else None
