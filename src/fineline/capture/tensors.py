@@ -20,6 +20,7 @@ from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame
+from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript, tensors_for_sizes
 from fineline.capture.gradients import dormant
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import EMPTY, Journal
@@ -74,21 +75,6 @@ ON_DEMAND = {
 }
 SHAPED = frozenset(map(id, DATA_SHAPED))
 MASKS = (torch.bool, torch.uint8)
-INTEGERS = (torch.int64, torch.int32)
-
-
-# Operators that take sizes or positions: a tensor given for one of these is read.
-SIZE_NAMES = (
-    "view", "reshape", "expand", "new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "arange",
-    "range", "linspace", "logspace", "repeat", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "roll", "unflatten",
-    "tile", "broadcast_to", "rand", "randn", "randint", "randperm", "eye", "select", "unfold", "as_strided", "resize_", "triu",
-    "tril", "diagonal", "permute", "transpose", "movedim", "flatten", "squeeze", "unsqueeze", "topk",
-)  # fmt: skip
-SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None)
-
-
-def _tensor_size(args: Any) -> bool:
-    return any(is_a(a, Tensor) or (is_a(a, (tuple, list)) and _tensor_size(a)) for a in args)
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
@@ -101,7 +87,7 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         )
     if fn in WHERE:
         return len(args) + len(kwargs or ()) == 1
-    if id(fn) in SIZED and _tensor_size(args[1:] if args and is_a(args[0], Tensor) else args):
+    if id(fn) in SIZED and tensors_for_sizes(fn, args, kwargs):
         return True
     if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
         return False
@@ -112,23 +98,6 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
         return not is_a(repeats, int) and "output_size" not in given
     return True
-
-
-def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
-    """Behind the border that has read a size: the program that goes on is one for this value."""
-    args, t, fn, kwargs, then, data = state
-    if type(value) in SYMBOLIC:
-        # It goes in the tensor's place, as the number that it may be in this program.
-        return vm.call(f, fn, [_with_size(a, t, value) for a in args], kwargs, then, data)
-    vm.cap.settle(value)
-    vm.known.add(t, vm.cap.recorder.mutated)
-    return vm.call(f, fn, list(args), kwargs, then, data)
-
-
-def _with_size(a: Any, t: Tensor, value: Any) -> Any:
-    if a is t:
-        return value
-    return type(a)([_with_size(x, t, value) for x in a]) if type(a) in (tuple, list) else a
 
 
 def passed(value: Any) -> Any:
@@ -166,7 +135,7 @@ class TensorOps:
                     raise Retreat("FL516", f"{getattr(fn, '__name__', fn)} may do more than compute")
                 settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
-                args = self.sizes(vm, fn, args, kwargs, (fn, kwargs, then, data))
+                args, kwargs = sizes(vm, fn, args, kwargs, then, data)
             try:
                 result = self.operator(vm, fn, args, kwargs)
             except Border as b:
@@ -223,25 +192,6 @@ class TensorOps:
             cap.made.add(id(result))
         return result
 
-    def sizes(self, vm: Any, fn: Any, args: list, kwargs: dict | None, call: tuple) -> list:
-        """``args`` of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
-        mutated = vm.cap.recorder.mutated
-
-        def size(a: Any) -> Any:
-            if type(a) in (tuple, list):
-                return [size(x) for x in a] if _tensor_size(a) else a
-            if not is_a(a, Tensor) or a.numel() != 1 or a.dtype not in INTEGERS:
-                return a
-            if vm.known.has(a, mutated):
-                return vm.known.numbers(a).item()
-            if unbacked.readable(vm, a):
-                return unbacked.item(vm, a)
-            text = f"a size given to {fn.__name__} is a tensor's value"
-            raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (args, a, *call))
-
-        own = bool(args) and is_a(args[0], Tensor)
-        return [a if own and i == 0 else size(a) for i, a in enumerate(args)]
-
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
         cap = vm.cap
@@ -250,11 +200,14 @@ class TensorOps:
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
+        subscripts = id(fn) in SUBSCRIPTS
+        if subscripts:
+            args = [args[0], subscript(vm, args[1])]
         if vm.cap.symbols is not None:
             if vm.subgraphs and unbacked.used(args, kwargs):
                 # What only the graph knows belongs to the outermost graph.
                 give_up_subgraphs(vm)
-            if fn is operator.getitem or fn is Tensor.__getitem__:
+            if subscripts:
                 try:
                     fn, args = unbacked.subscript(vm, fn, args)
                 except (NotForGraph, RecursionError) as e:  # a list may hold itself
