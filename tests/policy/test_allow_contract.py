@@ -429,3 +429,58 @@ def test_a_custom_operator_writes_into_any_argument():
     for k in (2, 2, 3):
         ours, theirs = torch.tensor([k]), torch.tensor([k])
         assert torch.equal(fn(X, ours), f(X, theirs)) and torch.equal(ours, theirs)
+
+
+# -- PyTorch's own mark, which libraries set without checking anything --------------------------------------------------
+NOTED: list[int] = []
+
+
+class Scale:
+    n = 3
+
+
+def notes_its_calls(x):
+    NOTED.append(1)
+    return x * 2
+
+
+WEIGHT = torch.arange(4.0)
+
+
+def uses_a_weight(x):
+    return x * WEIGHT
+
+
+def gives_a_number(x):
+    return x * 2, x.sum().item()
+
+
+def takes_an_object(x, scale):
+    return x * scale.n
+
+
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}, {"verify": True}], ids=str)
+@pytest.mark.parametrize("fn", [notes_its_calls, uses_a_weight, gives_a_number, takes_an_object], ids=lambda fn: fn.__name__)
+def test_a_library_s_mark_that_promises_too_much_is_a_graph_break(fn, options):
+    torch._dynamo.allow_in_graph(fn)
+
+    def calls_it(x, *args):
+        y = fn(x.sin(), *args)
+        return y[0] + y[1] if type(y) is tuple else y + 1
+
+    args = (Scale(),) if fn is takes_an_object else ()
+    compiled = fineline.compile(calls_it, backend="eager", options=options)
+    for k in range(4):
+        x = X + k
+        before = len(NOTED)
+        assert torch.equal(compiled(x, *args), calls_it(x, *args))
+        # But for the second run that verifies the first.
+        assert len(NOTED) - before == (2 if fn is notes_its_calls else 0) or options.get("verify")
+    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.events]
+    assert [(e.kind, e.id) for e in events if e.kind == "break"] == [("break", "FL107")]
+    with pytest.raises(Unsupported) as caught:
+        fineline.compile(calls_it, backend="eager", fullgraph=True)(X, *args)
+    assert caught.value.id == "FL107"
+    # What the user asks for is checked, and said.
+    with pytest.raises(Unsupported, match="FL107"):
+        fineline.compile(calls_it, backend="eager", policy=Policy(allow=fn))(X, *args)

@@ -20,9 +20,9 @@ from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import deep_plain
-from fineline.capture.signals import Abandoned, Retreat
+from fineline.capture.signals import Abandoned, Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
-from fineline.capture.watch import identify
+from fineline.capture.watch import identify, known_code
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.rule import BUILT_IN, Rule
@@ -91,7 +91,15 @@ class Opaque:
         if id(t) not in self.known:
             src = vm.cap.sources.get(id(t))
             name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
-            raise broken(vm, self.fn, self.rule, f"it uses the tensor {name}, which is not one of its arguments")
+            self.breaks(vm, f"it uses the tensor {name}, which is not one of its arguments")
+
+    def breaks(self, vm: Any, text: str) -> None:
+        """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on."""
+        if self.rule.scope != BUILT_IN:
+            raise broken(vm, self.fn, self.rule, text)
+        if is_a(self.fn, FunctionType):
+            vm.options.broken.add(self.fn.__code__)
+        vm.fail("FL107", _but(self.fn, text), False)
 
     def made(self, vm: Any, value: Any) -> Any:
         for t in tensors(value):
@@ -142,8 +150,29 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
         return vm.call_plainly(f, fn, args, kwargs, then, data)
+    if rule.scope == BUILT_IN and getattr(fn, "__code__", None) in vm.options.broken:
+        known_code(cap, fn)
+        raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
     settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
-    target, plain, whole = _target(vm, fn, args, rule), fn, args
+    try:
+        return _run_once(vm, f, fn, args, kwargs, then, data, rule)
+    except Unfit as e:
+        if rule.scope != BUILT_IN:
+            raise broken(vm, e.fn, rule, str(e)) from None
+        raise Border(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
+
+
+class Unfit(Exception):
+    """What ``fn`` is, or is called with, is nothing for a node; it has not run yet."""
+
+    def __init__(self, fn: Any, text: str) -> None:
+        super().__init__(text)
+        self.fn = fn
+
+
+def _run_once(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    cap = vm.cap
+    target, plain, whole = _target(vm, fn, args), fn, args
     if fn is APPLY:
         # The class is part of what is called.
         fn, args = target, args[1:]
@@ -153,7 +182,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         for value in given:
             cap.expand(value, deep=True)
     except NotForGraph as e:
-        raise broken(vm, fn, rule, f"it is called with {e}") from None
+        raise Unfit(fn, f"it is called with {e}") from None
     twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
     opaque = vm.opaque = Opaque(vm, fn, rule, given)
     try:
@@ -165,20 +194,20 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     return opaque.frame
 
 
-def _target(vm: Any, fn: Any, args: list, rule: Rule) -> Any:
+def _target(vm: Any, fn: Any, args: list) -> Any:
     """What the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
     cap = vm.cap
     if fn is APPLY:
         target = node_target(args[0])
         if id(args[0]) in cap.made or not see_methods(vm, args[0]):
-            raise broken(vm, target, rule, "its methods read what may change from call to call: pass that as an argument")
+            raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
         return target
     if id(fn) not in cap.made or id(fn) in cap.sources:
         # Another function made by the same ``def`` has other variables around it.
         identify(cap, fn)
         return fn
     if not is_a(fn, FunctionType):
-        raise broken(vm, fn, rule, f"it is a {type(fn).__name__} that the captured code made")
+        raise Unfit(fn, f"it is a {type(fn).__name__} that the captured code made")
     for cell in fn.__closure__ or ():
         if type(contents(cell)) in SYMBOLIC:
             cell.cell_contents = settled(cell.cell_contents)
@@ -187,7 +216,7 @@ def _target(vm: Any, fn: Any, args: list, rule: Rule) -> Any:
         if id(value) in cap.sources:
             identify(cap, value)
         elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(cap, value)):
-            raise broken(vm, fn, rule, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
+            raise Unfit(fn, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
     cells = tuple([CellType() if contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
     defaults = fn.__defaults__ and settle_all(fn.__defaults__)
     copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, defaults, cells if fn.__closure__ else None)
@@ -242,33 +271,41 @@ def _verify(vm: Any, opaque: Opaque, result: Any, twin: tuple) -> None:
         for a, b in zip(ours, theirs, strict=True)
     )
     if not same:
-        raise broken(vm, opaque.fn, opaque.rule, "two runs on the same arguments give different results")
+        opaque.breaks(vm, "two runs on the same arguments give different results")
 
 
 def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     opaque, target, (fx_args, fx_kwargs), twin, then, data = state
-    cap, fn, rule = vm.cap, opaque.fn, opaque.rule
+    cap, fn = vm.cap, opaque.fn
     opaque.leave(vm)
     if not cap.active:
         return vm.finish(f, result, then, data)
     fault = opaque.fault() or _rebound(fn, target)
+    if fault is None:
+        # What its operators did not tell, C code may have done.
+        vm.tensors.wrote(vm, [t for t, version in opaque.versions if vm.memory(t)._version != version])
+        fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
     if fault is not None:
-        raise broken(vm, fn, rule, fault)
-    # What its operators did not tell, C code may have done.
-    vm.tensors.wrote(vm, [t for t, version in opaque.versions if vm.memory(t)._version != version])
-    for leaf in leaves(result):
-        if is_a(leaf, Tensor):
-            if id(leaf) not in opaque.known:
-                raise broken(vm, fn, rule, "it gives a tensor that it has not computed from its arguments")
-        elif type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
-            raise broken(vm, fn, rule, f"it gives a {type(leaf).__name__}")
-        elif opaque.read and type(leaf) not in SINGLETONS:
-            raise broken(vm, fn, rule, f"it gives the number {leaf!r}, and has read the values of a tensor")
+        opaque.breaks(vm, fault)
+        return vm.finish(f, result, then, data)
     if twin is not None:
         _verify(vm, opaque, result, twin)
+        if not cap.active:
+            return vm.finish(f, result, then, data)
     _fresh(cap, result)
     vm.tensors.record(vm, "call_function", named(target), fx_args, fx_kwargs, result)
     return vm.finish(f, result, then, data)
+
+
+def _misfit(opaque: Opaque, leaf: Any) -> str | None:
+    """What is wrong with a part of the result."""
+    if is_a(leaf, Tensor):
+        return None if id(leaf) in opaque.known else "it gives a tensor that it has not computed from its arguments"
+    if type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
+        return f"it gives a {type(leaf).__name__}"
+    if opaque.read and type(leaf) not in SINGLETONS:
+        return f"it gives the number {leaf!r}, and has read the values of a tensor"
+    return None
 
 
 def _rebound(fn: Any, target: Any) -> str | None:
@@ -305,5 +342,9 @@ def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
     """The contract does not hold: the capture is given up with an error."""
     if vm.opaque is not None:
         vm.opaque.leave(vm)
-    vm.abandoned = vm.refuse("FL107", f"{describe(fn)} was allowed in graphs, but {text}", vm.frame, str(rule))
+    vm.abandoned = vm.refuse("FL107", _but(fn, text), vm.frame, str(rule))
     return Abandoned()
+
+
+def _but(fn: Any, text: str) -> str:
+    return f"{describe(fn)} was allowed in graphs, but {text}"

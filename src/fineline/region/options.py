@@ -66,6 +66,8 @@ class Options:
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
     idle: dict[CodeType, bool] = field(default_factory=dict)
+    # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract.
+    broken: set[CodeType] = field(default_factory=set)
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False
