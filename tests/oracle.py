@@ -217,11 +217,12 @@ def graphs_of_any_size(twin: str) -> Iterator[None]:
         return
     from fineline.region import keep
 
-    shipped, keep.SMALL_GRAPH = keep.SMALL_GRAPH, 0
+    shipped = keep.SMALL_GRAPH, keep.TINY_GRAPH, keep.LAST_GRAPH
+    keep.SMALL_GRAPH = keep.TINY_GRAPH = keep.LAST_GRAPH = 0
     try:
         yield
     finally:
-        keep.SMALL_GRAPH = shipped
+        keep.SMALL_GRAPH, keep.TINY_GRAPH, keep.LAST_GRAPH = shipped
 
 
 @contextlib.contextmanager

@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from torch.fx import GraphModule
+from torch.nn import Parameter
 
 from fineline.backends.eager import as_it_is
+from fineline.kinds import is_a
 from fineline.program.segment import SegmentWriter
 from fineline.region.describe import describe_guards, place_of
 from fineline.report.events import Event
@@ -17,13 +20,19 @@ from fineline.report.events import Event
 SMALL_GRAPH = 32
 # ... in a call that has shown to be cut often; the first pieces are compiled whatever their size.
 FEW_BORDERS = 4
+# At most so many operators gain nothing at all between two borders, and behind the last one, where they work on little data.
+TINY_GRAPH, LAST_GRAPH = 4, 2
+LITTLE = 2**16
 
 
-def keep(run: Any, writer: SegmentWriter, between: bool = False) -> None:
-    """Compiles the segment of ``run``. ``between``: it stands between two borders that nobody asked for; then a few operators go eagerly."""
+def keep(run: Any, writer: SegmentWriter, ends: bool = True) -> None:
+    """Compiles the segment of ``run``, unless too few operators lie behind a border that nobody asked for; then these go eagerly.
+
+    ``ends``: the segment ends with the call, or with a border that somebody asked for.
+    """
     region, site, recorder = run.region, run.site, writer.cap.recorder
     n, places = recorder.calls, recorder.places
-    small = n > 0 and ((between and n < SMALL_GRAPH and run.borders > FEW_BORDERS) or recorder.only_state)
+    small = n > 0 and (recorder.only_state or (not site.declared and _too_small(run, recorder, ends)))
     compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
         region.tally.close(kind)
@@ -33,7 +42,8 @@ def keep(run: Any, writer: SegmentWriter, between: bool = False) -> None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
         if small:
-            reason = f"{n} operators between two graph breaks: too few for a graph of their own"
+            where = "behind a graph break" if ends else "between two graph breaks"
+            reason = f"{n} operator{'' if n == 1 else 's'} {where}: too few for a graph of their own"
             region._note(Event("eager", "FL404", reason, *at, detail=detail))
         else:
             region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
@@ -44,6 +54,16 @@ def keep(run: Any, writer: SegmentWriter, between: bool = False) -> None:
     site.add(run.nargs, run.kwnames, segment)
     if site is region.entry or site.segments[1:]:
         region.programs += 1
+
+
+def _too_small(run: Any, recorder: Any, ends: bool) -> bool:
+    """Whether its operators are too few for a graph of their own, behind a border that nobody asked for."""
+    if not ends and run.borders > FEW_BORDERS:
+        return bool(recorder.calls < SMALL_GRAPH)
+    if recorder.calls > (LAST_GRAPH if ends else TINY_GRAPH):
+        return False
+    given = [src.value for _, src in recorder.inputs]
+    return all([not is_a(t, Tensor) or is_a(t, Parameter) or t.numel() <= LITTLE for t in given])
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
