@@ -499,6 +499,48 @@ def parametrized_weights() -> Any:
     return net, net
 
 
+class Moves(nn.Module):
+    """It takes itself, and a module inside, to where the argument is."""
+
+    def __init__(self):
+        super().__init__()
+        self.l, self.n = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        y = self.l(x)
+        self.to(x.device)
+        self.n.to(device=x.device, dtype=x.dtype)
+        return self.n(self.l(y)) * 2
+
+
+# By the second call there are gradients to be taken along.
+@table.program(calls=4, change={2: lambda m: m.l.requires_grad_(False)}, recompiles=(1, 2), max_graphs=3)
+def module_to_where_it_is():
+    torch.manual_seed(0)
+    module = Moves()
+    return module, module
+
+
+@table.program(calls=3, change={1: lambda m: m.double(), 2: lambda m: m.float()}, recompiles=(1, 2), breaks=True)
+def module_to_another_type():
+    module = Moves()
+
+    def fn(x):
+        module.to(x.dtype)
+        return module(x) + 1
+
+    return fn, module
+
+
+@table.snippet(args=lambda place: (t(place), t(place + 5)), calls=4)
+def data_of_itself(x, y):
+    z = x * 2
+    x.data = x
+    x.data = x.contiguous()
+    return z + x, x._version, y.sum()
+
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_modules(program: Program, twin: str) -> None:
     check(program, twin)

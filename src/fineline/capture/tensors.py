@@ -388,6 +388,10 @@ class TensorOps:
         if name == "requires_grad" and is_a(value, bool):
             self.operator(vm, Tensor.requires_grad_, [t, value], None, True)
             return
+        if name == "data" and value is t and src is not None:
+            # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
+            t.data = value
+            return
         if name == "data" and is_a(value, Tensor) and src is None:
             try:
                 fx = (cap.to_fx(t), "data", cap.to_fx(value))
