@@ -48,6 +48,8 @@ for _name, _read, _before, _after in [
     ("tensor_list", lambda x: x * x[0].tolist()[1], lambda: X, lambda: X * 10),
     ("tensor_as_index", lambda x: x[0] * [2, 3, 4][x[0, 0].int()], lambda: X - 1, lambda: X),
     ("tensor_as_index_of_a_tuple", lambda x: x[0] * (2, 3, 4)[x[0, 0].int()], lambda: X - 1, lambda: X),
+    ("tensor_as_size", lambda n: X.repeat(n, 1), lambda: torch.tensor(2), lambda: torch.tensor(3)),
+    ("tensor_as_bound", lambda n: X.sin()[:n] * 2, lambda: torch.tensor(2), lambda: torch.tensor(1)),
     ("tensor_nonzero_count", lambda x: x.nonzero().shape[0] + x, lambda: X, lambda: X - 1),
     ("tensor_expanded", lambda x: x * x.stride(0), lambda: torch.ones(2, 3), lambda: torch.ones(3).expand(2, 3)),
 ]:
@@ -63,6 +65,19 @@ def retained() -> Tensor:
 def inferred() -> Tensor:
     with torch.inference_mode():
         return X.clone()
+
+
+@case
+def tensor_as_size_is_written():
+    n = torch.tensor(2)
+    return lambda x: x.sin().repeat(n, 1), (X,), doing(lambda: n.add_(1), lambda: n.sub_(1))
+
+
+@case
+def tensor_as_size_is_written_through_a_view():
+    held = torch.tensor([2, 5])
+    n = held[0]
+    return lambda x: x.sin().repeat(n, 1), (X,), doing(lambda: held.add_(1), lambda: held.sub_(1))
 
 
 @case
