@@ -16,6 +16,9 @@ from fineline.policy.scopes import SCOPE
 def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> list[str]:
     """Statements that put the state where the captured code left it; a compiled graph may not have."""
     lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
+    if (before.autocast_cpu and not after.autocast_cpu) or (before.autocast_cuda and not after.autocast_cuda):
+        # Eager code between two graphs has kept casts of weights; a compiled graph does not forget them.
+        lines.append(f"{rebuild.constant(torch.clear_autocast_cache, 'clear_autocast_cache')}()")
     if before.rules_of_thread != after.rules_of_thread:
         blocks = rebuild.constant(SCOPE.blocks, "blocks")
         lines.append(f"{rebuild.constant(SCOPE.set_blocks, 'set_blocks')}({blocks})")
@@ -29,9 +32,20 @@ def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
     for name, set_ in changed:
         set_(getattr(start, name))
     inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
+    depth = _autocast_depth()
     try:
         with inference:
             yield
     finally:
+        # Tracing enters and leaves autocast for real, and of a block that a border cuts in two only the one or the other.
+        for _ in range(_autocast_depth(), depth):
+            torch.autocast_increment_nesting()
+        for _ in range(depth, _autocast_depth()):
+            torch.autocast_decrement_nesting()
         for name, set_ in changed:
             set_(getattr(now, name))
+
+
+def _autocast_depth() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
