@@ -353,7 +353,7 @@ def test_arguments_that_lie_on_each_other_are_written_under_a_stance(stance: dic
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_gradient_that_is_differentiated(backend: str, options: dict[str, Any]) -> None:
     """AOTAutograd has no second derivatives: what a gradient penalty differentiates runs as it was captured, and what follows is compiled."""
-    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1))
+    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def penalty(x: torch.Tensor) -> torch.Tensor:
         x = x.detach().requires_grad_()

@@ -73,9 +73,42 @@ def test_parameters_are_no_data_of_the_call(capsys: pytest.CaptureFixture) -> No
     def fn(x):
         y = x.sin()
         print("here")
+        print("there")
         return layer(y)
 
     assert graphs(fn, SMALL) == [1]
+
+
+def test_one_graph_break_makes_two_graphs(capsys: pytest.CaptureFixture) -> None:
+    def fn(x):
+        y = x.sin()
+        print("here")
+        return y.cos()
+
+    assert graphs(fn, SMALL) == [1, 1]
+
+
+def test_autocast_that_is_entered_in_a_graph_is_left_in_one(capsys: pytest.CaptureFixture) -> None:
+    """Else eager code that trains behind it would go on with casts of the weights of before."""
+    layer = torch.nn.Linear(4, 4)
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = layer(x)
+            print("here")
+            print("there")
+            z = layer(y)
+        return z
+
+    found = [fn, fineline.compile(fn, backend="aot_eager")]
+    for _ in range(3):
+        ours, theirs = [call(SMALL) for call in found]
+        assert torch.equal(ours, theirs)
+        with torch.no_grad():
+            layer.weight += 0.5
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    assert depth == 1
 
 
 def test_they_are_told(capsys: pytest.CaptureFixture) -> None:

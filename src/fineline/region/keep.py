@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.nn import Parameter
@@ -23,16 +25,18 @@ FEW_BORDERS = 4
 # At most so many operators gain nothing at all between two borders, and behind the last one, where they work on little data.
 TINY_GRAPH, LAST_GRAPH = 4, 2
 LITTLE = 2**16
+NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
 
-def keep(run: Any, writer: SegmentWriter, ends: bool = True) -> None:
+def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     """Compiles the segment of ``run``, unless too few operators lie behind a border that nobody asked for; then these go eagerly.
 
-    ``ends``: the segment ends with the call, or with a border that somebody asked for.
+    ``declared``: whether somebody asked for the border that the segment ends with; None if it ends with the call.
     """
     region, site, recorder = run.region, run.site, writer.cap.recorder
     n, places = recorder.calls, recorder.places
-    small = n > 0 and (recorder.only_state or (not site.declared and _too_small(run, recorder, ends)))
+    asked = declared or site.declared
+    small = n > 0 and (recorder.only_state or (not asked and _too_small(run, recorder, declared is None)))
     compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
         region.tally.close(kind)
@@ -42,7 +46,7 @@ def keep(run: Any, writer: SegmentWriter, ends: bool = True) -> None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
         if small:
-            where = "behind a graph break" if ends else "between two graph breaks"
+            where = "behind a graph break" if declared is None else "between two graph breaks"
             reason = f"{n} operator{'' if n == 1 else 's'} {where}: too few for a graph of their own"
             region._note(Event("eager", "FL404", reason, *at, detail=detail))
         else:
@@ -56,11 +60,16 @@ def keep(run: Any, writer: SegmentWriter, ends: bool = True) -> None:
         region.programs += 1
 
 
-def _too_small(run: Any, recorder: Any, ends: bool) -> bool:
-    """Whether its operators are too few for a graph of their own, behind a border that nobody asked for."""
-    if not ends and run.borders > FEW_BORDERS:
+def _too_small(run: Any, recorder: Any, last: bool) -> bool:
+    """Whether its operators are too few for a graph of their own, behind a border that nobody asked for; behind the ``last`` one, or before another."""
+    nesting = [NESTING[node.target] for node in recorder.graph.nodes if node.op == "call_function" and node.target in NESTING]
+    if sum(nesting):
+        # A compiled graph does not count how deep autocast is nested: what undoes the count of one must be one too.
+        return False
+    if not last and run.borders > FEW_BORDERS:
         return bool(recorder.calls < SMALL_GRAPH)
-    if recorder.calls > (LAST_GRAPH if ends else TINY_GRAPH):
+    if recorder.calls > (LAST_GRAPH if last else TINY_GRAPH) or (last and run.borders == 1):
+        # One graph break makes two graphs, as everybody expects.
         return False
     given = [src.value for _, src in recorder.inputs]
     return all([not is_a(t, Tensor) or is_a(t, Parameter) or t.numel() <= LITTLE for t in given])

@@ -242,7 +242,7 @@ class Run:
                 template = Template(vm, border, held=template.held | found)
                 writer, after, failed = self._written(template, border, place, declared)
             self.passed = self._passed(template)
-            keep(self, writer, ends=declared)
+            keep(self, writer, declared)
             sites = [after] if failed is None else [after, failed]
             if idle is not None:
                 after.left, after.newly_left, after.blocked = idle.info, newly, True
