@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import types
@@ -297,6 +298,57 @@ def compiled_anew_at_each_call() -> Any:
         return torch.compile(inner, backend="eager")
 
     return lambda x: compiled()(x) * 2, box
+
+
+class Name(str):
+    """A string with methods of its own to be found by."""
+
+    def __hash__(self):
+        return str.__hash__(self)
+
+    def __eq__(self, other):
+        return str.__eq__(self, other)
+
+
+class Key:
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        return self is other
+
+
+def given(*args, **kwargs):
+    return args, kwargs, [type(name).__name__ for name in kwargs]
+
+
+@table.program(calls=4, breaks=True, change={2: lambda names: names.update(b=3), 3: lambda names: names.update({Name("a"): 5})}, recompiles=(2, 3))
+def keywords_with_hashes_of_their_own() -> Any:
+    names = {Name("a"): 1}
+
+    def fn(x):
+        y = x + 1
+        told = [given(y, **names), given(c=x, **names), dict(**names)]
+        for wrong in (lambda: given(a=1, **names), lambda: given(*[y], **{Key(): 1}), lambda: dict(**{3: 1}, **names), lambda: print(**{Key(): 2})):
+            try:
+                told.append(wrong())
+            except TypeError as error:
+                told.append(str(error))
+        return y * 2, told, len({(Name("a") if i else "b"): i for i in range(3)}), len({(Name("a") if i == 1 else "b") for i in range(3)})
+
+    return fn, names
+
+
+@table.snippet()
+def keyword_given_twice_by_a_mapping(x):
+    mapping = collections.UserDict(a=2)
+    told = [given(b=x * 2, **mapping)]
+    for more in ({"a": 1}, {3: 1}, {3: 1, "a": 4}):
+        try:
+            told.append(given(**more, **mapping))
+        except TypeError as error:
+            told.append(str(error))
+    return x + 1, told
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -483,6 +483,47 @@ class Key:
         return isinstance(other, Key) and self.n == other.n
 
 
+class Looking(dict):
+    """Shows other items than it holds."""
+
+    def __getitem__(self, key):
+        return "looked up"
+
+    def keys(self):
+        return ["shown"]
+
+
+class Walked(dict):
+    def __iter__(self):
+        return iter(["walked"])
+
+    def __getitem__(self, key):
+        return "looked up"
+
+
+class Ordered(collections.OrderedDict):
+    def __getitem__(self, key):
+        return "looked up"
+
+
+@table.program(calls=4, change={1: lambda held: held.update(b=2), 3: lambda held: dict.__setitem__(held, "a", 5)}, recompiles=(1, 3))
+def what_c_reads_of_dict_subclasses() -> Any:
+    def given(**kwargs):
+        return kwargs
+
+    held = Looking(a=1)
+
+    def fn(x):
+        d = {"z": 1}
+        d |= held
+        mine = Looking(t=x)
+        merged = {**held, **Walked(a=2), **Ordered(c=3)}, {} | held, dict(held, k=2), dict(mine), d, collections.Counter(held)
+        more = given(**held), given(**Walked(a=2)), given(**mine), given(q=x * 2, **Ordered(c=3)), collections.OrderedDict(held)
+        return x + len(d), merged, more, dict(**held), held.copy()
+
+    return fn, held
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_containers(program: Program, twin: str) -> None:
     check(program, twin)

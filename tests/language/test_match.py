@@ -232,6 +232,44 @@ def match_args_wrong(x):
         return x + 1, str(error)
 
 
+class Twice:
+    __match_args__: Any = ("first", "first")
+    first = 1
+
+
+class Unnamed(Twice):
+    __match_args__ = (3,)
+
+
+class Listed(Twice):
+    __match_args__ = ["first"]
+
+
+class Number(int):
+    pass
+
+
+@table.snippet()
+def match_args_that_c_refuses(x):
+    told = []
+    for subject, cls in ((Twice(), Twice), (Unnamed(), Unnamed), (Listed(), Listed), (Number(3), Number), (True, int), (Pair(1, 2), Pair)):
+        try:
+            match subject:
+                case cls(a, first=b):
+                    told.append((a, b))
+                case cls(a, b):
+                    told.append((a, b))
+        except TypeError as error:
+            told.append(str(error))
+        try:
+            match subject:
+                case cls(a):
+                    told.append(a)
+        except TypeError as error:
+            told.append(str(error))
+    return x + 1, told
+
+
 @table.snippet()
 def subject_evaluated_once(x):
     calls = []

@@ -16,7 +16,7 @@ from fineline.capture.signals import Border
 from fineline.kinds import is_a
 from fineline.raw import CAUSE, CONTEXT, DICT, TRACEBACK
 
-MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
+MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
 
 
 # -- exceptions --------------------------------------------------------------------------------------------------------
@@ -217,8 +217,7 @@ def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
     subject = f.stack.pop()
     if not is_a(cls, type):
         raise TypeError("called match pattern must be a class")
-    positional = cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-    return vm.call(f, protocols.match_class, [subject, cls, arg, names, positional])
+    return vm.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
+from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
 
@@ -93,34 +94,40 @@ def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> Frame | None:
     return None
 
 
-def _growing(vm: Any, container: Any) -> Any:
-    """What a comprehension adds to: behind a border it is a live value of before."""
+def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
+    """What a comprehension, or a call's keywords, add to: behind a border it is a live value of before. ``fn`` is what adds to it."""
     cap = vm.cap
     src = cap.sources.get(id(container))
+    try:
+        for one in (*read, container) if cap.active else ():
+            cap.expand(one)
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), None, "FL413", str(e)).discard() from None
     if src is not None and cap.active:
-        cap.expand(container)
         cap.journal.note(container, src)
     return container
 
 
 def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
-    list.append(_growing(vm, f.stack[-arg]), v)
+    list.append(_growing(vm, f.stack[-arg], list.append, [f.stack[-arg], v]), v)
     return None
 
 
 def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
-    _key_plain(vm, v, f.stack[-arg], set.add, [f.stack[-arg], v])
-    set.add(_growing(vm, f.stack[-arg]), v)
+    args = [f.stack[-arg], v]
+    _key_plain(vm, v, f.stack[-arg], set.add, args)
+    set.add(_growing(vm, f.stack[-arg], set.add, args), v)
     return None
 
 
 def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack.pop()
     k = f.stack.pop()
-    _key_plain(vm, k, f.stack[-arg], dict.__setitem__, [f.stack[-arg], k, v])
-    dict.__setitem__(_growing(vm, f.stack[-arg]), k, v)
+    args = [f.stack[-arg], k, v]
+    _key_plain(vm, k, f.stack[-arg], dict.__setitem__, args)
+    dict.__setitem__(_growing(vm, f.stack[-arg], dict.__setitem__, args), k, v)
     return None
 
 
@@ -144,7 +151,7 @@ def SET_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    if is_a(source, dict) and vm.cap.active and natives.plain(vm.cap, source):
+    if is_a(source, dict):
         return vm.call(f, dict.update, [target, source], None, vm.discard)
     if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
         type_info(vm.cap, type(source)).look(vm.cap, "keys")
@@ -156,23 +163,19 @@ def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    fn = f.stack[-arg - 2]
+    called = natives.described_call(f.stack[-arg - 2])
     if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
         type_info(vm.cap, type(source)).look(vm.cap, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
-        raise TypeError(f"{natives.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
+        raise TypeError(f"{called} argument after ** must be a mapping, not {type(source).__name__}")
     if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
-        if vm.cap.active:
-            vm.cap.expand(source)
-        target = _growing(vm, target)
+        target = _growing(vm, target, protocols.merged_keywords, [called, target, source], (source,))
         for key in source:
-            if not is_a(key, str):
-                raise TypeError("keywords must be strings")
             if key in target:
-                raise TypeError(f"{natives.described_call(fn)} got multiple values for keyword argument '{key}'")
+                raise protocols.given_twice(called, key)
         dict.update(target, source)
         return None
-    return vm.call(f, protocols.merged, [target, source], None, vm.discard)
+    return vm.call(f, protocols.merged_keywords, [called, target, source], None, vm.discard)
 
 
 def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:

@@ -20,6 +20,7 @@ from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
 from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided
+from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
@@ -260,18 +261,21 @@ def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
         if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
+    return _call_listed(vm, f, args, (fn, kwargs))
+
+
+def _call_listed(vm: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
+    fn, kwargs = state
     if kwargs is not None:
-        if vm.cap.active:
-            vm.cap.expand(kwargs)
+        try:
+            if vm.cap.active:
+                vm.cap.expand(kwargs)
+        except NotForGraph as e:
+            raise Border(protocols.spread_call, (fn, args, kwargs), None, "FL413", str(e)) from None
+        if not all([is_a(key, str) for key in kwargs]):
+            raise TypeError("keywords must be strings")
         kwargs = dict(kwargs)
     return vm.call(f, fn, list(args), kwargs)
-
-
-def _call_listed(vm: Any, f: Frame, args: list, state: tuple) -> Frame | None:
-    fn, kwargs = state
-    if kwargs is not None and vm.cap.active:
-        vm.cap.expand(kwargs)
-    return vm.call(f, fn, list(args), dict(kwargs) if kwargs is not None else None)
 
 
 def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:

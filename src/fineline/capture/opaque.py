@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fineline.capture import natives
+from fineline.capture import natives, protocols
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import Handler
 from fineline.capture.signals import Border
@@ -36,11 +36,7 @@ def _opaque_call_ex(vm: Any, f: Frame, arg: int) -> Frame | None:
     fn = s.pop()
     if s and s[-1] is NULL:
         s.pop()
-    raise Border(_spread_call, (fn, args, kwargs or {}), None, "FL420", f"{natives.describe(fn)} could not be captured the first time")
-
-
-def _spread_call(fn: Any, args: Any, kwargs: Any) -> Any:
-    return fn(*args, **kwargs)
+    raise Border(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{natives.describe(fn)} could not be captured the first time")
 
 
 def _opaque_attr(vm: Any, f: Frame, arg: int) -> Frame | None:

@@ -144,7 +144,11 @@ def dict_(iterable: Any = (), /, **kwargs: Any) -> dict[Any, Any]:
 
 
 def dict_update(self: dict[Any, Any], other: Any = (), /, **kwargs: Any) -> None:
-    if hasattr(other, "keys"):
+    if is_a(other, dict) and type(other).__iter__ is dict.__iter__:
+        # C reads what it holds, whatever other methods of its class say.
+        for key in dict.keys(other):
+            dict.__setitem__(self, key, dict.__getitem__(other, key))
+    elif hasattr(other, "keys"):
         keys = other.keys()
         for key in sequence(keys, f"{type(other).__name__}.keys() returned a non-iterable (type {type(keys).__name__})"):
             dict.__setitem__(self, key, other[key])

@@ -195,6 +195,23 @@ def merged(mapping: Any, source: Any) -> Any:
     return mapping
 
 
+def merged_keywords(called: str, mapping: dict, source: Any) -> None:
+    """``called(**mapping, **source)``, as far as C gets before it makes the call."""
+    held = is_a(source, dict) and type(source).__iter__ is dict.__iter__
+    for key in dict.keys(source) if held else source.keys():
+        if key in mapping:
+            raise given_twice(called, key)
+        mapping[key] = dict.__getitem__(source, key) if held else source[key]
+
+
+def given_twice(called: str, key: Any) -> TypeError:
+    return TypeError(f"{called} got multiple values for keyword argument '{key}'" if is_a(key, str) else "keywords must be strings")
+
+
+def spread_call(fn: Any, args: Any, kwargs: Any) -> Any:
+    return fn(*args, **kwargs)
+
+
 def subscript_missing(d: Any, key: Any, missing: Any) -> Any:
     if dict.__contains__(d, key):
         return dict.__getitem__(d, key)
@@ -254,6 +271,7 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
     if not isinstance(subject, cls):
         return None
     attrs = []
+    seen = []
     if nargs:
         match_args = getattr(cls, "__match_args__", MISSING)
         if match_args is MISSING:
@@ -263,16 +281,27 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
                 raise TypeError(f"{cls.__name__}() accepts 1 positional sub-pattern ({nargs} given)")
             attrs.append(subject)
         else:
+            if type(match_args) is not tuple:
+                raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(match_args).__name__})")
             if len(match_args) < nargs:
                 raise TypeError(
                     f"{cls.__name__}() accepts {len(match_args)} positional sub-pattern{'' if len(match_args) == 1 else 's'} ({nargs} given)"
                 )
             for i in range(nargs):
-                value = getattr(subject, match_args[i], MISSING)
+                name = tuple.__getitem__(match_args, i)
+                if type(name) is not str:
+                    raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+                if name in seen:
+                    raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+                seen.append(name)
+                value = getattr(subject, name, MISSING)
                 if value is MISSING:
                     return None
                 attrs.append(value)
     for name in names:
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.append(name)
         value = getattr(subject, name, MISSING)
         if value is MISSING:
             return None
