@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import operator
@@ -164,6 +165,87 @@ def lists_that_change_while_they_are_sorted(x, items):
         return v
 
     return x + 1, attempt(lambda: items.sort(key=emptied)), items
+
+
+class All:
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return True
+
+    def __lt__(self, other):
+        return True
+
+    def __contains__(self, item):
+        return True
+
+    def __iter__(self):
+        return iter([1])
+
+    def __add__(self, other):
+        return "add"
+
+    def __radd__(self, other):
+        return "radd"
+
+    def __len__(self):
+        return 1
+
+    def __bool__(self):
+        return True
+
+
+KINDS = [All] + [type(f"No{name}", (All,), {name: None}) for name in ("__eq__", "__lt__", "__contains__", "__iter__", "__add__", "__radd__", "__bool__", "__len__")]
+
+
+@table.snippet()
+def methods_that_a_class_rules_out(x):
+    told = []
+    for kind in KINDS:
+        o = kind()
+        told.append([
+            attempt(f, o)
+            for f in (
+                lambda o: o == 3, lambda o: All() == o, lambda o: o != 3, lambda o: o < 3, lambda o: 3 > o, lambda o: 1 in o, lambda o: 1 not in o,
+                lambda o: [*o], lambda o: o + 1, lambda o: 1 + o, lambda o: All() + o, bool, lambda o: not o, lambda o: 1 if o else 2, len,
+                lambda o: any([o]), operator.truth, lambda o: operator.contains(o, 1),
+            )
+        ])  # fmt: skip
+    return x + 1, told
+
+
+class Base(metaclass=abc.ABCMeta):
+    def __eq__(self, other):
+        LOG.append("base")
+        return NotImplemented
+
+    def __add__(self, other):
+        LOG.append("base")
+        return NotImplemented
+
+    __hash__ = None
+
+
+class Virtual:
+    def __eq__(self, other):
+        LOG.append("virtual")
+        return NotImplemented
+
+    def __radd__(self, other):
+        LOG.append("virtual")
+        return 3
+
+    __hash__ = None
+
+
+Base.register(Virtual)
+LOG: list[str] = []
+
+
+@table.snippet()
+def registered_subclasses_come_second(x):
+    LOG.clear()
+    return x + 1, Base() == Virtual(), Base() + Virtual(), [*LOG], issubclass(Virtual, Base)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

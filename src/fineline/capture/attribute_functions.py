@@ -109,7 +109,7 @@ def _bind(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 
 
 def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """`protocols.special`: a bound method found on the type, or MISSING."""
+    """`protocols.special`: a bound method found on the type, or MISSING; None where the class rules the method out."""
     obj, name = args
     cap = vm.cap
     if is_a(obj, InterpretedGenerator):
@@ -120,7 +120,7 @@ def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     else:
         descr = raw_lookup(type(obj), name)
         kind = 0 if descr is MISSING else PLAIN
-    if not kind or descr is None:
+    if not kind:
         return vm.finish(f, protocols.MISSING, then, data)
     if is_a(descr, types.FunctionType):
         return vm.finish(f, types.MethodType(descr, obj), then, data)

@@ -129,7 +129,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
     if t in natives.CONTAINERS:
         return length(vm, f, v, _length_truth, (then, data))
-    if is_a(getattr(t, "__bool__", None), types.FunctionType) or is_a(getattr(t, "__len__", None), types.FunctionType):
+    if any([is_a(method, (types.FunctionType, types.NoneType)) for method in (getattr(t, "__bool__", MISSING), getattr(t, "__len__", MISSING))]):
         return vm.call(f, protocols.truth, [v], None, then, data)
     if cap.active and t.__flags__ & (1 << 9):
         from_type(cap, t)

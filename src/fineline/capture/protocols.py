@@ -77,7 +77,7 @@ def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
             if result is not NotImplemented:
                 return result
         return left(b)
-    if right is not MISSING and issubclass(tb, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
+    if right is not MISSING and is_a(b, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
         result = right(a)
         if result is not NotImplemented:
             return result
@@ -116,7 +116,7 @@ def joins(a: Any, method: Any) -> bool:
 def compare(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
     ta, tb = type(a), type(b)
     tried = False
-    if ta is not tb and issubclass(tb, ta):
+    if ta is not tb and is_a(b, ta):
         right = special(b, rname)
         tried = True
         if right is not MISSING:
@@ -143,6 +143,8 @@ def compare(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
 
 def contains(container: Any, item: Any) -> bool:
     method = special(container, "__contains__")
+    if method is None:
+        raise TypeError(f"'{type(container).__name__}' object is not a container")
     if method is not MISSING:
         return bool(method(item))
     return contains_item(container, item)
