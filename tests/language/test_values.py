@@ -326,6 +326,15 @@ def numbers_of_arguments(x, held):
     return x * 2, id(held) == id(new), id(new) == id(new), id(x) == id(held)
 
 
+HUGE = 10**5000
+
+
+@table.snippet()
+def integers_too_long_to_write_out(x):
+    n = 10**4503 + 1
+    return x + n % 7, [n, -n], {n: HUGE - 1}, HUGE > n
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_values(program: Program, twin: str) -> None:
     check(program, twin)

@@ -139,7 +139,8 @@ class Freezer:
     def freeze(self, obj: Any) -> Tree:
         cls = type(obj)
         if cls in _CONSTANT:
-            return (cls.__name__, repr(obj))
+            # Python writes out no numbers of very many digits.
+            return (cls.__name__, hex(obj) if cls is int and obj.bit_length() > 2000 else repr(obj))
         if cls in _TORCH_CONSTANT:
             return ("torch", str(obj))
         if issubclass(cls, enum.Enum):

@@ -27,6 +27,7 @@ from fineline.kinds import is_a
 from fineline.program.instances import exception, instance, local_class
 from fineline.program.makers import MAKERS, iterator
 
+LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
 RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "kept", "program", "math", *dir(builtins)})
@@ -130,6 +131,9 @@ class Rebuilder:
         return exception(self, v) if is_a(v, BaseException) else instance(self, v)
 
     def _literal(self, v: Any, t: type) -> str:
+        if t is int and v.bit_length() > LONG:
+            # Python refuses to write out the digits of very large numbers.
+            return hex(v)
         if t in LITERALS or (t is float and math.isfinite(v)):
             return repr(v)
         return self.constant(v, t.__name__)
