@@ -1,8 +1,10 @@
 """A code object decoded once: instructions by index, jump targets, lines, exception handlers, live variables."""
 
 from __future__ import annotations
+import __future__
 
 import dis
+import inspect
 from types import CodeType
 from typing import NamedTuple
 
@@ -17,6 +19,8 @@ _READS = frozenset(
 
 CO_OPTIMIZED, CO_VARARGS, CO_VARKEYWORDS = 0x1, 0x4, 0x8
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
+# What `from __future__ import` leaves in code, for the code that is compiled from there.
+CO_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {inspect.CO_NESTED})
 
 
 class Instruction(NamedTuple):

@@ -45,6 +45,8 @@ FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryErr
 SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
 # C functions of these modules do not look for their caller.
 QUIET = frozenset({"_operator", "builtins", "math"})
+# ... but for these, which compile as the code of their caller was.
+LOOKING = (compile, eval, exec)
 # The interpreter's own, if its code raises them: the user's code can't.
 INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
 # Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
@@ -367,7 +369,7 @@ class Machine:
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
         """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
-        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET):
+        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET and fn not in LOOKING):
             args, fn = (fn, *args), self.place()
         if self.handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)

@@ -1,6 +1,7 @@
 """The user's frames as stand-ins on Python's own stack: what a called function learns of its callers.
 
-Warnings, log records and ``sys._getframe`` name the file, line, function and globals of whoever calls.
+Warnings, log records and ``sys._getframe`` name the file, line, function and globals of whoever calls; what ``exec`` compiles has
+the features of Python's future that the caller's module asks for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 from types import CodeType, FunctionType
 from typing import Any
+
+from fineline.bytecode.code import CO_FUTURE
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # On one line, which is the user's once the code is replaced.
@@ -32,7 +35,9 @@ class Place:
             key = (code, line, id(globals_))
             stub = stubs.get(key)
             if stub is None and not is_own(code):
-                own = _CODE.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
+                flags = _CODE.co_flags & ~CO_FUTURE | code.co_flags & CO_FUTURE
+                named = {"co_name": code.co_name, "co_qualname": code.co_qualname}
+                own = _CODE.replace(co_filename=code.co_filename, co_firstlineno=line, co_flags=flags, **named)
                 stub = stubs[key] = FunctionType(own, globals_)
             if stub is not None:
                 chain = (stub, chain)
