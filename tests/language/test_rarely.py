@@ -317,6 +317,52 @@ def containers_of_before_are_emptied() -> Any:
     return fn, state
 
 
+class Noted:
+    def __init__(self):
+        object.__setattr__(self, "log", [])
+
+    def __setattr__(self, name, value):
+        self.log.append(name)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        self.log.append(name)
+        object.__delattr__(self, name)
+
+    @property
+    def fixed(self):
+        return 1
+
+
+class NotedToo(Noted):
+    pass
+
+
+@table.program(breaks=True)
+def what_object_writes_past_a_setattr() -> Any:
+    noted = Noted()
+
+    def fn(x):
+        y = x + 1
+        other, told = Noted(), []
+        object.__setattr__(other, "__dict__", {"log": other.log, "y": y})
+        object.__setattr__(noted, "__class__", NotedToo)
+        told += [other.y * 2, type(noted).__name__, [*noted.log], [*other.log]]
+        object.__setattr__(noted, "__class__", Noted)
+        for one in (noted, other):
+            for write in (lambda one=one: object.__setattr__(one, "fixed", 3), lambda one=one: setattr(one, "fixed", 3), lambda one=one: delattr(one, "fixed")):
+                try:
+                    write()
+                except AttributeError as error:
+                    told.append(str(error))
+        noted.__dict__ = {"log": noted.log, "z": y}
+        told.append([*noted.log])
+        noted.log.clear()
+        return told, sorted(vars(noted))
+
+    return fn, noted
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_rarely(program: Program, twin: str) -> None:
     check(program, twin)

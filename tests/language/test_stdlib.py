@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import copy
 import dataclasses
 import functools
 import itertools
 import math
+import threading
 from typing import Any
 
 import pytest
@@ -354,6 +356,77 @@ def partial_from_outside() -> Any:
 
     p = functools.partial(scaled, k=2)
     return (lambda x: p(x)), p
+
+
+async def doubled(x):
+    await asyncio.sleep(0)
+    return x * 2
+
+
+@table.snippet(breaks=True, min_graphs=0, twins=("captured", "reference", "borders", "limit1"))
+def coroutine_run_inside(x):
+    y = x + 1
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.create_task(doubled(y))
+        task.note = 3
+        z = loop.run_until_complete(task)
+        return z + 1, task.done(), task.note, hasattr(task, "other")
+    finally:
+        loop.close()
+
+
+class PerThread(threading.local):
+    def __init__(self, v):
+        self.v = v
+
+
+@table.program(breaks=True, change={2: lambda state: setattr(state[1], "v", 5)}, recompiles=(2,))
+def dict_of_what_each_thread_has() -> Any:
+    state = threading.local(), PerThread(3)
+
+    def fn(x):
+        y = x + 1
+        told = []
+        for local in (*state, threading.local(), PerThread(x)):
+            local.a = y
+            told += [sorted(local.__dict__), vars(local)["a"] * 2]
+            for change in (lambda local=local: setattr(local, "__dict__", {}), lambda local=local: delattr(local, "__dict__")):
+                try:
+                    change()
+                except AttributeError as error:
+                    told.append(str(error))
+            local.__dict__.pop("a")
+            told.append(hasattr(local, "a"))
+        return y, told, state[1].v
+
+    return fn, state
+
+
+# In a module without features of the future.
+WITHOUT: dict[str, Any] = {}
+EVALUATED = """
+def fn(x):
+    names = {}
+    exec("n: int = 3", names)
+    code = compile("def f(a: int): return a", "made", "exec")
+    exec(code, names)
+    exec("def g(a: int): return a", names)
+    return x * names["n"], names["f"].__annotations__, names["g"].__annotations__, names["__annotations__"], eval(" len('abc')"), code.co_flags
+"""
+exec(compile(EVALUATED, "<evaluated>", "exec", dont_inherit=True), WITHOUT)
+WITH: dict[str, Any] = {}
+exec(compile("from __future__ import annotations\n" + EVALUATED, "<evaluated>", "exec", dont_inherit=True), WITH)
+
+
+@table.program(breaks=True, min_graphs=0)
+def features_of_the_future() -> Any:
+    return WITH["fn"]
+
+
+@table.program(breaks=True, min_graphs=0)
+def no_features_of_the_future() -> Any:
+    return WITHOUT["fn"]
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

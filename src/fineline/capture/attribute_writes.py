@@ -34,7 +34,7 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
     setter = info.setter(cap)
     if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
         return vm.call(f, setter, [obj, name, value], None, vm.discard)
-    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or is_a(obj, types.ModuleType):
+    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     return generic_store(vm, f, obj, name, value)
 
@@ -46,7 +46,14 @@ def _forget(cap: Any, cls: type) -> None:
 
 
 def _unset(obj: Any, name: str, value: Any, what: str) -> Border:
-    return Border(setattr, (obj, name, value), None, "FL432", f"setting {what}").discard()
+    return Border(_of_object(obj, setattr), (obj, name, value), None, "FL432", f"setting {what}").discard()
+
+
+def _of_object(obj: Any, fn: Any) -> Any:
+    """``setattr`` or ``delattr``; `object`'s own where an instance's class has one in Python, which has been run then, or passed over."""
+    method = f"__{fn.__name__}__"
+    own = not is_a(obj, type) and is_a(raw_lookup(type(obj), method), types.FunctionType)
+    return getattr(object, method) if own else fn
 
 
 def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
@@ -68,13 +75,13 @@ def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame |
     kind, descr = info.look(cap, name)
     if kind == PROPERTY:
         if descr.fset is None:
-            setattr(obj, name, value)
+            _of_object(obj, setattr)(obj, name, value)
             return None
         return vm.call(f, descr.fset, [obj, value], None, vm.discard)
     method = _of_descriptor(kind, descr, "__set__", "__delete__")
     if method is not None:
         return vm.call(f, method, [descr, obj, value], None, vm.discard)
-    if kind == C_DATA:
+    if kind == C_DATA or (name == "__dict__" and info.has_dict):
         write_member(vm, obj, descr, name, value)
         return None
     if not info.has_dict:
@@ -133,8 +140,8 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         _forget(cap, obj)
         delattr(obj, name)
         return None
-    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict:
-        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict or name == "__dict__":
+        raise Border(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
     d = dict_of(obj, info)
     src = cap.dict_source(obj, d)
     if name not in d:

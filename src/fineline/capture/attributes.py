@@ -48,17 +48,20 @@ METHOD_SELF = types.MethodType.__dict__["__self__"]
 class TypeInfo:
     """A type's names, looked up once in a segment and guarded there."""
 
-    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "is_module", "setattr_fn")
+    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "setattr_fn")
 
     def __init__(self, cap: Capture, cls: type) -> None:
         self.cls = cls
         # What stands for C's iterators changes no more than they do.
         self.heap = bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
         self.found: dict[str, tuple[int, Any]] = {}
-        self.has_dict = cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
+        local = issubclass(cls, threading.local)
+        # C may keep attributes in a dict that it does not show: asyncio's tasks do.
+        self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
+        self.has_dict = local or (cls.__dictoffset__ != 0 and not self.hides_dict)
         _, self.getattribute = self.look(cap, "__getattribute__")
         owner = getattr(self.getattribute, "__objclass__", None)
-        self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC
+        self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC and not self.hides_dict
         kind, g = self.look(cap, "__getattr__")
         self.getattr_fn = g if kind else None
         self.is_module = g is MODULE_GETATTR
@@ -211,17 +214,20 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     cap = vm.cap
     entry = info.found.get(name)
     kind, descr = entry if entry is not None else info.look(cap, name)
+    if name == "__dict__" and is_a(obj, threading.local):
+        # Each thread's own, whatever the class has under that name.
+        kind, descr = C_DATA, None
     if PROPERTY <= kind <= PY_DATA:
         if kind == PROPERTY:
             if descr.fget is None:
-                return vm.finish(f, getattr(obj, name), then, data)
+                return vm.finish(f, object.__getattribute__(obj, name), then, data)
             if use_getattr and info.getattr_fn is not None and not info.is_module:
                 return vm.call(f, vm.protocols.property_then_getattr, [obj, name, descr.fget, info.getattr_fn], None, then, data)
             return vm.call(f, descr.fget, [obj], None, then, data)
         if kind == PY_DATA:
             return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
         if name == "__dict__":
-            d = object.__getattribute__(obj, "__dict__")
+            d = dict_of(obj, info)
             if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:
                 cap.made.add(id(d))
                 cap.owners[id(d)] = obj
