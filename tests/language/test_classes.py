@@ -548,6 +548,25 @@ def bases_written_to(x):
     return x + 1, found
 
 
+class BasesSeen:
+    def __init__(self):
+        self.seen = []
+
+    def __mro_entries__(self, bases):
+        self.seen.append(bases)
+        return (dict,)
+
+
+@table.snippet()
+def bases_are_given_as_a_tuple(x):
+    base = BasesSeen()
+
+    class Made(base):
+        pass
+
+    return x + 1, type(base.seen[0]), len(base.seen[0]), Made.__bases__, Made.__orig_bases__[0] is base
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_classes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -314,6 +314,36 @@ def intflags() -> Any:
     return fn
 
 
+@table.program(calls=4, breaks=True, recompiles=(1, 2, 3))
+def enums_made_inside() -> Any:
+    made: list[Any] = []
+
+    def fn(x):
+        Two = enum.Enum("Two", "A B")  # type: ignore[misc]
+
+        class Bits(enum.Flag):
+            R = 1
+            W = 2
+
+        made.extend((Two, Two.A, Bits.R | Bits.W))
+        known = Two.A in made, Two(1) is Two.A, Two["B"] in list(Two), [m is Two.A for m in Two], isinstance(Two.A, Two), Bits(3) is made[-1], len(Two)
+        apart = all([a is not b for a in made[:-3] for b in made[-3:]])
+        return x * Two.B.value, known, apart, Two.__module__, {Two.A: 1}[Two.A], Bits.R in made[-1]
+
+    return fn
+
+
+@table.snippet(breaks=True)
+def enums_looked_up(x):
+    told = []
+    for make in (lambda: Color(1), lambda: Color(9), lambda: Color([1]), lambda: Color(), lambda: Perm(3), lambda: Level(value=1), lambda: Text("b")):
+        try:
+            told.append(make())
+        except (TypeError, ValueError) as error:
+            told.append(str(error))
+    return x + 1, told
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_data_classes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -332,6 +332,8 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
     if is_a(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
+        if member is not None and cls in cap.classes:
+            raise Border(getattr, (cls, name), None, "FL431", "a member of an enum that the call makes").to(then, data)
         if member is not None:
             return vm.finish(f, member, then, data)
     own_kind, own = type_info(cap, cls).look(cap, name)

@@ -178,11 +178,11 @@ def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     body, name, *bases = args
     if not vm.cap.active:
         return vm.finish(f, vm.cap.classes.add(vm.native(fn, tuple(args), kwargs)), then, data)
-    real = types.resolve_bases(bases)
+    real = types.resolve_bases(tuple(bases))
     meta, namespace, rest = types.prepare_class(name, real, kwargs)
     if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not is_a(body, types.FunctionType):
         raise natively(vm, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
-    if real is not bases and tuple(bases) != tuple(real):
+    if tuple(bases) != tuple(real):
         namespace["__orig_bases__"] = tuple(bases)
     vm.cap.made.add(id(namespace))
     frame = vm.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
@@ -233,13 +233,15 @@ def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
 
 
 def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if all(is_value(a) for a in args[0:] if not is_a(a, type)) and not kwargs:
-        real = args if is_a(cls, enum.EnumMeta) else args[1:]
-        target = cls if is_a(cls, enum.EnumMeta) else args[0]
-        for a in real:
-            vm.cap.settle(a)
+    target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
+    if len(real) != 1 or kwargs:
+        # It would ask the calling frame for the module.
+        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
+        raise natively(vm, target, real, kwargs, "making an enum").to(then, data)
+    if is_value(real[0]) and target not in vm.cap.classes:
+        vm.cap.settle(real[0])
         return vm.finish(f, target(*real), then, data)
-    raise Border(cls, tuple(args), kwargs, "FL423", "making an enum").to(then, data)
+    raise Border(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -59,7 +59,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         it = iter(parts)
         cap.made.add(id(it))
         return vm.finish(f, it, then, data)
-    if is_a(obj, enum.EnumMeta):
+    if is_a(obj, enum.EnumMeta) and obj not in cap.classes:
         return vm.finish(f, iter(list(obj)), then, data)
     info = type_info(cap, t)
     method = info.look(cap, "__iter__")[1]
