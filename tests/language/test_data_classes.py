@@ -273,7 +273,7 @@ def flags_used() -> Any:
     return fn
 
 
-@table.program()
+@table.program(breaks=True, min_graphs=0)
 def enum_inside() -> Any:
     def fn(x):
         class C(enum.Enum):
@@ -285,7 +285,7 @@ def enum_inside() -> Any:
     return fn
 
 
-@table.program()
+@table.program(breaks=True, min_graphs=0)
 def enum_functional() -> Any:
     def fn(x):
         C = enum.Enum("C", "A B")
