@@ -21,6 +21,7 @@ from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import compiled_by_torch, dynamo_function, explicit_break, known_function, marked_by_torch, own_function
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
+from fineline.capture.readers import read_by
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.capture.specials import SPECIALS
@@ -171,6 +172,8 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
 
 def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """... whatever the rules say of it."""
+    if vm.texts:
+        read_by(vm, fn, args, kwargs, then, data)
     handler = CALLERS.get(type(fn))
     if handler is not None:
         return handler(vm, f, fn, args, kwargs, then, data)
@@ -321,9 +324,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
     if not cap.active:
         if not (cls.__flags__ & HEAP_TYPE) or (natives.polyfill_needed(args) is False and not _has_python_init(cls)):
             return vm.finish(f, vm.native(cls, tuple(args), kwargs), then, data)
-    if not cls.__flags__ & HEAP_TYPE:
-        return natives.call(vm, f, cls, cls, args, kwargs, then, data)
-    if natives.classify(cls) is not None:
+    if not cls.__flags__ & HEAP_TYPE or natives.classify(cls) is not None:
         return natives.call(vm, f, cls, cls, args, kwargs, then, data)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)

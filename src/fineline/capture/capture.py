@@ -81,12 +81,13 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "types",
+        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
-        self.active = True
-        self.classes = machine.options.classes
+        self.active, self.classes = True, machine.options.classes
+        # By id: texts of what only the graph knows. What reads one has to look here.
+        self.texts: dict[int, Any] = {}
         # Tensors that branches took for true or false; the program checks each.
         self.assumed: list[tuple[Tensor, bool]] = []
         self.hooks_seen = False
@@ -140,8 +141,7 @@ class Capture:
                     return v
             guards.check(src, "eq", v)
             return v
-        known = self.sources.get(id(v))
-        if known is not None:
+        if (known := self.sources.get(id(v))) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
             return v
@@ -219,8 +219,7 @@ class Capture:
 
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""
-        src = self.lazy.get(id(v))
-        if src is not None:
+        if (src := self.lazy.get(id(v))) is not None:
             self.guards.check(src, "eq", v)
 
     def pin(self, v: Any, name: str) -> Source:
@@ -390,7 +389,7 @@ class Capture:
         t = type(a)
         if t in PLAIN_TENSORS:
             return self.node(a)
-        if t in FX_CONSTANTS:
+        if t in FX_CONSTANTS and id(a) not in self.texts:
             if self.lazy:
                 self.settle(a)
             return a

@@ -24,6 +24,7 @@ from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
 from fineline.capture.places import Place
+from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
@@ -66,6 +67,7 @@ class Machine:
         self.pending: tuple | None = None
         self.protocols = protocols
         self.cap = cap if cap is not None else Capture(self)
+        self.texts = self.cap.texts
         self.on_border: Callable[[Machine, Border], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
@@ -123,6 +125,12 @@ class Machine:
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
+
+    def begin_segment(self) -> None:
+        """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
+        self.texts.clear()
+        self.cap = Capture(self)
+        self.cap.texts = self.texts
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -258,7 +266,7 @@ class Machine:
         if throw is not None:
             f = self.unwind(throw)
         assert f is not None
-        ops, dying = f.ops, self.dying
+        ops, dying, texts = f.ops, self.dying, self.texts
         while True:
             try:
                 if self.pending is not None:
@@ -269,6 +277,8 @@ class Machine:
                     if dying:
                         f = close_dying(self, f)
                         ops = f.ops
+                    if texts and attend(self, f):
+                        continue
                     op, arg = ops[f.ip]
                     f.ip += 1
                     new = op(self, f, arg)

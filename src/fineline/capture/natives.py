@@ -26,9 +26,11 @@ from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all, written_out
+from fineline.capture.unread import waiting
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.raw import ARGS
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
 ITERATORS = frozenset(
@@ -139,7 +141,7 @@ def plain(cap: Capture, a: Any) -> bool:
     """Whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
-        return True
+        return id(a) not in cap.texts
     if t in ITERATORS:
         return id(a) not in cap.sources and _iterator_plain(cap, a)
     if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
@@ -193,13 +195,15 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
-        return True
+        return id(a) not in cap.texts
     # In a cycle, it would be looked at as often as there are ways around.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
     if is_a(a, PINNED):
         return _held_plain(cap, a)
     path = (*path, id(a))
+    if cap.texts and is_a(a, BaseException) and not all([deep_plain(cap, x, path) for x in ARGS.__get__(a)]):
+        return False
     if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
         return all([deep_plain(cap, x, path) for x in a])
     if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
@@ -220,7 +224,7 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
-        return True
+        return id(a) not in cap.texts
     if is_a(a, PINNED) and is_value(a):
         return _held_plain(cap, a)
     if t is tuple or t is frozenset:
@@ -300,6 +304,9 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
+        text = waiting(vm, f, key, args) if key is str.format and not kwargs else None
+        if text is not None:
+            return vm.finish(f, text, then, data)
         for at in INDEX_BY_ID.get(id(key), ()):
             if at < len(args):
                 read_as_index(vm, args[at], fn, args, kwargs, then, data)

@@ -32,6 +32,7 @@ from fineline.capture.symbolic import (
     settled,
     written_out,
 )
+from fineline.capture.unread import waiting
 from fineline.capture.watch import guard_identity, tell_apart, tell_from
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -84,6 +85,9 @@ def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | None:
     cap = vm.cap
+    if op is operator.mod and type(a) is str and (text := waiting(vm, f, op, (a, b))) is not None:
+        f.stack.append(text)
+        return None
     if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
         if type(a) in NUMBERS and type(b) in NUMBERS:
             if cap.lazy:

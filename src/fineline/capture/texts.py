@@ -17,8 +17,9 @@ from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import settle_all
+from fineline.capture.symbolic import holds, settle_all
 from fineline.capture.tensors import SIGNS
+from fineline.capture.unread import waiting
 from fineline.capture.watch import identify
 from fineline.kinds import is_a
 
@@ -28,14 +29,18 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     cap = vm.cap
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if id(args[0] if args else None) in cap.texts and not kwargs and (fn is str or fn is format) and args[1:] in ([], [""]):
+        return vm.finish(f, args[0], then, data)
     if args and fn is not id:
+        if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
+            return vm.finish(f, text, then, data)
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
         if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(cap, kind).look(cap, name)
-        if natives.deep_plain(cap, obj) and not _prints_address(obj):
+        if all([natives.deep_plain(cap, a) for a in args]) and not _prints_address(obj):
             replaced = len(cap.journal.replaced)
             try:
                 natives.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
@@ -63,7 +68,14 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
             vm.tensors.sign(vm, fn, tuple(args))
         except Border as b:
             raise b.to(then, data) from None
+    if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
+        return vm.finish(f, text, then, data)
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+def _waiting(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
+    """The text, if it can be made when somebody reads it."""
+    return waiting(vm, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
 
 
 def _lasts(cap: Any, obj: Any) -> bool:

@@ -73,6 +73,8 @@ class Outcome:
         if t in SYMBOLIC:
             node = cap.symbols.node(v)
             return self.output(node) if is_a(node, Node) else node
+        if id(v) in cap.texts:
+            raise NotExported("the result holds the text of a tensor", id="FL603")
         if t in FX_CONSTANTS:
             return v
         src = cap.sources.get(id(v))

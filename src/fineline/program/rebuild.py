@@ -19,6 +19,7 @@ from fineline.capture.signals import Unrebuildable
 from fineline.capture.stand_ins import KINDS, recipe_of
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.symbols import Carried
+from fineline.capture.unread import call_of
 from fineline.graph.fake import carry, own_attributes
 from fineline.graph.remade import Remake, remake
 from fineline.guards.relation import python_text, symbols_of
@@ -94,6 +95,8 @@ class Rebuilder:
         t = type(v)
         if cap.lazy and id(v) in cap.lazy:
             return self.param(cap.lazy[id(v)])
+        if cap.texts and id(v) in cap.texts:
+            return self._text(v)
         if t in SINGLETONS or (t in VALUES and t is not slice):
             return self._literal(v, t)
         if t in SYMBOLIC and cap.symbols is not None and getattr(v.node, "shape_env", None) is cap.symbols.shapes:
@@ -154,6 +157,13 @@ class Rebuilder:
         if "math." in text:
             self.constants["math"] = math
         return f"({text})"
+
+    def _text(self, v: str) -> str:
+        name = self._memo.get(id(v))
+        if name is not None:
+            return name
+        fn, args = call_of(self.cap, v)
+        return self.statement("text", f"{self.constant(fn, fn.__name__)}({self.call(args, {})})", v)
 
     def graph_input(self, src: Any) -> str:
         """What the graph is given."""

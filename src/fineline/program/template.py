@@ -227,7 +227,8 @@ class Template:
     def _spec(self, v: Any) -> Any:
         cap = self._cap
         local = is_a(v, type) and v in cap.classes
-        if v is NULL or (not local and (not cap.lazy or id(v) not in cap.lazy) and type(v) not in (tuple, frozenset) and is_value(v)):
+        varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
+        if v is NULL or (not local and not varies and type(v) not in (tuple, frozenset) and is_value(v)):
             return Const(v)
         if is_a(v, InterpretedGenerator):
             return GeneratorRef(self._generator_number(v))

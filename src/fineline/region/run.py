@@ -12,7 +12,6 @@ from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.body_machine import BodyMachine
-from fineline.capture.capture import Capture
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
@@ -320,7 +319,7 @@ class Run:
         # The template outlives the call: it must not hold what was alive in it.
         template.roots, template.containers, template.decomposed = [], [], []
         vm.cap.guards.close()
-        vm.cap = Capture(vm)
+        vm.begin_segment()
         if site is None:
             vm.cap.active = False
             self.ended = True
@@ -495,6 +494,7 @@ class Run:
             vm.cap.symbols.close()
             vm.cap.symbols = None
         vm.known.clear()
+        vm.texts.clear()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = None
         self.stop = None
         self.call = ((), {})

@@ -1,0 +1,113 @@
+"""What reads a text that nobody has read yet, and so has to wait for it: a graph break in front of it."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.capture.caches import LRU_TYPE
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS
+from fineline.capture.frame import Frame
+from fineline.capture.native_table import classify
+from fineline.capture.natives import describe
+from fineline.capture.signals import Border
+from fineline.capture.specials import SPECIALS
+from fineline.capture.unread import forget_dead, joined, waiting
+from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
+
+# Instruction -> how many operands it looks at, from the top of the stack; those not named here only move them about.
+_OPERANDS: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "MATCH_KEYS"), 2),
+        **dict.fromkeys(("IS_OP", "CHECK_EG_MATCH"), 2),
+        **dict.fromkeys(("MATCH_CLASS", "CALL_FUNCTION_EX"), 3),
+        **dict.fromkeys(("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"), 1),
+        **dict.fromkeys(("DELETE_ATTR", "GET_ITER", "GET_YIELD_FROM_ITER", "GET_AWAITABLE", "UNPACK_SEQUENCE", "UNPACK_EX", "SET_ADD"), 1),
+        **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE", "BEFORE_WITH", "GET_LEN", "MATCH_SEQUENCE"), 1),
+        **dict.fromkeys(("MATCH_MAPPING", "CHECK_EXC_MATCH", "IMPORT_FROM", "IMPORT_STAR", "IMPORT_NAME"), 1),
+        **{f"POP_JUMP_{way}_IF_{truth}": 1 for way in ("FORWARD", "BACKWARD") for truth in ("TRUE", "FALSE")},
+        **{f"JUMP_IF_{truth}_OR_POP": 1 for truth in ("TRUE", "FALSE")},
+    }
+)
+# ... as many as their argument says.
+_COUNTED = frozenset({"BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "RAISE_VARARGS"})
+_TELL_APART = ("IS_OP", "COMPARE_OP")
+# Arguments of BINARY_OP: texts in a row, and a pattern that is filled in.
+_ADDITIONS = (0, 13)
+_REMAINDERS = (6, 19)
+# What is given a text and looks at no more than its type; the others of these answer for it themselves.
+_KEEP = (isinstance, callable, type, list.append, str, repr, format, hash, id)
+# What looks at its first two arguments alone.
+_SET = (setattr, object.__setattr__)
+_CALLED = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    LRU_TYPE,
+)  # fmt: skip
+
+
+def attend(vm: Any, f: Frame) -> bool:
+    """Sees to it that the next instruction reads no text that has not been made; -> whether that instruction is done."""
+    texts = vm.texts
+    forget_dead(texts)
+    name, arg = f.info.instructions[f.ip]
+    n = arg if name in _COUNTED else _OPERANDS.get(name, 0)
+    s = f.stack
+    # The keys of a dict are every other operand; what it is to hold under them is only moved.
+    operands = s[len(s) - 2 * arg :: 2] if name == "BUILD_MAP" else s[-2:-1] if name == "MAP_ADD" else s[-n:] if n else ()
+    if not texts or not any([id(x) in texts for x in operands]) or not vm.cap.active:
+        return False
+    if name in _TELL_APART and any([type(x) in SINGLETONS for x in operands]):
+        # None is no text, whatever that says.
+        return False
+    if all([type(x) is str for x in operands]):
+        f.ip += 1
+        new = None
+        if name == "BUILD_STRING" or (name == "BINARY_OP" and arg in _ADDITIONS):
+            new = joined(vm, f, tuple(operands))
+        elif name == "BINARY_OP" and arg in _REMAINDERS:
+            new = waiting(vm, f, operator.mod, operands)
+        if new is not None:
+            s[-n:] = [new]
+            return True
+        f.ip -= 1
+    text = next(texts[id(x)] for x in operands if id(x) in texts)
+    # The instruction comes again behind it, and finds the text on the stack.
+    raise Border(_read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
+
+
+def _read(text: str) -> None:
+    """Runs where a text has been made because it is read next."""
+
+
+def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
+    texts = vm.texts
+    read = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
+    if vm.cap.active and any([id(a) in texts for a in read]) and not _among(fn, _KEEP) and _reads(fn):
+        text = next(texts[id(a)] for a in read if id(a) in texts)
+        reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
+        raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+
+
+def _among(fn: Any, functions: tuple) -> bool:
+    # Other descriptors may compare equal.
+    return any([fn is one for one in functions])
+
+
+def _reads(fn: Any) -> bool:
+    """Whether it does: what only leads to other calls, which come here in turn, and what breaks the graph anyway, need not wait."""
+    if is_a(fn, type):
+        return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and classify(fn) is None)
+    if not is_a(fn, _CALLED):
+        return False
+    if is_a(fn, types.FunctionType):
+        return fn in SPECIALS or classify_torch(fn) not in (None, "python")
+    owner = getattr(fn, "__self__", None)
+    if owner is not None and not is_a(owner, (type, types.ModuleType)):
+        return False
+    native = classify(fn)
+    return fn in SPECIALS or classify_torch(fn) is not None or (native is not None and native.kind != "special") or is_a(fn, LRU_TYPE)

@@ -1,0 +1,190 @@
+"""Texts of what only the graph knows, as long as nobody reads them: the program makes those that are still there behind it."""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping
+from string import Formatter
+from types import CodeType, FunctionType, MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._tensor_str import PRINT_OPTS
+
+from fineline.capture.attributes import type_info
+from fineline.capture.capture import SINGLETONS, VALUES, Capture
+from fineline.capture.frame import Frame
+from fineline.capture.places import is_own
+from fineline.capture.signals import Unrebuildable
+from fineline.capture.symbolic import SYMBOLIC, unknown
+from fineline.graph.body import Part
+from fineline.kinds import is_a
+from fineline.report.tally import Tally
+
+# Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
+_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+_METHODS = ("__str__", "__repr__", "__format__")
+_FILES = frozenset({torch._tensor.__file__, torch.nn.parameter.__file__})
+_TUPLES = (tuple, torch.Size)
+# What no number makes an error of, as "c" is.
+_SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d*[,_]?(\.\d+)?[bdeEfFgGnosxX%]?")
+_PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
+# Which argument says what the text looks like.
+_PATTERNS: Mapping[Callable, int] = MappingProxyType({str: 1, repr: 1, format: 1, operator.mod: 0, str.format: 0})
+_SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
+
+
+class Text(NamedTuple):
+    """A text that ``fn(*args)`` makes. ``value``: on the real values the text itself, which the user's code goes on with; else it stands for that."""
+
+    value: str
+    fn: Callable[..., str]
+    args: tuple
+    # Where the user's code makes it.
+    where: str
+    place: tuple[CodeType, int]
+    # What it depends on beside the numbers in its arguments.
+    state: tuple
+
+
+class Stale(Unrebuildable):
+    """A text that would be another one behind the graph."""
+
+    error = "FL417"
+
+
+def waiting(vm: Any, f: Frame, fn: Callable, args: Any) -> str | None:
+    """The text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
+    return _noted(vm, f, fn, tuple(args)) if vm.cap.active and _may_wait(vm, f, fn, args) else None
+
+
+def joined(vm: Any, f: Frame, parts: tuple) -> str:
+    """Texts in a row, some of which nobody has read."""
+    text = _noted(vm, f, _join, parts)
+    assert text is not None
+    return text
+
+
+def _join(*parts: str) -> str:
+    return "".join(parts)
+
+
+def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
+    cap = vm.cap
+    if is_a(cap.recorder, Part) or vm.subgraphs or vm.opaque is not None or vm.merged is not None or is_own(f.info.code):
+        return False
+    core: Any = torch._C
+    dispatches = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
+    if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(mode, Tally) for mode in dispatches]):
+        return False
+    at = _PATTERNS[fn]
+    if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written or not _plain(cap, fn, args[at : at + 1]):
+        return False
+    given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
+    if fn is operator.mod and "d" in args[0] and any([is_a(x, Tensor) and x.is_floating_point() for x in given]):
+        # Not of infinity.
+        return False
+    late = [_late(vm, x) for x in given]
+    return None not in late and any(late)
+
+
+def _plain(cap: Capture, fn: Callable, patterns: Any) -> bool:
+    """Whether what the text looks like is known, and raises an error for any number or for none."""
+    if not patterns:
+        return True
+    pattern = patterns[0]
+    if type(pattern) is not str or id(pattern) in cap.texts:
+        return False
+    if fn is format:
+        return _SPEC.fullmatch(pattern) is not None
+    if fn is operator.mod:
+        return "%" not in _PERCENT.sub("", pattern)
+    try:
+        fields = [field for field in Formatter().parse(pattern) if field[1] is not None]
+    except ValueError:
+        return False
+    return fn is str.format and all([(not name or name.isdigit()) and _SPEC.fullmatch(spec or "") for _, name, spec, _ in fields])
+
+
+def _late(vm: Any, x: Any) -> bool | None:
+    """Whether only the graph knows ``x``; None: no program can make a text of it later."""
+    cap, t = vm.cap, type(x)
+    if id(x) in cap.texts:
+        return True
+    if t in SYMBOLIC:
+        return unknown(x)
+    if t in SINGLETONS or (t in VALUES and t is not slice):
+        cap.settle(x)
+        return False
+    if t not in _TENSORS and not (t is FakeTensor and vm.fakes is not None):
+        return None
+    if x.layout is not torch.strided or x.is_nested or not (id(x) in cap.sources or cap.recorder.known(x)) or _written(cap, x):
+        return None
+    return True if all([_own(cap, vm.type_of(x), name) for name in _METHODS]) else None
+
+
+def _own(cap: Capture, t: type, name: str) -> bool:
+    method = type_info(cap, t).look(cap, name)[1]
+    return method is object.__str__ or (is_a(method, FunctionType) and method.__code__.co_filename in _FILES)
+
+
+def _written(cap: Capture, t: Tensor) -> bool:
+    """Whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
+    memory = cap.guards.machine.memory(t)
+    return memory.untyped_storage()._cdata in cap.recorder.mutated or any([owner is t for owner, *_ in cap.journal.slots.values()])
+
+
+def _state(cap: Capture, args: tuple) -> tuple:
+    memory = cap.guards.machine.memory
+    given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
+
+
+def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
+    # In fake mode nothing of the user's runs.
+    live = vm.fakes is None
+    vm.outside, vm.computing = "eager" if live else "", not live
+    try:
+        with vm.pause.interrupted():
+            value = vm.native(fn, args, None) if live else _stand_in(vm, f, fn, args)
+    except Exception:
+        # A border raises it as the user's.
+        return None
+    finally:
+        vm.outside, vm.computing = "", False
+    if type(value) is not str or not value:
+        return None
+    # One that no other text is: those of one letter are.
+    value = "".join([value, ""])
+    vm.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(vm.cap, args))
+    return value
+
+
+def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
+    """What stands for a text in fake mode, if others like it can be made."""
+    if args[_PATTERNS.get(fn, len(args)) :] not in ((), ("",)):
+        fn(*[tuple(map(_sample, a)) if type(a) in _TUPLES else _sample(a) for a in args])
+    return f"<text {len(vm.texts)} made at {f.file}:{f.line}>"
+
+
+def _sample(x: Any) -> Any:
+    return torch.zeros([1] * x.dim(), dtype=x.dtype) if is_a(x, Tensor) else _SAMPLES.get(type(x), x)
+
+
+def forget_dead(texts: dict[int, Text]) -> None:
+    """Lets go of texts that nobody holds any more."""
+    for key in [key for key, text in texts.items() if sys.getrefcount(text.value) == 2]:
+        del texts[key]
+
+
+def call_of(cap: Capture, value: str) -> tuple[Callable, tuple]:
+    """The call by which a program makes ``value`` behind its graph."""
+    text = cap.texts[id(value)]
+    tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    if text.state != _state(cap, text.args) or id(PRINT_OPTS.__dict__) in cap.journal.written or any([_written(cap, t) for t in tensors]):
+        raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
+    return text.fn, text.args
