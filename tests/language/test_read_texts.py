@@ -23,6 +23,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -384,6 +385,27 @@ def in_a_checkpoint(x, m):
         return a.sin() * len(msg)
 
     return checkpoint(inner, x, use_reentrant=False)
+
+
+@fineline.allow_in_graph
+def _one_call(x: torch.Tensor, text: str) -> torch.Tensor:
+    return x + len(text)
+
+
+@read()
+def given_to_one_call(x, m):
+    return _one_call(x, f"n {m.sum()}") + _one_call(x, text=f"{m.sum() * 10}")
+
+
+@table.snippet(args=mask, calls=4, breaks=True, recompiles={1, 2, 3})
+def held_by_one_call(x, m):
+    msg = f"n {m.sum()}"
+
+    @fineline.allow_in_graph
+    def inner(y):
+        return y + (10 if msg == "n 2" else 1)
+
+    return inner(x * 2), msg
 
 
 @functools.lru_cache

@@ -331,6 +331,34 @@ def a_class_of_its_own(x):
     return x.as_subclass(torch.Tensor) + 1
 
 
+@table.snippet(args=lambda k: (nn.Parameter(t(k)[0, 0].detach()),), breaks=True, recompiles=READ)
+def a_parameter_that_takes_no_pattern(p):
+    y = p.detach() + 1
+    try:
+        f"{p:.2f}"
+    except TypeError as e:
+        return y, str(e)
+    return y
+
+
+@one_graph()
+def many_at_once(x, m):
+    log = []
+    for k in range(60):
+        log.append(f"{k}: {x[0, 0]}")
+    return x + 1, log
+
+
+@read()
+def of_another_default(x, m):
+    before = f"{x}"
+    torch.set_default_dtype(torch.float64)
+    try:
+        return before, f"{x}", x + 1
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @table.snippet(args=lambda k: (nn.Parameter(t(k)),), max_graphs=1)
 def a_parameter(p):
     return f"{p}", str(p.detach()), (p * 2).sum().detach()

@@ -22,6 +22,7 @@ from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
+from fineline.capture.unread import make_first
 from fineline.capture.watch import identify, known_code
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
@@ -153,6 +154,8 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     if rule.scope == BUILT_IN and getattr(fn, "__code__", None) in vm.options.broken:
         known_code(cap, fn)
         raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
+    if vm.texts:
+        make_first(vm, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
     settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
     try:
         return _run_once(vm, f, fn, args, kwargs, then, data, rule)

@@ -279,6 +279,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     cap = vm.cap
     if not cap.active and not polyfill_needed(args):
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if key is str.format and not kwargs and (text := waiting(vm, f, key, args)) is not None:
+        return vm.finish(f, text, then, data)
     if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
@@ -304,9 +306,6 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
     if not ok:
-        text = waiting(vm, f, key, args) if key is str.format and not kwargs else None
-        if text is not None:
-            return vm.finish(f, text, then, data)
         for at in INDEX_BY_ID.get(id(key), ()):
             if at < len(args):
                 read_as_index(vm, args[at], fn, args, kwargs, then, data)

@@ -13,9 +13,9 @@ from fineline.capture.capture import HEAP_TYPE, SINGLETONS
 from fineline.capture.frame import Frame
 from fineline.capture.native_table import classify
 from fineline.capture.natives import describe
-from fineline.capture.signals import Border
+from fineline.capture.signals import Border, Retreat
 from fineline.capture.specials import SPECIALS
-from fineline.capture.unread import forget_dead, joined, waiting
+from fineline.capture.unread import forget_dead, joined, read, waiting
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -35,6 +35,8 @@ _OPERANDS: Mapping[str, int] = MappingProxyType(
 )
 # ... as many as their argument says.
 _COUNTED = frozenset({"BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "RAISE_VARARGS"})
+# Of more, it would take too long to ask at each instruction whether they are still held.
+_FEW = 8
 _TELL_APART = ("IS_OP", "COMPARE_OP")
 # Arguments of BINARY_OP: texts in a row, and a pattern that is filled in.
 _ADDITIONS = (0, 13)
@@ -52,7 +54,8 @@ _CALLED = (
 def attend(vm: Any, f: Frame) -> bool:
     """Sees to it that the next instruction reads no text that has not been made; -> whether that instruction is done."""
     texts = vm.texts
-    forget_dead(texts)
+    if len(texts) < _FEW:
+        forget_dead(texts)
     name, arg = f.info.instructions[f.ip]
     n = arg if name in _COUNTED else _OPERANDS.get(name, 0)
     s = f.stack
@@ -74,21 +77,22 @@ def attend(vm: Any, f: Frame) -> bool:
             s[-n:] = [new]
             return True
         f.ip -= 1
+    if vm.opaque is not None:
+        if vm.fakes is not None:
+            raise Retreat("FL515", f"{name} reads the text of a tensor")
+        vm.opaque.read = True
+        return False
     text = next(texts[id(x)] for x in operands if id(x) in texts)
     # The instruction comes again behind it, and finds the text on the stack.
-    raise Border(_read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
-
-
-def _read(text: str) -> None:
-    """Runs where a text has been made because it is read next."""
+    raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
 
 
 def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = vm.texts
-    read = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
-    if vm.cap.active and any([id(a) in texts for a in read]) and not _among(fn, _KEEP) and _reads(fn):
-        text = next(texts[id(a)] for a in read if id(a) in texts)
+    given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
+    if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
+        text = next(texts[id(a)] for a in given if id(a) in texts)
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
         raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from fineline.capture.attributes import type_info
 from fineline.capture.capture import SINGLETONS, VALUES, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
-from fineline.capture.signals import Unrebuildable
+from fineline.capture.signals import Border, Unrebuildable
 from fineline.capture.symbolic import SYMBOLIC, unknown
 from fineline.graph.body import Part
 from fineline.kinds import is_a
@@ -35,6 +35,7 @@ _SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d*[,_]?(\.\d+)?[bdeEfFgGnosxX%]?")
 _PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
 # Which argument says what the text looks like.
 _PATTERNS: Mapping[Callable, int] = MappingProxyType({str: 1, repr: 1, format: 1, operator.mod: 0, str.format: 0})
+_WHOLE = re.compile(r"%[-#0 +]*\d*(\.\d+)?d")
 _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
 
 
@@ -85,8 +86,8 @@ def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
     if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written or not _plain(cap, fn, args[at : at + 1]):
         return False
     given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
-    if fn is operator.mod and "d" in args[0] and any([is_a(x, Tensor) and x.is_floating_point() for x in given]):
-        # Not of infinity.
+    if fn is operator.mod and _WHOLE.search(args[0]) and any([type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point()) for x in given]):
+        # Infinity is no whole number.
         return False
     late = [_late(vm, x) for x in given]
     return None not in late and any(late)
@@ -122,7 +123,8 @@ def _late(vm: Any, x: Any) -> bool | None:
         return False
     if t not in _TENSORS and not (t is FakeTensor and vm.fakes is not None):
         return None
-    if x.layout is not torch.strided or x.is_nested or not (id(x) in cap.sources or cap.recorder.known(x)) or _written(cap, x):
+    known = id(x) in cap.sources or cap.recorder.known(x)
+    if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(cap, x):
         return None
     return True if all([_own(cap, vm.type_of(x), name) for name in _METHODS]) else None
 
@@ -158,21 +160,43 @@ def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
         vm.outside, vm.computing = "", False
     if type(value) is not str or not value:
         return None
-    # One that no other text is: those of one letter are.
+    # Those of one letter are one object.
     value = "".join([value, ""])
+    forget_dead(vm.texts)
     vm.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(vm.cap, args))
     return value
 
 
 def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
-    """What stands for a text in fake mode, if others like it can be made."""
-    if args[_PATTERNS.get(fn, len(args)) :] not in ((), ("",)):
-        fn(*[tuple(map(_sample, a)) if type(a) in _TUPLES else _sample(a) for a in args])
+    """What stands for a text in fake mode, if such a text can be made."""
+    if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
+        fn(*[tuple([_sample(vm, x) for x in a]) if type(a) in _TUPLES else _sample(vm, a) for a in args])
     return f"<text {len(vm.texts)} made at {f.file}:{f.line}>"
 
 
-def _sample(x: Any) -> Any:
-    return torch.zeros([1] * x.dim(), dtype=x.dtype) if is_a(x, Tensor) else _SAMPLES.get(type(x), x)
+def _sample(vm: Any, x: Any) -> Any:
+    if not is_a(x, Tensor):
+        return _SAMPLES.get(type(x), x)
+    like = torch.zeros([1] * x.dim(), dtype=x.dtype)
+    return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
+
+
+def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
+    text = next((vm.texts[id(a)] for a in given if id(a) in vm.texts), None)
+    if text is not None:
+        reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
+        raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, args, kwargs, then, data))
+
+
+def _call_now(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    result: Frame | None = vm.call(f, fn, list(args), kwargs, then, data)
+    return result
+
+
+def read(text: str) -> None:
+    """Runs where a text has been made because it is needed next."""
 
 
 def forget_dead(texts: dict[int, Text]) -> None:
