@@ -29,7 +29,8 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     cap = vm.cap
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if id(args[0] if args else None) in cap.texts and not kwargs and (fn is str or fn is format) and args[1:] in ([], [""]):
+    bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
+    if bare and fn in (str, format) and not kwargs and id(args[0]) in cap.texts:
         return vm.finish(f, args[0], then, data)
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:

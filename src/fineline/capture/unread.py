@@ -40,7 +40,7 @@ _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat
 
 
 class Text(NamedTuple):
-    """A text that ``fn(*args)`` makes. ``value``: on the real values the text itself, which the user's code goes on with; else it stands for that."""
+    """A text that ``fn(*args)`` makes. ``value``: the text itself, with which the user's code goes on; in fake mode, what stands for it."""
 
     value: str
     fn: Callable[..., str]
@@ -79,18 +79,24 @@ def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
     if is_a(cap.recorder, Part) or vm.subgraphs or vm.opaque is not None or vm.merged is not None or is_own(f.info.code):
         return False
     core: Any = torch._C
-    dispatches = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
-    if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(mode, Tally) for mode in dispatches]):
+    modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
+    if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(m, Tally) for m in modes]):
+        return False
+    if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written:
         return False
     at = _PATTERNS[fn]
-    if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written or not _plain(cap, fn, args[at : at + 1]):
+    if not _plain(cap, fn, args[at : at + 1]):
         return False
     given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
-    if fn is operator.mod and _WHOLE.search(args[0]) and any([type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point()) for x in given]):
+    if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
     late = [_late(vm, x) for x in given]
     return None not in late and any(late)
+
+
+def _fractional(x: Any) -> bool:
+    return type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point())
 
 
 def _plain(cap: Capture, fn: Callable, patterns: Any) -> bool:
