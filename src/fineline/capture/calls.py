@@ -199,8 +199,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
-    known = known_function(vm, fn)
-    if known is not None:
+    if (known := known_function(vm, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)

@@ -126,12 +126,6 @@ class Machine:
         self.stubs: dict = {}
         self.max_depth = _SHALLOW
 
-    def begin_segment(self) -> None:
-        """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
-        self.texts.clear()
-        self.cap = Capture(self)
-        self.cap.texts = self.texts
-
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
         opaque = self.options.opaque

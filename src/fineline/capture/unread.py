@@ -205,6 +205,13 @@ def read(text: str) -> None:
     """Runs where a text has been made because it is needed next."""
 
 
+def begin_segment(vm: Any) -> None:
+    """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
+    vm.texts.clear()
+    vm.cap = Capture(vm)
+    vm.cap.texts = vm.texts
+
+
 def forget_dead(texts: dict[int, Text]) -> None:
     """Lets go of texts that nobody holds any more."""
     for key in [key for key, text in texts.items() if sys.getrefcount(text.value) == 2]:

@@ -16,6 +16,7 @@ from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
 from fineline.capture.trial import Trial
+from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.randomness import put_back, random_states
 from fineline.graph.state import hidden_states, leave_dual_levels, put_back_hidden, restore
@@ -319,7 +320,7 @@ class Run:
         # The template outlives the call: it must not hold what was alive in it.
         template.roots, template.containers, template.decomposed = [], [], []
         vm.cap.guards.close()
-        vm.begin_segment()
+        begin_segment(vm)
         if site is None:
             vm.cap.active = False
             self.ended = True
