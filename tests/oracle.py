@@ -27,7 +27,7 @@ import torch
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.registry import lookup_backend
-from fineline.report.tally import Tally
+from fineline.report.tally import OPEN, Tally
 from tests.soundness.freeze import Freezer, differences
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -195,10 +195,23 @@ class Counting(Tally):
     def __init__(self) -> None:
         super().__init__()
         self.ran: Counter[str] = Counter()
+        self.opened: Counter[str] = Counter()
 
     def saw(self, func: Any, kind: str) -> None:
         self.ran[str(func)] += 1
+        if kind == OPEN:
+            self.opened[str(func)] += 1
         super().saw(func, kind)
+
+    def close(self, kind: str) -> None:
+        self.opened.clear()
+        super().close(kind)
+
+    def drop(self) -> None:
+        # Keeps none that is at zero.
+        self.ran -= self.opened
+        self.opened.clear()
+        super().drop()
 
     def since(self) -> dict[str, int]:
         """What ran since the last time; all of it was told apart."""

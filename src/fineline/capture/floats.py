@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from fineline.graph.fake import Path
 from fineline.guards.relation import has_code, symbols_of
@@ -50,7 +50,7 @@ class Exact(NamedTuple):
 class Floats:
     """The symbolic floats of one segment, and what was assumed of them."""
 
-    def __init__(self, shapes: ShapeEnv) -> None:
+    def __init__(self, shapes: Any) -> None:
         self.shapes = shapes
         # Of an int's symbol too.
         self.exact: dict[sympy.Symbol, Exact] = {}
@@ -124,6 +124,9 @@ class Floats:
         return Term(term.op, tuple([self._expand(arg, whole) if type(arg) is Term else arg for arg in term.args]))
 
     def compared(self, op: Callable, a: Any, b: Any) -> bool:
+        always: bool | None = self.shapes.draws.always(op, a, b)
+        if always is not None:
+            return always
         answer = bool(op(hint(a), hint(b)))
         self.claim(Term(OPERATORS[op], (self.exactly(a).term, self.exactly(b).term)), answer)
         return answer
@@ -136,6 +139,7 @@ class Floats:
     def claim(self, term: Term, answer: bool) -> None:
         """From now on it is guarded that ``term`` is true, or that it is not."""
         term = self._expand(term)
+        self.shapes.draws.depend(symbols_of(term))
         if has_code(term):
             self.claims.append(term if answer else Term("not", (term,)))
             return

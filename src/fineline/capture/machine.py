@@ -104,6 +104,8 @@ class Machine:
         self.fakes: Fakes | None = None
         # On the real values: whether the capture can still be undone, and made on fakes.
         self.switches = False
+        # Says whether this segment can be taken back, and captured on fakes; None: it may draw no numbers.
+        self.may_restart: Callable[[], bool] | None = None
         # Such an operator runs: none of the user's.
         self.computing = False
         # Contexts of inference modes that the captured code is in.

@@ -58,12 +58,13 @@ class Undecided(BaseException):
 class Retreat(BaseException):
     """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values.
 
-    ``again``: in fake mode once more, where less varies than before.
+    ``again``: in fake mode once more, where less varies than before. ``draws``: whether random numbers are symbols from now on, which takes
+    fake mode; if not, any mode may do.
     """
 
-    def __init__(self, error: str, text: str, again: bool = False) -> None:
+    def __init__(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         super().__init__(text)
-        self.error, self.text, self.again = error, text, again
+        self.error, self.text, self.again, self.draws = error, text, again, draws
 
 
 class Refused(BaseException):

@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.fx.node import map_arg
 from torch.utils._sympy.numbers import int_oo
 
+from fineline.capture.drawn import Draws
 from fineline.capture.floats import Floats, hint
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
@@ -52,6 +53,7 @@ class Shapes(ShapeEnv):
         # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
         self._machine = weakref.ref(machine)
         self.floats = Floats(self)
+        self.draws = Draws(self, machine.options.breaking_draws)
         # Symbol -> the lines that said something of it, the last one at the end.
         self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
 
@@ -90,6 +92,7 @@ class Symbols:
         self.varying = varying
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
+        self.draws = self.shapes.draws
         self.leaves: dict[sympy.Symbol, Place] = {}
         self.numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
@@ -215,7 +218,9 @@ class Symbols:
         for _, src in self.cap.recorder.inputs:
             if type(src) is Carried and type(src.value) is torch.SymFloat:
                 # Not ``expr``: to the backend that failed it is a constant by now.
-                places = [self.leaves[symbol] for symbol in symbols_of(self.shapes.floats.expanded(src.value.node._expr))]
+                symbols = symbols_of(self.shapes.floats.expanded(src.value.node._expr))
+                self.draws.depend(symbols)
+                places = [self.leaves[symbol] for symbol in symbols]
                 fixed.update([place.source.text() for place in places if place.kind == "number"])
         return len(fixed) > before
 
@@ -237,7 +242,7 @@ class Symbols:
         found = recorder.numbers.get(symbol)
         if found is None:
             place = self.leaves.get(symbol)
-            if place is None and symbol in self.shapes.floats.exact:
+            if place is None and (symbol in self.shapes.floats.exact or symbol in self.draws.of):
                 number: Any = self.shapes.create_symintnode(symbol, hint=int(self.shapes.backed_var_to_val[symbol]))
                 found = recorder.placeholder(number, "number", Carried(number))
             elif place is None:
@@ -256,7 +261,7 @@ class Symbols:
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
         """The node of a symbol that only the graph knows; None if the program knows it."""
-        return None if symbol in self.leaves else self._leaf(symbol)
+        return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
 
     # -- what only the graph knows -------------------------------------------------------------------------------------
     def born(self, value: Any) -> None:
@@ -330,11 +335,33 @@ class Symbols:
     def close(self) -> None:
         """Nothing more is captured: the ways back from the fake tensors are cut, as they would be cycles."""
         self.fakes.close()
+        self.draws.of.clear()
         del self.machine, self.cap
 
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
+        guards = self.cap.guards
+        terms, places = self._claims()
+        for term in terms:
+            symbols = symbols_of(term)
+            self.draws.depend(symbols)
+            used = {symbol: places[symbol] for symbol in symbols if symbol in places}
+            leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
+            relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
+            if relation is None:
+                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
+            guards.steps.append(("relation", -1, -1, relation))
+            guards.places.append((next(iter(used.values())).source if used else None, None))
+
+    def check_draws(self) -> None:
+        """Before a backend sees the graph: whether the numbers that are drawn may be any."""
+        if self.draws.of:
+            self.draws.depend([symbol for term in self._claims()[0] for symbol in symbols_of(term)])
+
+    def _claims(self) -> tuple[list[Term], dict[sympy.Symbol, Place]]:
+        """What was assumed of the symbols; -> the terms that must be true, and where their symbols come from."""
         shapes, floats = self.shapes, self.shapes.floats
+        self.draws.depend(self.draws.changed())
         own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
         claims: list[Any] = []
         for place, expr in self._bound:
@@ -354,16 +381,7 @@ class Symbols:
             if now != symbol:
                 terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
         places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
-        guards = self.cap.guards
-        for term in dict.fromkeys(terms):
-            symbols = symbols_of(term)
-            used = {symbol: places[symbol] for symbol in symbols if symbol in places}
-            leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
-            relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
-            if relation is None:
-                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
-            guards.steps.append(("relation", -1, -1, relation))
-            guards.places.append((next(iter(used.values())).source if used else None, None))
+        return list(dict.fromkeys(terms)), places
 
     def _range(self, symbol: sympy.Symbol, is_size: bool) -> list[Any]:
         span = self.shapes.var_to_range.get(symbol)

@@ -62,7 +62,7 @@ def carry(value: float) -> Tensor:
     """A float in a tensor: backends take no float that changes from call to call."""
     # It is no operator of the user's: no mode of theirs hears of it.
     with torch._C._DisableTorchDispatch():
-        return torch.tensor(value, dtype=torch.float64, device="cpu")
+        return torch.scalar_tensor(value, dtype=torch.float64, device="cpu")
 
 
 class NoTwin(Exception):

@@ -31,7 +31,7 @@ from fineline.program.makers import MAKERS, iterator
 LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "kept", "program", "math", *dir(builtins)})
+RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
 class Rebuilder:
@@ -54,6 +54,8 @@ class Rebuilder:
         self._output_names: dict[Any, str] = {}
         self._used: set[str] = set(RESERVED)
         self._n = 0
+        # The variables that random numbers are drawn into, by what stands for each in the capture.
+        self.draws: dict[Any, str] = {s: self.fresh("draw") for s in cap.symbols.draws.of} if cap.symbols is not None else {}
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:
@@ -146,6 +148,9 @@ class Rebuilder:
         names = {}
         term = self.cap.symbols.term(v)
         for symbol in symbols_of(term):
+            if symbol in self.cap.symbols.draws.of:
+                names[symbol] = self.draws[symbol]
+                continue
             node = self.cap.symbols.leaf(symbol)
             if node is not None:
                 names[symbol] = self._output(node)

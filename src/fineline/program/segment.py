@@ -6,10 +6,9 @@ import functools
 import itertools
 import linecache
 import math
-import re
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -29,18 +28,19 @@ from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
+from fineline.graph.storages import storage_of
 from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
+from fineline.program.as_user import as_user
+from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
 from fineline.program.kept import Kept
 from fineline.program.rebuild import Rebuilder
 from fineline.raw import told, under
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
-# Inductor checks the same once more, and says "u0 <= 3".
-_COMPILED_CHECK = re.compile(r"\bu\d+\b")
 
 
 class Next:
@@ -271,6 +271,7 @@ class SegmentWriter:
         recorder = cap.recorder
         lines: list[str] = []
         gm = None
+        self._check_draws()
         self._guard_aliases()
         now = ambient_facts()
         if recorder.calls:
@@ -302,6 +303,8 @@ class SegmentWriter:
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
+        else:
+            lines += draw_lines(r)
         if cap.symbols is not None:
             cap.symbols.guard()
         # A block of rules is entered and left without an operator.
@@ -350,14 +353,15 @@ class SegmentWriter:
         cap, r = self.cap, self.rebuild
         symbols, machine = cap.symbols, cap.guards.machine
         random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
-        written = [s for s in self._tensors() if _storage(machine.memory(s.value)) in cap.recorder.mutated]
-        # A hook that raises means it.
-        more = cap.start_ambient.saved_tensor_hooks or not cap.recorder.harmless()
+        written = self._written()
+        drawn, more = draw_lines(r), does_more(cap)
         inexact = symbols.inexact if symbols is not None else ""
-        if not checks and not inexact and (more or ((random or written) and not self._would_lose(written))):
+        if drawn and not may_fail(cap):
+            return [*drawn, call]
+        if not checks and not inexact and not drawn and (more or ((random or written) and not self._would_lose(written))):
             if symbols is None or not symbols.errors:
                 return [call]
-            own = r.constant(functools.partial(_as_user, MappingProxyType(symbols.errors)), "as_user")
+            own = r.constant(functools.partial(as_user, MappingProxyType(symbols.errors)), "as_user")
             return [
                 *("failed = None", "try:", f"    {call}", "except RuntimeError as error:", f"    failed = {own}(error)"),
                 *("if failed is not None:", "    raise failed"),
@@ -367,10 +371,14 @@ class SegmentWriter:
         if written:
             before["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})"
             back["kept"] = "kept.undo()"
+        if drawn:
+            before["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})"
+            back["drawn"] = "drawn.put_back()"
         if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
             raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
         return [
             *[f"{name} = {text}" for name, text in before.items()],
+            *drawn,
             *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
             f"if {' or '.join(['failed', *checks])}:",
             f"    {r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})",
@@ -380,12 +388,24 @@ class SegmentWriter:
 
     def _would_lose(self, written: list[Source]) -> bool:
         """Whether there are writes of Python's, which would be lost if the graph failed, and it costs little to begin again then."""
-        machine, journal = self.cap.guards.machine, self.cap.journal
-        return (
-            bool(journal.written or journal.slots)
-            and sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
-            and not any([has_history(machine.memory(s.value)) for s in written])
-        )
+        return bool(self.cap.journal.written or self.cap.journal.slots) and self._costs_little(written)
+
+    def _costs_little(self, written: list[Source]) -> bool:
+        few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
+        return few and not any([has_history(self.cap.guards.machine.memory(s.value)) for s in written])
+
+    def _written(self) -> list[Source]:
+        """The inputs whose memory the graph writes into."""
+        memory = self.cap.guards.machine.memory
+        return [s for s in self._tensors() if storage_of(memory(s.value)) in self.cap.recorder.mutated]
+
+    def _check_draws(self) -> None:
+        """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
+        symbols = self.cap.symbols
+        if symbols is not None and symbols.draws.of:
+            symbols.check_draws()
+            if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not self._costs_little(self._written())):
+                symbols.draws.depend(symbols.draws.of)
 
     def _guard_aliases(self) -> None:
         """What was written to must not turn out to be another object of its kind that was read as a different one."""
@@ -428,16 +448,16 @@ class SegmentWriter:
         if not mutated or len(inputs) < 2:
             return None
         machine = self.cap.guards.machine
-        if not mutated.intersection([_storage(machine.memory(src.value)) for src in inputs]):
+        if not mutated.intersection([storage_of(machine.memory(src.value)) for src in inputs]):
             return None
-        storages = [_storage(src.value) for src in inputs]
+        storages = [storage_of(src.value) for src in inputs]
         first: dict[int, int] = {}
         return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
 
     def _shares_what_it_writes(self) -> bool:
         """Whether several inputs share memory that the graph writes into."""
         pattern, machine, mutated = self._sharing() or (), self.cap.guards.machine, self.cap.recorder.mutated
-        written = [first for first, src in zip(pattern, self._tensors(), strict=False) if _storage(machine.memory(src.value)) in mutated]
+        written = [first for first, src in zip(pattern, self._tensors(), strict=False) if storage_of(machine.memory(src.value)) in mutated]
         return any([pattern.count(first) > 1 for first in written])
 
     def _overlap(self, examples: list) -> bool:
@@ -473,19 +493,3 @@ def _kind(src: Source) -> Any:
     if src.op == "dict" and src.parent is not None:
         return ("dict", type(src.parent.value))
     return type(src.value)
-
-
-def _as_user(errors: Mapping[str, type[Exception]], error: RuntimeError) -> Exception:
-    """What the user's code would raise, if ``error`` is of one of the graph's own checks."""
-    own = [cls(text) for text, cls in errors.items() if text in str(error)]
-    if not own and len(errors) == 1 and _COMPILED_CHECK.search(str(error)):
-        own = [cls(text) for text, cls in errors.items()]
-    return own[0] if own else error
-
-
-def _storage(t: Tensor) -> int:
-    try:
-        return t.untyped_storage()._cdata
-    except (AttributeError, RuntimeError, NotImplementedError):
-        # A number, or a tensor without memory of its own.
-        return 0

@@ -68,6 +68,8 @@ class Options:
     idle: dict[CodeType, bool] = field(default_factory=dict)
     # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract.
     broken: set[CodeType] = field(default_factory=set)
+    # Instructions that draw a random number on which the way of the code depends.
+    breaking_draws: set[tuple[CodeType, int]] = field(default_factory=set)
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False

@@ -41,6 +41,7 @@ from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
+from fineline.region.restart import take_back
 from fineline.region.run import Run
 from fineline.region.site import Site
 from fineline.region.stances import instead
@@ -221,7 +222,7 @@ class Region:
         except FinelineError:
             raise
         except BaseException as e:
-            run.undo()
+            take_back(run)
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
         if not run.kept and self.events:

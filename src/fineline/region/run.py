@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch.autograd import forward_ad
-from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
@@ -18,9 +16,7 @@ from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Fi
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
-from fineline.graph.randomness import put_back, random_states
-from fineline.graph.state import hidden_states, leave_dual_levels, put_back_hidden, restore
-from fineline.guards.facts import ambient_facts
+from fineline.graph.state import hidden_states
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
@@ -34,6 +30,7 @@ from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import make_outside, move_out, start_anew
 from fineline.region.refused import refused
+from fineline.region.restart import may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.report.events import Event
 
@@ -66,7 +63,6 @@ class Run:
         self.trial = trial
         self.kept = False
         self.call = (args, kwargs)
-        self.random = random_states() if capture and site is region.entry else []
         self.hidden = hidden_states() if capture else None
         self.blocks = SCOPE.blocks
         self.site = site
@@ -86,10 +82,11 @@ class Run:
             self.ended = True
         elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth():
             # What leaves a transform of torch.func that was entered before can't be undone.
-            vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why))
+            vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why) or site.draws)
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
             vm.switches = not (trial or symbols or why) and site is region.entry and region.options.fullgraph
+            vm.may_restart = None if trial else functools.partial(may_restart, self)
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
@@ -146,7 +143,7 @@ class Run:
         except Finished as done:
             value = done.value
         except Retreat as e:
-            self._retreat(e.error, e.text, e.again)
+            self._retreat(e.error, e.text, e.again, e.draws)
         except BaseException as e:
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
@@ -173,7 +170,7 @@ class Run:
                     # Not here, where what the program raises would be taken for an error of the writing.
                     self.behind = functools.partial(self._now, *self.call)
             except Retreat as e:
-                self._retreat(e.error, e.text, e.again)
+                self._retreat(e.error, e.text, e.again, e.draws)
             except Unrebuildable as e:
                 self._move_out(e)
                 self._failed(e.error, e.text)
@@ -189,7 +186,7 @@ class Run:
         if not vm.cap.active:
             self._given_up()
         if self.trial:
-            self.undo()
+            take_back(self)
             self._release()
             return None
         self._release()
@@ -207,6 +204,8 @@ class Run:
         if vm.abandoned is not None:
             # Code of the user's that runs on the way out: why they are on it has been said.
             raise Abandoned
+        if vm.cap.symbols is not None:
+            vm.cap.symbols.check_draws()
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
         if vm.rules is not None and not border.rule:
@@ -321,6 +320,7 @@ class Run:
         template.roots, template.containers, template.decomposed = [], [], []
         vm.cap.guards.close()
         begin_segment(vm)
+        self.hidden, self.blocks = hidden_states(), SCOPE.blocks
         if site is None:
             vm.cap.active = False
             self.ended = True
@@ -374,25 +374,9 @@ class Run:
         self.behind = self._onwards(dispatcher, live)
         raise Finished(None)
 
-    def undo(self) -> None:
-        """Leaves the world as it was when this run began: in fake mode, nothing else has happened."""
-        vm = self.vm
-        vm.forget_generators()
-        level = forward_ad._current_level
-        vm.cap.journal.undo()
-        leave_dual_levels(level)
-        for context in reversed(vm.inference_modes):
-            _exit_inference_mode(context)
-        restore(vm.cap.start_ambient, ambient_facts())
-        if SCOPE.blocks is not self.blocks:
-            SCOPE.set_blocks(self.blocks)
-        if self.hidden is not None:
-            put_back_hidden(self.hidden)
-        put_back(self.random)
-
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
-        self.undo()
+        take_back(self)
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
         got = program.check(roots)
@@ -405,9 +389,12 @@ class Run:
             return None
         return run(*got)
 
-    def _retreat(self, error: str, text: str, again: bool = False) -> None:
+    def _retreat(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         """Nothing has happened yet: the call is captured in another mode, outside of any handler of this run's exceptions."""
-        self.undo()
+        roots = tuple([src.value for src in self.vm.cap.guards.roots()])
+        take_back(self)
+        if self.region.tally is not None:
+            self.region.tally.drop()
         fake = self.vm.fakes is not None
         if self.trial:
             # Somebody wants to know what fake mode makes of the call.
@@ -417,8 +404,15 @@ class Run:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
-        why = self.why if again else text
-        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=fake and not again, why=why).go()
+        if draws is not None:
+            self.site.draws = draws
+        if self.site is not self.start:
+            # On the real values, behind a border: what lies before it stays.
+            self.behind = self._onwards(self.site.dispatcher, roots)
+            return
+        fixed = again or draws is not None
+        why = self.why if fixed else text
+        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=fake and not fixed, why=why).go()
 
     def _failed(self, error: str, text: str) -> None:
         try:
@@ -438,7 +432,7 @@ class Run:
             return None
         untouched = fake or self.start is self.site is region.entry
         if untouched:
-            self.undo()
+            take_back(self)
         inputs = {id(src.value) for _, src in vm.cap.recorder.inputs}
         rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call
@@ -496,6 +490,6 @@ class Run:
             vm.cap.symbols = None
         vm.known.clear()
         vm.texts.clear()
-        vm.frame = vm.on_border = vm.run_frame = vm.handled = None
+        vm.frame = vm.on_border = vm.run_frame = vm.handled = vm.may_restart = None
         self.stop = None
         self.call = ((), {})

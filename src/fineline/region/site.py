@@ -47,6 +47,8 @@ class Site:
         self.declared = declared
         # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
+        # Whether random numbers are drawn behind it that may be symbols.
+        self.draws = False
         self.resumed: list[tuple[Site, Any]] = []
         # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
         # first, has met in vain, and how many operators it has run.

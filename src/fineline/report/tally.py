@@ -52,6 +52,10 @@ class Tally(TorchDispatchMode):
         self.counts[kind] += self._open
         self._open = 0
 
+    def drop(self) -> None:
+        """... is taken back, and is going to run again."""
+        self._open = 0
+
     def watch(self, kind: str, compile_graph: Callable) -> Callable:
         """A graph that runs again counts too: what it runs is of that kind."""
 

@@ -1,0 +1,17 @@
+"""What the user's code raises where one of a graph's own checks does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Inductor checks the same once more, and says "u0 <= 3".
+_COMPILED_CHECK = re.compile(r"\bu\d+\b")
+
+
+def as_user(errors: Mapping[str, type[Exception]], error: RuntimeError) -> Exception:
+    """What the user's code would raise, if ``error`` is of one of the graph's own checks."""
+    own = [cls(text) for text, cls in errors.items() if text in str(error)]
+    if not own and len(errors) == 1 and _COMPILED_CHECK.search(str(error)):
+        own = [cls(text) for text, cls in errors.items()]
+    return own[0] if own else error

@@ -1,0 +1,48 @@
+"""Taking back what a run, or its newest segment, has done: nothing has happened, and the same can be captured in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.autograd.grad_mode import _exit_inference_mode
+
+from fineline.graph.randomness import put_back
+from fineline.graph.state import leave_dual_levels, put_back_hidden, restore
+from fineline.graph.storages import storage_of
+from fineline.guards.facts import ambient_facts
+from fineline.kinds import is_a
+from fineline.policy.scopes import SCOPE
+
+
+def may_restart(run: Any) -> bool:
+    """Whether the segment that is being captured on the real values can be taken back: it has written into no tensor of others."""
+    vm, cap = run.vm, run.vm.cap
+    recorder = cap.recorder
+    if run.why or not cap.active or recorder.once or not recorder.harmless():
+        return False
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        # On the fakes of a user's there are no symbols.
+        return False
+    if run.site is not run.start and (vm.inference_modes or forward_ad._current_level >= 0):
+        return False
+    return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
+
+
+def take_back(run: Any) -> None:
+    """Leaves the world as it was when the newest segment of ``run`` began: in fake mode, nothing else has happened."""
+    vm = run.vm
+    vm.forget_generators()
+    level = forward_ad._current_level
+    vm.cap.journal.undo()
+    leave_dual_levels(level)
+    for context in reversed(vm.inference_modes):
+        _exit_inference_mode(context)
+    restore(vm.cap.start_ambient, ambient_facts())
+    if SCOPE.blocks is not run.blocks:
+        SCOPE.set_blocks(run.blocks)
+    if run.hidden is not None:
+        put_back_hidden(run.hidden)
+    put_back(vm.cap.random)
