@@ -14,6 +14,7 @@ import torch
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
 from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
+from fineline.capture.arrays import Arrays
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture
 from fineline.capture.flow import LONG_LOOP, boolean, truth
@@ -63,6 +64,7 @@ class Machine:
         self.handled: BaseException | None = None
         self.tensors = TensorOps()
         self.known = KnownTensors()
+        self.arrays = Arrays()
         # The result of a border and where it goes: delivering it may run into the next border, or raise.
         self.pending: tuple | None = None
         self.protocols = protocols

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
+from fineline.capture.arrays import operate
 from fineline.capture.attributes import MISSING, raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
@@ -122,6 +123,8 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             cap.made.add(id(result))
         f.stack.append(result)
         return None
+    if operate(vm, f, op, a, b):
+        return None
     raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
@@ -202,6 +205,8 @@ def _unary(name: str, op: Any) -> Any:
         if natives.deep_plain(cap, a):
             f.stack.append(op(a))
             return None
+        if operate(vm, f, op, a):
+            return None
         raise Border(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
 
     return unary
@@ -278,6 +283,8 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         return None
     if type(a) is type(b) and type(a) in (list, tuple):
         return vm.call(f, getattr(type(a), name), [a, b])
+    if operate(vm, f, op, a, b):
+        return None
     raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
 
 

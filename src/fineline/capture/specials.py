@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import (
+    arrays,
     attribute_functions,
     checkpoint,
     classes,
@@ -94,6 +95,7 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 _HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
+        **arrays.SPECIALS,
         **attribute_functions.SPECIALS,
         **checkpoint.SPECIALS,
         **classes.SPECIALS,

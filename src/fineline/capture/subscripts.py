@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
+from fineline.capture.arrays import write_item
 from fineline.capture.attributes import load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
 from fineline.capture.capture import is_value
@@ -205,6 +206,8 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         return None
     if is_a(obj, (list, deque)):
         natives.read_as_index(vm, key, operator.setitem, (obj, key, value), None, vm.discard)
+    if write_item(vm, obj, key, value):
+        return None
     raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
 
 

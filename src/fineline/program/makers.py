@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from fineline.capture.capture import GETTERS, is_value
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import ITERATORS, VIEWS
-from fineline.capture.signals import Unrebuildable
+from fineline.capture.signals import Uncompiled, Unrebuildable
 from fineline.capture.stand_ins import Recipe, table_recipe
 from fineline.kinds import is_a
 
@@ -42,6 +43,23 @@ def _list(r: Any, v: list) -> str:
         else:
             r.lines.append(f"{name} += [{parts}]")
     return name
+
+
+def _constant(r: Any, v: Any) -> str:
+    return r.constant(v, type(v).__name__)
+
+
+def _array(r: Any, v: Any) -> str:
+    if r.cap.guards.machine.arrays.lies_in_shared(v):
+        raise Uncompiled("FL409", "an array with the memory of a tensor", ("constant_arrays", False))
+    if v.base is None:
+        r.check_made(v)
+        return r.statement("array", f"{r.constant(v.copy(order='K'), 'array')}.copy(order='K')", v)
+    if type(v.base) is not np.ndarray or not v.flags.writeable:
+        raise Uncompiled("FL409", "an array that may not be written, or has the memory of another object", ("constant_arrays", False))
+    at = v.__array_interface__["data"][0] - v.base.__array_interface__["data"][0]
+    kind = r.constant(v.dtype, "dtype")
+    return r.statement("view", f"{r.constant(np.ndarray, 'ndarray')}({v.shape}, {kind}, {r.expr(v.base)}, {at}, {v.strides})", v)
 
 
 def _dict(r: Any, v: dict) -> str:
@@ -180,6 +198,8 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         torch.Size: lambda r, v: r.statement("size", f"{r.constant(torch.Size, 'Size')}({r.pack(v)})", v),
         list: _list,
         dict: _dict,
+        np.ndarray: _array,
+        **dict.fromkeys([type(np.dtype(code)) for code in np.typecodes["All"] if np.dtype(code).isbuiltin], _constant),
         set: _set,
         frozenset: lambda r, v: r.statement("group", f"{r.constant(frozenset, 'frozenset')}({r.pack(v)})", v),
         slice: lambda r, v: f"slice({r.expr(v.start)}, {r.expr(v.stop)}, {r.expr(v.step)})",

@@ -73,6 +73,8 @@ class Options:
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False
+    # Whether NumPy's arrays that are made of constants are constants.
+    constant_arrays: bool = True
     # Whether sparse and nested tensors stay out of graphs.
     dense: bool = False
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.

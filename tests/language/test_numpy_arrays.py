@@ -1,0 +1,149 @@
+"""NumPy's arrays in captured code: those made of constants are constants, and tensors made of them are new ones at each call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+# A tensor of an array is made by another operator than the user's code calls.
+TWINS = ("captured", "reference", "borders", "limit1", "fake", "dynamic", "strict", "aot", "aot_fake", "aot_dynamic")
+# ... where the code goes on behind what no graph holds.
+BROKEN = tuple([twin for twin in TWINS if twin != "strict"])
+
+
+@table.snippet(max_graphs=1, twins=TWINS)
+def a_grid(x):
+    grid = torch.tensor(np.linspace(0, 1, 4), dtype=torch.float).reshape(1, 4).repeat([3, 1])
+    return torch.cat((x, grid.to(x.device)), -1)
+
+
+# With a border behind each operator the array is alive there beside a tensor with its memory, at first.
+@table.snippet(max_graphs=1, recompiles=(1,), twins=TWINS)
+def positions(x):
+    at = np.arange(3)[:, None] / np.power(10000, 2 * (np.arange(4) // 2) / 4)
+    table = np.where(np.arange(4) % 2 == 0, np.sin(at), np.cos(at))
+    return x + torch.from_numpy(table).float(), torch.as_tensor(-table, dtype=torch.float64)
+
+
+@table.snippet(max_graphs=1, twins=TWINS)
+def written_before_it_is_a_tensor(x):
+    a = np.zeros((3, 4), dtype=np.float32)
+    a[:, 0::2] = np.arange(2)
+    y = x + torch.tensor(a)
+    a[0] = 7
+    return y * torch.tensor(a), torch.tensor(a)
+
+
+@table.snippet(max_graphs=1, twins=TWINS)
+def tensors_are_new_ones(x):
+    a = torch.from_numpy(np.ones(4, dtype=np.float32))
+    a.add_(x[0].detach())
+    b = torch.tensor(np.arange(4.0))
+    b.mul_(2)
+    return a, b, x * 2
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2), calls=4, twins=BROKEN)
+def memory_of_an_array_and_a_tensor(x):
+    a = np.zeros(4, dtype=np.float32)
+    b = torch.from_numpy(a)
+    b.add_(x[0].detach())
+    a[0] = 9
+    return a, b, a[1:] * 2, x + b
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2), calls=4, twins=BROKEN[:-3])
+def memory_of_two_tensors(x):
+    a = np.zeros(4, dtype=np.float32)
+    b, c = torch.from_numpy(a), torch.as_tensor(a[1:])
+    b.add_(x[0].detach())
+    return b, c * 2
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2), calls=4, twins=BROKEN)
+def written_where_a_tensor_lies(x):
+    a, b = np.zeros(4, dtype=np.float32), np.ones(4, dtype=np.float32)
+    np.add(b, b, b)
+    c = torch.from_numpy(a)
+    np.add(b, 1, a)
+    return x + c, x * torch.tensor(b)
+
+
+@table.snippet(calls=3, twins=TWINS)
+def arrays_given_back(x):
+    a = np.arange(6).reshape(2, 3)
+    b = a[1:, ::2]
+    return x + int(a[1, 2]), a, b, a is b, b.base is a.base, a.shape, a.dtype, [np.ones(2)], a.T
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1,), calls=4, twins=BROKEN)
+def one_that_may_not_be_written(x):
+    a = np.broadcast_to(np.arange(4.0), (3, 4))
+    return x + torch.tensor(a), a, a.flags.writeable
+
+
+@table.snippet(breaks=True, twins=BROKEN)
+def across_a_break(x):
+    a = np.linspace(0, 1, 4, dtype=np.float32)
+    y = x * 2
+    fineline.graph_break()
+    a[0] = 5
+    return y + torch.tensor(a), a
+
+
+@table.snippet(breaks=True, min_graphs=0, twins=BROKEN, recompiles=(1, 2))
+def what_numpy_refuses_or_warns_of(x):
+    said = []
+    for make in (lambda: np.arange(3).reshape(2, 2), lambda: torch.from_numpy(np.arange(4)[::-1]), lambda: np.zeros(3) @ np.zeros(2)):
+        try:
+            make()
+        except ValueError as e:
+            said.append(str(e)[:40])
+    return x + 1, said, np.array(["a", "b"])[0], np.array([1, None], dtype=object)[0]
+
+
+@table.program(twins=BROKEN, breaks=True, recompiles=(1, 2, 3), calls=4, change={2: lambda a: a.__setitem__(0, 5.0)})
+def an_array_from_outside():
+    a = np.arange(4, dtype=np.float32)
+    return lambda x: (x + torch.tensor(a), torch.tensor(a * 2)), a
+
+
+@table.program(recompiles=(2,), calls=4, max_graphs=2, change={2: lambda held: held.__setitem__("n", 3)}, twins=TWINS)
+def a_length_from_outside():
+    held = {"n": 4, "dtype": np.float32}
+    return lambda x: x[:, : held["n"]] + torch.tensor(np.linspace(0, 1, held["n"]).astype(held["dtype"])), held
+
+
+@table.snippet(max_graphs=1, twins=TWINS, args=lambda n: (t(n), 4), recompiles=(1, 2, 3))
+def a_mask(x, n):
+    with torch.no_grad():
+        mask = torch.from_numpy(np.tril(np.ones((n, n))) > 0)
+    return x.masked_fill(mask[:3], 0.0), torch.tensor(np.float32(0.5) * np.array([2.0]))
+
+
+@table.snippet(max_graphs=1, twins=TWINS)
+def other_orders_and_types(x):
+    a = np.arange(6.0).reshape(2, 3)
+    return (
+        [torch.tensor(b) for b in (a.T, a[:, ::2], a.astype(np.int16), a > 2, np.array(3), np.zeros((0, 2)))],
+        torch.tensor(a.T, dtype=torch.half),
+        x + 1,
+    )
+
+
+@table.snippet(max_graphs=1, twins=TWINS)
+def under_inference_mode(x):
+    with torch.inference_mode():
+        a = torch.from_numpy(np.ones(4, dtype=np.float32))
+        y = x.detach() * a
+    return y.is_inference(), a.is_inference(), x * 2
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_numpy_arrays(program: Program, twin: str) -> None:
+    check(program, twin)
