@@ -82,8 +82,7 @@ class Machine:
         # The generators, and other iterators, that are not Python's own.
         self.stand_ins: list[weakref.ref] = []
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
-        self.raising = False
-        self.reraising = False
+        self.raising = self.reraising = False
         # Calls a function (its first argument) under disable(recursive=False).
         self.run_frame: Callable | None = None
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
@@ -104,12 +103,12 @@ class Machine:
         self.fired: Any = None
         # In fake mode: what tensor operators run on.
         self.fakes: Fakes | None = None
+        # Such an operator runs: none of the user's.
+        self.computing = False
         # On the real values: whether the capture can still be undone, and made on fakes.
         self.switches = False
         # Says whether this segment can be taken back, and captured on fakes; None: it may draw no numbers.
         self.may_restart: Callable[[], bool] | None = None
-        # Such an operator runs: none of the user's.
-        self.computing = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
         self.pause = Pause()
