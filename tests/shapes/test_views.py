@@ -48,6 +48,12 @@ def view_given(x):
     return x.sum(1), x.storage_offset(), x.shape[1]
 
 
+@table.varied(lambda n: (t(n, 2, n + 3, 4)[:, 1 : n + 1],))
+def view_given_to_an_inference_mode(x):
+    with torch.inference_mode():
+        return (x * 2).sum(1), x.is_inference()
+
+
 @table.varied()
 def in_place(x):
     x.add_(1)
