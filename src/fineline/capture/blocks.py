@@ -64,17 +64,15 @@ def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.throw(exc, again=True)
 
 
-def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> Frame | None:
+def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> None:
     exc = f.stack.pop()
     f.stack.append(vm.handled if f.generator is None else f.generator.handled)
     f.stack.append(exc)
     _handles(vm, f, exc)
-    return None
 
 
-def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> Frame | None:
+def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> None:
     _handles(vm, f, f.stack.pop())
-    return None
 
 
 def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
@@ -86,16 +84,15 @@ def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
             vm.handled = gen.outer
 
 
-def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
+def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     for c in classes if is_a(classes, tuple) else (classes,):
         if not (is_a(c, type) and issubclass(c, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     f.stack.append(issubclass(type(f.stack[-1]), classes))
-    return None
 
 
-def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
+def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     exc = f.stack[-1]
     for c in classes if is_a(classes, tuple) else (classes,):
@@ -112,26 +109,24 @@ def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> Frame | None:
         match, rest = None, exc
     if match is None:
         f.stack.append(None)
-        return None
+        return
     mark_made(vm.cap, match)
     mark_made(vm.cap, rest)
     f.stack[-1] = rest
     f.stack.append(match)
     _handles(vm, f, match)
-    return None
 
 
 def _wrapped(exc: BaseException) -> BaseExceptionGroup:
     return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
 
 
-def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> None:
     excs = f.stack.pop()
     orig = f.stack.pop()
     result = _reraised(orig, [e for e in excs if e is not None])
     mark_made(vm.cap, result)
     f.stack.append(result)
-    return None
 
 
 def _reraised(orig: BaseException, excs: list) -> BaseException | None:
@@ -165,9 +160,8 @@ def _leaves(e: BaseException) -> list:
     return [e]
 
 
-def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(AssertionError)
-    return None
 
 
 # -- with --------------------------------------------------------------------------------------------------------------
@@ -197,14 +191,12 @@ def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- match -------------------------------------------------------------------------------------------------------------
-def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
-    return None
 
 
-def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
-    return None
 
 
 def MATCH_KEYS(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -221,7 +213,7 @@ def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
-def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> None:
     fromlist = f.stack.pop()
     level = f.stack.pop()
     name = f.info.names[arg]
@@ -243,7 +235,6 @@ def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
         if id(module) not in cap.sources:
             cap.pin(module, full)
     f.stack.append(module)
-    return None
 
 
 def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
@@ -272,9 +263,8 @@ def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
     return load_attr(vm, f, module, name)
 
 
-def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.builtins["__build_class__"])
-    return None
 
 
 # -- formatting --------------------------------------------------------------------------------------------------------

@@ -27,16 +27,14 @@ def _popn(f: Frame, n: int) -> list:
     return items
 
 
-def BUILD_TUPLE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_TUPLE(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(tuple(_popn(f, arg)))
-    return None
 
 
-def BUILD_LIST(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_LIST(vm: Any, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
     vm.cap.made.add(id(items))
     f.stack.append(items)
-    return None
 
 
 def keyed(vm: Any, keys: list, fn: Any, args: list) -> None:
@@ -62,36 +60,31 @@ def map_of(*items: Any) -> dict:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def BUILD_SET(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_SET(vm: Any, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
     keyed(vm, items, set_of, items)
     f.stack.append(vm.cap.fresh(set(items)))
-    return None
 
 
-def BUILD_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_MAP(vm: Any, f: Frame, arg: int) -> None:
     items = _popn(f, 2 * arg)
     keyed(vm, items[::2], map_of, items)
     f.stack.append(vm.cap.fresh(map_of(*items)))
-    return None
 
 
-def BUILD_CONST_KEY_MAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_CONST_KEY_MAP(vm: Any, f: Frame, arg: int) -> None:
     keys = f.stack.pop()
     out = dict(zip(keys, _popn(f, arg), strict=True))
     vm.cap.made.add(id(out))
     f.stack.append(out)
-    return None
 
 
-def BUILD_STRING(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_STRING(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append("".join(_popn(f, arg)))
-    return None
 
 
-def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(slice(*_popn(f, arg)))
-    return None
 
 
 def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
@@ -108,36 +101,32 @@ def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> 
     return container
 
 
-def LIST_APPEND(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LIST_APPEND(vm: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
     list.append(_growing(vm, f.stack[-arg], list.append, [f.stack[-arg], v]), v)
-    return None
 
 
-def SET_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
+def SET_ADD(vm: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
     args = [f.stack[-arg], v]
     _key_plain(vm, v, f.stack[-arg], set.add, args)
     set.add(_growing(vm, f.stack[-arg], set.add, args), v)
-    return None
 
 
-def MAP_ADD(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MAP_ADD(vm: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
     k = f.stack.pop()
     args = [f.stack[-arg], k, v]
     _key_plain(vm, k, f.stack[-arg], dict.__setitem__, args)
     dict.__setitem__(_growing(vm, f.stack[-arg], dict.__setitem__, args), k, v)
-    return None
 
 
-def LIST_TO_TUPLE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LIST_TO_TUPLE(vm: Any, f: Frame, arg: int) -> None:
     items = f.stack.pop()
     if vm.cap.active:
         # Behind a border it is a live value of before.
         vm.cap.expand(items)
     f.stack.append(tuple(items))
-    return None
 
 
 def LIST_EXTEND(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -197,16 +186,15 @@ def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.call(f, protocols.unpack, [seq, arg], None, _spread)
 
 
-def _spread(vm: Any, f: Frame, items: list, data: Any) -> Frame | None:
+def _spread(vm: Any, f: Frame, items: list, data: Any) -> None:
     f.stack.extend(reversed(items))
-    return None
 
 
 def UNPACK_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
 
 
-def _spread_star(vm: Any, f: Frame, items: list, arg: int) -> Frame | None:
+def _spread_star(vm: Any, f: Frame, items: list, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
     if len(items) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
@@ -216,10 +204,9 @@ def _spread_star(vm: Any, f: Frame, items: list, arg: int) -> Frame | None:
     f.stack.extend(reversed(items[end:]))
     f.stack.append(middle)
     f.stack.extend(reversed(items[:before]))
-    return None
 
 
-def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> None:
     s = f.stack
     code = s.pop()
     fn = types.FunctionType(code, f.globals, code.co_name, None, s.pop() if arg & 8 else None)
@@ -239,7 +226,6 @@ def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> Frame | None:
         fn.__module__ = module  # type: ignore[assignment]
     vm.cap.made.add(id(fn))
     s.append(fn)
-    return None
 
 
 HANDLERS = family(globals())

@@ -74,10 +74,9 @@ def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
     return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
 
 
-def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> None:
     f.stack.pop()
     f.ip = arg
-    return None
 
 
 def GET_LEN(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -85,21 +84,19 @@ def GET_LEN(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- jumps -----------------------------------------------------------------------------------------------------------
-def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
+def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> None:
     f.ip = arg
-    return None
 
 
 # Backward jumps without a tensor operator in between (about 0.2 s of interpretation) after which a loop is left to CPython.
 LONG_LOOP = 100_000
 
 
-def JUMP_BACKWARD(vm: Any, f: Frame, arg: int) -> Frame | None:
+def JUMP_BACKWARD(vm: Any, f: Frame, arg: int) -> None:
     f.ip = arg
     vm.jumps += 1
     if vm.jumps > LONG_LOOP and vm.cap.active:
         vm.long_loop(f)
-    return None
 
 
 def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
@@ -215,18 +212,16 @@ def _jump_kept(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _jump_if_none(wanted: bool) -> Handler:
-    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
+    def jump(vm: Any, f: Frame, arg: int) -> None:
         if (f.stack.pop() is None) is wanted:
             f.ip = arg
-        return None
 
     return jump
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
-def KW_NAMES(vm: Any, f: Frame, arg: int) -> Frame | None:
+def KW_NAMES(vm: Any, f: Frame, arg: int) -> None:
     f.kwnames = f.info.code.co_consts[arg]
-    return None
 
 
 def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:

@@ -192,9 +192,8 @@ class Machine:
     call_plainly = call_unruled
 
     @staticmethod
-    def discard(vm: Machine, f: Frame, value: Any, data: Any) -> Frame | None:
+    def discard(vm: Machine, f: Frame, value: Any, data: Any) -> None:
         """``then`` of a call whose result is of no interest."""
-        return None
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
         """What the captured code writes into when it writes into ``t``."""

@@ -221,9 +221,8 @@ def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
     return vm.boolean(vm, f, v, _push_not)
 
 
-def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> Frame | None:
+def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> None:
     f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
-    return None
 
 
 # No number equals one of these.
@@ -292,7 +291,7 @@ def _identity_compared(x: Any) -> bool:
     return type(x).__eq__ is object.__eq__
 
 
-def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def IS_OP(vm: Any, f: Frame, arg: int) -> None:
     s = f.stack
     b = s.pop()
     a = s.pop()
@@ -310,7 +309,6 @@ def IS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
         elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
             guard_identity(cap, a, b)
     s.append((a is b) is not bool(arg))
-    return None
 
 
 def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:

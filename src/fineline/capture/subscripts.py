@@ -100,11 +100,10 @@ def _default_item(vm: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
     return vm.call(f, factory, [], None, _keep_default, (d, key))
 
 
-def _keep_default(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _keep_default(vm: Any, f: Frame, value: Any, state: tuple) -> None:
     d, key = state
     store_dict_item(vm.cap, d, key, value)
     f.stack.append(value)
-    return None
 
 
 def _dict_item(cap: Any, d: dict, key: Any) -> Any:

@@ -18,72 +18,62 @@ from fineline.capture.subscripts import binary_subscr, delete_subscr, store_dict
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
-def NOP(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return None
+def NOP(vm: Any, f: Frame, arg: int) -> None:
+    """What only CPython's own loop has a use for."""
 
 
-def POP_TOP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def POP_TOP(vm: Any, f: Frame, arg: int) -> None:
     f.stack.pop()
-    return None
 
 
-def PUSH_NULL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def PUSH_NULL(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(NULL)
-    return None
 
 
-def COPY(vm: Any, f: Frame, arg: int) -> Frame | None:
+def COPY(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.stack[-arg])
-    return None
 
 
-def SWAP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def SWAP(vm: Any, f: Frame, arg: int) -> None:
     s = f.stack
     s[-1], s[-arg] = s[-arg], s[-1]
-    return None
 
 
-def LOAD_CONST(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_CONST(vm: Any, f: Frame, arg: int) -> None:
     value = f.info.code.co_consts[arg]
     if vm.cap.lazy:
         # It may be the very number that was passed in.
         vm.cap.settle(value)
     f.stack.append(value)
-    return None
 
 
 # -- variables -------------------------------------------------------------------------------------------------------
-def LOAD_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_FAST(vm: Any, f: Frame, arg: int) -> None:
     v = f.local[arg]
     if v is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.stack.append(v)
-    return None
 
 
-def STORE_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_FAST(vm: Any, f: Frame, arg: int) -> None:
     f.local[arg] = f.stack.pop()
-    return None
 
 
-def DELETE_FAST(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_FAST(vm: Any, f: Frame, arg: int) -> None:
     if f.local[arg] is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.local[arg] = NULL
-    return None
 
 
-def MAKE_CELL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MAKE_CELL(vm: Any, f: Frame, arg: int) -> None:
     v = f.local[arg]
     cell = types.CellType() if v is NULL else types.CellType(v)
     vm.cap.made.add(id(cell))
     f.local[arg] = cell
-    return None
 
 
-def LOAD_CLOSURE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_CLOSURE(vm: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.local[arg])
-    return None
 
 
 def _unbound(f: Frame, arg: int) -> Exception:
@@ -93,11 +83,11 @@ def _unbound(f: Frame, arg: int) -> Exception:
     return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
 
 
-def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     try:
         f.stack.append(load_cell(vm, cell))
-        return None
+        return
     except ValueError:
         pass  # What is raised below has no context: the user's code has met no such error.
     if vm.cap.active and id(cell) in vm.cap.sources and not vm.cap.journal.wrote(cell):
@@ -109,12 +99,12 @@ def _cell_is_empty(cell: types.CellType) -> bool:
     return contents(cell) is EMPTY
 
 
-def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> None:
     name = f.info.slots[arg]
     if f.namespace is not None and name in f.namespace:
         f.stack.append(f.namespace[name])
-        return None
-    return LOAD_DEREF(vm, f, arg)
+    else:
+        LOAD_DEREF(vm, f, arg)
 
 
 def _write_cell(vm: Any, cell: types.CellType) -> None:
@@ -123,20 +113,18 @@ def _write_cell(vm: Any, cell: types.CellType) -> None:
         vm.cap.journal.note(cell, src)
 
 
-def STORE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_DEREF(vm: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     _write_cell(vm, cell)
     cell.cell_contents = f.stack.pop()
-    return None
 
 
-def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     _write_cell(vm, cell)
     if _cell_is_empty(cell):
         raise _unbound(f, arg)
     del cell.cell_contents
-    return None
 
 
 def global_value(vm: Any, f: Frame, name: str) -> Any:
@@ -176,25 +164,23 @@ def global_value(vm: Any, f: Frame, name: str) -> Any:
     return value
 
 
-def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
     if arg & 1:
         f.stack.append(NULL)
     name = f.info.names[arg >> 1]
     cache = vm.cap.global_values.get(id(f.globals))
     if cache is not None and name in cache:
         f.stack.append(cache[name])
-        return None
+        return
     f.stack.append(global_value(vm, f, name))
-    return None
 
 
-def LOAD_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_NAME(vm: Any, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if f.namespace is not None and name in f.namespace:
         f.stack.append(_name_in(vm, f, name))
     else:
         f.stack.append(global_value(vm, f, name))
-    return None
 
 
 def _name_in(vm: Any, f: Frame, name: str) -> Any:
@@ -204,10 +190,9 @@ def _name_in(vm: Any, f: Frame, name: str) -> Any:
     return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])
 
 
-def STORE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
     _global_write(vm, f, f.info.names[arg])
     f.globals[f.info.names[arg]] = f.stack.pop()
-    return None
 
 
 def _global_write(vm: Any, f: Frame, name: str) -> None:
@@ -218,7 +203,7 @@ def _global_write(vm: Any, f: Frame, name: str) -> None:
         cap.global_values.pop(id(f.globals), None)
 
 
-def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if name not in f.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
@@ -227,18 +212,15 @@ def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> Frame | None:
         vm.cap.guard_presence(f.globals, vm.cap.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
     _global_write(vm, f, name)
     del f.globals[name]
-    return None
 
 
-def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> Frame | None:
+def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> None:
     if "__annotations__" not in f.namespace:
         store_dict_item(vm.cap, f.namespace, "__annotations__", vm.cap.fresh({}))
-    return None
 
 
-def STORE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_NAME(vm: Any, f: Frame, arg: int) -> None:
     store_dict_item(vm.cap, f.namespace, f.info.names[arg], f.stack.pop())
-    return None
 
 
 def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
