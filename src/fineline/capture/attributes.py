@@ -223,9 +223,8 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
                 return vm.finish(f, object.__getattribute__(obj, name), then, data)
             if use_getattr and info.getattr_fn is not None and not info.is_module:
                 return vm.call(f, vm.protocols.property_then_getattr, [obj, name, descr.fget, info.getattr_fn], None, then, data)
-            return vm.call(f, descr.fget, [obj], None, then, data)
-        if kind == PY_DATA:
-            return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
+        if kind != C_DATA:
+            return bound(vm, f, kind, descr, obj, info.cls, then, data)
         if name == "__dict__":
             d = dict_of(obj, info)
             if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:
@@ -252,18 +251,8 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             found = module_child(cap, d, src, name)
             if found is not MISSING:
                 return vm.finish(f, found, then, data)
-    if kind == METHOD:
-        return vm.finish(f, types.MethodType(descr, obj), then, data)
-    if kind == STATIC:
-        return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
-    if kind == CLASS:
-        return bind_class_method(vm, f, descr, info.cls, then, data)
-    if kind == C_OTHER:
-        return vm.finish(f, descr.__get__(obj, info.cls), then, data)
-    if kind == PY_OTHER:
-        return vm.call(f, type(descr).__get__, [descr, obj, info.cls], None, then, data)
-    if kind == PLAIN:
-        return vm.finish(f, descr, then, data)
+    if kind:
+        return bound(vm, f, kind, descr, obj, info.cls, then, data)
     if use_getattr and info.getattr_fn is not None:
         return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
     if is_a(obj, types.MethodType):
@@ -320,10 +309,8 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
         return vm.call(f, meta_info.getattribute, [cls, name], None, then, data)
     kind, descr = meta_info.look(cap, name)
     if PROPERTY <= kind <= PY_DATA:
-        if kind == PROPERTY:
-            return vm.call(f, descr.fget, [cls], None, then, data)
-        if kind == PY_DATA:
-            return vm.call(f, type(descr).__get__, [descr, cls, meta], None, then, data)
+        if kind != C_DATA:
+            return bound(vm, f, kind, descr, cls, meta, then, data)
         if name == "__dict__":
             raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
         if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
@@ -338,21 +325,9 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
             return vm.finish(f, member, then, data)
     own_kind, own = type_info(cap, cls).look(cap, name)
     if own_kind:
-        if own_kind == STATIC:
-            return vm.finish(f, vm.class_value(own, own.__func__), then, data)
-        if own_kind == CLASS:
-            return bind_class_method(vm, f, own, cls, then, data)
-        if own_kind in (PY_DATA, PY_OTHER):
-            return vm.call(f, type(own).__get__, [own, None, cls], None, then, data)
-        if own_kind in (C_DATA, C_OTHER):
-            return vm.finish(f, own.__get__(None, cls), then, data)
-        return vm.finish(f, own, then, data)
-    if kind == METHOD:
-        return vm.finish(f, types.MethodType(descr, cls), then, data)
-    if kind == C_OTHER:
-        return vm.finish(f, descr.__get__(cls, meta), then, data)
-    if kind == PLAIN:
-        return vm.finish(f, descr, then, data)
+        return bound(vm, f, own_kind, own, None, cls, then, data)
+    if kind:
+        return bound(vm, f, kind, descr, cls, meta, then, data)
     if meta_info.getattr_fn is not None:
         return vm.call(f, meta_info.getattr_fn, [cls, name], None, then, data)
     return vm.finish(f, getattr(cls, name), then, data)
@@ -374,28 +349,34 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     else:
         return vm.finish(f, getattr(sup, name), then, data)
     kind, descr = type_info(cap, cls).look(cap, name)
-    # In a class method: nothing is bound to an instance.
-    of_class = is_a(obj, type) and obj is start and not is_a(obj, this)
-    if kind == METHOD:
-        return vm.finish(f, descr if of_class else types.MethodType(descr, obj), then, data)
-    if kind == PROPERTY:
+    if is_a(obj, type) and obj is start and not is_a(obj, this):
+        # In a class method: nothing is bound to an instance.
+        obj = None
+    elif kind == C_DATA:
+        return vm.finish(f, read_member(vm, obj, descr, name), then, data)
+    return bound(vm, f, kind, descr, obj, start, then, data)
+
+
+def bound(vm: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any) -> Frame | None:
+    """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None."""
+    if kind == METHOD and obj is not None:
+        return vm.finish(f, types.MethodType(descr, obj), then, data)
+    if kind == PROPERTY and obj is not None and descr.fget is not None:
         return vm.call(f, descr.fget, [obj], None, then, data)
     if kind == STATIC:
-        return vm.finish(f, vm.class_value(descr, descr.__func__), then, data)
+        return vm.finish(f, vm.class_value(descr.__func__), then, data)
     if kind == CLASS:
-        return bind_class_method(vm, f, descr, start, then, data)
+        return bind_class_method(vm, f, descr, cls, then, data)
     if kind in (PY_DATA, PY_OTHER):
-        return vm.call(f, type(descr).__get__, [descr, obj, start], None, then, data)
-    if kind == C_DATA:
-        return vm.finish(f, read_member(vm, obj, descr, name), then, data)
-    if kind == C_OTHER:
-        return vm.finish(f, descr.__get__(None if of_class else obj, start), then, data)
+        return vm.call(f, type(descr).__get__, [descr, obj, cls], None, then, data)
+    if kind in (PROPERTY, C_DATA, C_OTHER):
+        return vm.finish(f, descr.__get__(obj, cls), then, data)
     return vm.finish(f, descr, then, data)
 
 
 def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
     """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
-    inner: Any = vm.class_value(descr, descr.__func__)
+    inner: Any = vm.class_value(descr.__func__)
     if is_a(inner, property):
         return vm.call(f, inner.fget, [cls], None, then, data)
     getter = raw_lookup(type(inner), "__get__")

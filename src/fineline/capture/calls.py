@@ -347,7 +347,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
     state = (cls, args, kwargs, then, data)
     if is_a(new, types.FunctionType):
-        vm.class_value(cls, new)
+        vm.class_value(new)
         return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
         raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
@@ -422,7 +422,7 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
     if is_a(call, types.FunctionType):
         return vm.call(f, call, [obj, *args], kwargs, then, data)
     if is_a(call, staticmethod):
-        return vm.call(f, vm.class_value(call, call.__func__), args, kwargs, then, data)
+        return vm.call(f, vm.class_value(call.__func__), args, kwargs, then, data)
     if kind == C_OTHER:
         if not natives.hashable(call):
             # A method that C++ bindings made: of a TorchScript module, for one.

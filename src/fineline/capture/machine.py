@@ -216,7 +216,7 @@ class Machine:
     def type_of(self, obj: Any) -> type:
         return KINDS.get(type(obj), type(obj))
 
-    def class_value(self, holder: Any, value: Any) -> Any:
+    def class_value(self, value: Any) -> Any:
         """A function inside a staticmethod, classmethod or property: as fixed as its holder."""
         cap = self.cap
         if cap.active and id(value) not in cap.sources and id(value) not in cap.made and is_a(value, types.FunctionType):

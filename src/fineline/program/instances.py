@@ -26,8 +26,6 @@ SCALARS = (int, float, str, bytes, complex)
 FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
 
 
-
-
 def local_class(r: Any, v: Any) -> str:
     """A class that the captured code made: first with its names alone, as what they stand for may hold the class."""
     if id(v) not in r.cap.made:
@@ -44,6 +42,9 @@ def local_class(r: Any, v: Any) -> str:
     for k, x in own.items():
         value = r.expr(x)
         r.lines.append(f"{r.constant(type.__setattr__, 'set_on_class')}({name}, {k!r}, {value})")
+        if type(x) is property:
+            # What its errors call it.
+            r.lines.append(f"{value}.__set_name__({name}, {k!r})")
     if is_a(v, abc.ABCMeta):
         r.lines.append(f"{r.constant(abc.update_abstractmethods, 'update_abstractmethods')}({name})")
     return name
