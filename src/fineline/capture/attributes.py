@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.capture.capture import HEAP_TYPE, NULL, Capture
-from fineline.capture.frame import Frame
+from fineline.capture.capture import HEAP_TYPE, Capture
+from fineline.capture.frame import NULL, Frame
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
@@ -42,7 +42,6 @@ GENERIC_MODULES = frozenset(
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
-METHOD_SELF = types.MethodType.__dict__["__self__"]
 
 
 class TypeInfo:

@@ -84,22 +84,26 @@ def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
             vm.handled = gen.outer
 
 
-def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> None:
-    classes = f.stack.pop()
-    for c in classes if is_a(classes, tuple) else (classes,):
+def _caught(classes: Any) -> tuple:
+    """What an ``except`` clause names, one by one."""
+    found: tuple = classes if is_a(classes, tuple) else (classes,)
+    for c in found:
         if not (is_a(c, type) and issubclass(c, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    return found
+
+
+def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> None:
+    classes = f.stack.pop()
+    _caught(classes)
     f.stack.append(issubclass(type(f.stack[-1]), classes))
 
 
 def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     exc = f.stack[-1]
-    for c in classes if is_a(classes, tuple) else (classes,):
-        if not (is_a(c, type) and issubclass(c, BaseException)):
-            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-        if issubclass(c, BaseExceptionGroup):
-            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    if any([issubclass(c, BaseExceptionGroup) for c in _caught(classes)]):
+        raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     match: Any
     if is_a(exc, classes):
         match, rest = (exc if is_a(exc, BaseExceptionGroup) else _wrapped(exc)), None

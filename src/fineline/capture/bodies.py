@@ -22,7 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import computing
-from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.journal import EMPTY, Journal, contents
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.body import BodyRecorder
@@ -282,7 +282,7 @@ def _held(obj: Any) -> Iterator[Any]:
     elif is_a(obj, types.MethodType):
         yield from (obj.__self__, obj.__func__)
     elif is_a(obj, types.CellType):
-        if (content := _contents(obj)) is not EMPTY:
+        if (content := contents(obj)) is not EMPTY:
             yield content
     elif is_a(obj, dict):
         yield from dict.values(obj)
@@ -304,16 +304,9 @@ def _frozen(obj: Any) -> bool:
     return getattr(getattr(type(obj), "__dataclass_params__", None), "frozen", False)
 
 
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return EMPTY
-
-
 def _unchanged(before: Any, obj: Any) -> bool:
     if is_a(obj, types.CellType):
-        return _contents(obj) is before
+        return contents(obj) is before
     if is_a(obj, bytearray):
         return bytes(obj) == before
     if len(before) != len(obj):

@@ -16,7 +16,8 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
-from fineline.guards.source import Source
+from fineline.capture.watch import identify
+from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -87,10 +88,10 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     entry = _entry(fn, src, args, kwargs)
     if entry is None:
         raise border
-    natives.identify(cap, fn)
+    identify(cap, fn)
     for a in values:
         if not is_value(a):
-            natives.identify(cap, a)
+            identify(cap, a)
     caller = fn
     if not _holds(entry, fn):
         if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
@@ -174,11 +175,9 @@ def lasts(cap: Capture, v: Any) -> bool:
     if is_value(v):
         return True
     src = cap.sources.get(id(v))
-    while src is not None and src.parent is not None:
-        src = src.parent
-    if src is None or src.op != "pin":
+    if src is None or root_of(src).op != "pin":
         return False
-    natives.identify(cap, v)
+    identify(cap, v)
     return True
 
 

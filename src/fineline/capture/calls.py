@@ -15,10 +15,10 @@ from torch.nn.modules import module as module_space
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
-from fineline.capture.capture import F_CLOSURE, F_CODE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, NULL, PARTIAL, Capture, is_value
-from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, PARTIAL, Capture, is_value
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import compiled_by_torch, dynamo_function, explicit_break, known_function, marked_by_torch, own_function
+from fineline.capture.marked import compiled_by_torch, dynamo_function, explicit_break, gives, known_function, marked_by_torch, own_function
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
 from fineline.capture.readers import read_by
@@ -28,8 +28,9 @@ from fineline.capture.specials import SPECIALS
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import call_nested, is_nested
 from fineline.capture.symbolic import holds
-from fineline.capture.watch import identify
+from fineline.capture.watch import F_CODE, METHOD, identify
 from fineline.graph.torch_table import classify_torch
+from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
 
@@ -44,6 +45,7 @@ C_NEW = frozenset(
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
 PLAIN = frozenset({dict, list, set, frozenset, tuple, deque, defaultdict})
+ANSWERS_TRUE = gives(True)
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 
@@ -60,10 +62,7 @@ def see_function(cap: Capture, fn: types.FunctionType) -> None:
         if is_own(fn.__code__):
             return
     guards = cap.guards
-    top = src
-    while top.parent is not None:
-        top = top.parent
-    if top.op == "root" and (fn.__defaults__ or fn.__kwdefaults__ or is_method(src)):
+    if root_of(src).op == "root" and (fn.__defaults__ or fn.__kwdefaults__ or is_method(src)):
         # Each run may make the function anew, and its defaults with it: they are compared one by one.
         code = guards.access(src, "member", F_CODE, fn.__code__)
         if is_method(src):
@@ -195,7 +194,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     if fn is graph_break:
         return explicit_break
     if fn is is_compiling or fn is is_dynamo_compiling:
-        return _answers_true
+        return ANSWERS_TRUE
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
@@ -222,10 +221,6 @@ def _natively(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 
-def _answers_true(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, True, then, data)
-
-
 def _torch_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     return vm.tensors.call(vm, f, fn, classify_torch(fn), args, kwargs, then, data)
 
@@ -235,13 +230,8 @@ def call_method(vm: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dic
     func, self = fn.__func__, fn.__self__
     src = cap.sources.get(id(fn))
     if src is not None:
-        cap.load(func, cap.guards.access(src, "member", METHOD_FUNC, func))
-        cap.load(self, cap.guards.access(src, "member", METHOD_SELF, self))
+        cap.load_members(fn, src, METHOD)
     return call_value(vm, f, func, [self, *args], kwargs, then, data)
-
-
-METHOD_FUNC = types.MethodType.__dict__["__func__"]
-METHOD_SELF = types.MethodType.__dict__["__self__"]
 
 
 def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -305,9 +295,7 @@ def call_partial(vm: Any, f: Frame, fn: functools.partial, args: list, kwargs: d
     cap = vm.cap
     src = cap.sources.get(id(fn))
     if src is not None:
-        for name, descr in PARTIAL.items():
-            value = getattr(fn, name)
-            cap.load(value, cap.guards.access(src, "member", descr, value))
+        cap.load_members(fn, src, PARTIAL)
         cap.expand(fn.keywords)
     merged = {**fn.keywords, **(kwargs or {})}
     return call_value(vm, f, fn.func, [*fn.args, *args], merged, then, data)

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import enum
 import functools
-import gc
 import operator
 import re
 import types
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.bytecode.code import CODES
-from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.watch import F_CODE, PLAIN_VALUE, BaseEquals, SameBytes, SameOrder, guard_arguments, has_hidden_state, identify
+from fineline.capture.watch import (
+    HEAP_TYPE,
+    PLAIN_VALUE,
+    BaseEquals,
+    DequeItem,
+    DequeLength,
+    SameBytes,
+    SameOrder,
+    behind_proxy,
+    guard_arguments,
+    has_hidden_state,
+    identify,
+)  # fmt: skip
 from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
@@ -68,12 +78,11 @@ BOUND: dict[type, tuple] = {
     )
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
-PARTIAL = {n: functools.partial.__dict__[n] for n in ("func", "args", "keywords")}
+PARTIAL = tuple([functools.partial.__dict__[n] for n in ("func", "args", "keywords")])
 F_CLOSURE = types.FunctionType.__dict__["__closure__"]
 F_GLOBALS = types.FunctionType.__dict__["__globals__"]
 F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
 F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
-HEAP_TYPE = 1 << 9
 
 
 class Capture:
@@ -152,7 +161,7 @@ class Capture:
             if t is types.BuiltinFunctionType and not is_a(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
                 guards.check(src, "type", t)
                 self.adopt(v, src)
-                self._load_members(v, src, BOUND[t])
+                self.load_members(v, src, BOUND[t])
                 return v
             guards.check(src, "is", v)
             if is_a(v, (type, types.ModuleType, enum.Enum)):
@@ -172,7 +181,7 @@ class Capture:
         elif is_a(v, (int, float, str, bytes, complex)):
             guards.check(src, "predicate", (BaseEquals(v), f"== {PLAIN_VALUE[_base(t)](v)!r}"))
         elif t in BOUND:
-            self._load_members(v, src, BOUND[t])
+            self.load_members(v, src, BOUND[t])
         elif t in GETTERS:
             guards.check(src, "is", v)
         return v
@@ -203,7 +212,8 @@ class Capture:
         self.load(v, src)
         return v if found is None else found
 
-    def _load_members(self, v: Any, src: Source, members: tuple) -> None:
+    def load_members(self, v: Any, src: Source, members: Iterable[Any]) -> None:
+        """Loads what these descriptors of C's read of ``v``, past whatever its class says."""
         for descr in members:
             value = descr.__get__(v)
             self.load(value, self.guards.access(src, "member", descr, value))
@@ -322,7 +332,7 @@ class Capture:
             for n, v in enumerate(list(list.__iter__(before))):
                 self._load_item(obj, n, v, guards.access(src, "index", n, v))
         elif is_a(obj, deque):
-            guards.check(src, "predicate", (_DequeLength(len(before)), f"has {len(before)} items"), "deque length")
+            guards.check(src, "predicate", (DequeLength(len(before)), f"has {len(before)} items"), "deque length")
             for n, v in enumerate(list(before)):
                 self._load_item(obj, n, v, guards.access(src, "member", DequeItem(n), v))
         elif is_a(obj, (set, frozenset)):
@@ -429,38 +439,6 @@ class Capture:
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
 
 
-class BehindProxy:
-    """What a mappingproxy shows, as a member."""
-
-    __name__ = "shown"
-
-    def __get__(self, obj: Any, cls: type) -> Any:
-        # It holds nothing else.
-        return gc.get_referents(obj)[0]
-
-
-behind_proxy = BehindProxy()
-
-
-class DequeItem:
-    """A deque's item as a member: guard steps index lists and tuples only."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.__name__ = f"item_{at}"
-
-    def __get__(self, obj: deque, cls: type) -> Any:
-        return deque.__getitem__(obj, self.at)
-
-
-class _DequeLength:
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __call__(self, v: Any) -> bool:
-        return is_a(v, deque) and deque.__len__(v) == self.n
-
-
 def _base(t: type) -> type:
     return next(b for b in PLAIN_VALUE if issubclass(t, b))
 
@@ -486,14 +464,3 @@ def hashes_plainly(k: Any) -> bool:
     if is_a(k, (tuple, frozenset)):
         return all([hashes_plainly(x) for x in k])
     return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)
-
-
-def new_frame(info_of: Any, code: types.CodeType, globals_: dict, local: list, back: Frame | None) -> Frame:
-    builtins = globals_.get("__builtins__", __builtins__)
-    if is_a(builtins, types.ModuleType):
-        builtins = builtins.__dict__
-    info = CODES[code]
-    return Frame(info, info_of(info), globals_, builtins, local, back)
-
-
-__all__ = ["F_CODE", "NULL", "Capture", "is_value", "new_frame"]

@@ -74,9 +74,7 @@ def _fixed(vm: Any, fn: Any) -> bool:
         return False
     src = cap.sources.get(id(fn))
     if src is not None:
-        for name, descr in PARTIAL.items():
-            value = getattr(fn, name)
-            cap.load(value, cap.guards.access(src, "member", descr, value))
+        cap.load_members(fn, src, PARTIAL)
     return _fixed(vm, fn.func) and _fixed(vm, fn.args)
 
 

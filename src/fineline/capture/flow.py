@@ -11,7 +11,7 @@ from torch import Tensor
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, special_method, type_info
 from fineline.capture.branches import assume
-from fineline.capture.capture import SINGLETONS, VALUES
+from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.conditions import merge
 from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
@@ -128,7 +128,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return length(vm, f, v, _length_truth, (then, data))
     if any([is_a(method, (types.FunctionType, types.NoneType)) for method in (getattr(t, "__bool__", MISSING), getattr(t, "__len__", MISSING))]):
         return vm.call(f, protocols.truth, [v], None, then, data)
-    if cap.active and t.__flags__ & (1 << 9):
+    if cap.active and t.__flags__ & HEAP_TYPE:
         from_type(cap, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
         return length(vm, f, v, _length_truth, (then, data))
@@ -225,6 +225,11 @@ def KW_NAMES(vm: Any, f: Frame, arg: int) -> None:
 
 
 def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, *called(f, arg))
+
+
+def called(f: Frame, arg: int) -> tuple[Any, list, dict | None]:
+    """Takes what CALL calls, and the arguments, off the stack."""
     s = f.stack
     args = s[-arg:] if arg else []
     del s[len(s) - arg :]
@@ -241,16 +246,22 @@ def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:
         n = len(names)
         kwargs = dict(zip(names, args[-n:], strict=True))
         del args[-n:]
-    return vm.call(f, fn, args, kwargs)
+    return fn, args, kwargs
 
 
-def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
+def spread(f: Frame, arg: int) -> tuple[Any, Any, Any]:
+    """... CALL_FUNCTION_EX."""
     s = f.stack
     kwargs = s.pop() if arg & 1 else None
     args = s.pop()
     fn = s.pop()
     if s and s[-1] is NULL:
         s.pop()
+    return fn, args, kwargs
+
+
+def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
+    fn, args, kwargs = spread(f, arg)
     if type(args) is not tuple:
         ways = [special_method(vm.cap, type(args), name) for name in ("__iter__", "__getitem__")]
         if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):

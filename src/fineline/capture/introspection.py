@@ -16,8 +16,8 @@ from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.capture import natives
 from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
-from fineline.capture.capture import HEAP_TYPE, NULL
-from fineline.capture.frame import Frame
+from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.frame import NULL, Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.kinds import is_a

@@ -209,8 +209,5 @@ def _copy(obj: Any) -> tuple[str, Any]:
     if is_a(obj, bytearray):
         return "bytearray", bytes(obj)
     if is_a(obj, CellType):
-        try:
-            return "cell", obj.cell_contents
-        except ValueError:
-            return "cell", EMPTY
+        return "cell", contents(obj)
     raise TypeError(f"writes to {type(obj).__name__} are not logged")

@@ -7,7 +7,7 @@ from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fineline.capture.watch import CLASS_MRO, guard_mro
+from fineline.capture.watch import CLASS_MRO, HEAP_TYPE, guard_mro
 from fineline.kinds import is_a
 
 TYPE_DICT = type.__dict__["__dict__"]
@@ -55,9 +55,7 @@ def load_class(cap: Any, cls: Any, src: Any) -> None:
     """A class that this call made before the segment began."""
     cap.adopt(cls, src)
     cap.check_type(src, type(cls))
-    for descr in NAMES:
-        value = descr.__get__(cls)
-        cap.load(value, cap.guards.access(src, "member", descr, value))
+    cap.load_members(cls, src, NAMES)
     guard_mro(cap, cls)
 
 
@@ -66,7 +64,7 @@ def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
     guards = cap.guards
     for k in CLASS_MRO.__get__(cls):
         here = name in TYPE_DICT.__get__(k)
-        if id(k) in cap.made or not k.__flags__ & (1 << 9):
+        if id(k) in cap.made or not k.__flags__ & HEAP_TYPE:
             if here:
                 return None
             continue
@@ -91,9 +89,7 @@ def load_item(cap: Any, descr: Any, src: Any) -> None:
         cap.check_type(src, type(descr))
         return
     cap.load(descr, src)
-    for member in HOLDERS.get(type(descr), ()):
-        value = member.__get__(descr)
-        cap.load(value, cap.guards.access(src, "member", member, value))
+    cap.load_members(descr, src, HOLDERS.get(type(descr), ()))
 
 
 class ClassOf:

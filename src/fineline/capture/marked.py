@@ -169,7 +169,9 @@ def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, 
     raise border.to(then, data)
 
 
-def _give(value: Any) -> Callable:
+def gives(value: Any) -> Callable:
+    """The handler of what always gives ``value``."""
+
     def give(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         return vm.finish(f, value, then, data)
 
@@ -253,5 +255,5 @@ _KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING if is_a(f
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,
-    "graph_break": explicit_break, "true": _give(True), "nothing": _give(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
+    "graph_break": explicit_break, "true": gives(True), "nothing": gives(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
 }  # fmt: skip

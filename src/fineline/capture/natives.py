@@ -268,7 +268,6 @@ def _settle_numbers(cap: Any, values: Any) -> None:
             cap.settle(v)
 
 
-
 def polyfill_needed(args: Any) -> bool:
     """Whether an argument is an iterator or a callback that the interpreter must run itself."""
     return any(is_a(a, InterpretedGenerator) for a in args)
@@ -304,7 +303,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     elif info.kind == "special":
         raise Border(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
     values = [*args, *kwargs.values()] if kwargs else args
-    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.kind, info.reads, values, len(args))
+    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.reads, values, len(args))
     if not ok:
         for at in INDEX_BY_ID.get(id(key), ()):
             if at < len(args):
@@ -314,9 +313,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                 vm.tensors.sign(vm, key, tuple(args))
             except Border as b:
                 raise b.to(then, data) from None
-        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor) and vm.known.has(args[0], cap.recorder.mutated):
-            return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
-        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+            if vm.known.has(args[0], cap.recorder.mutated):
+                return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
             if vm.tensors.reads(vm, args[0]):
                 return vm.tensors.number(vm, f, key, args[0], then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
@@ -366,7 +364,7 @@ def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
     return vm.finish(f, made, *state)
 
 
-def _may_run(cap: Capture, key: Any, kind: str, reads: str, values: Any, positional: int) -> bool:
+def _may_run(cap: Capture, key: Any, reads: str, values: Any, positional: int) -> bool:
     if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
         return False
     if reads == "none":
@@ -483,6 +481,3 @@ def describe(fn: Any) -> str:
     if owner is not None:
         return f"{owner.__name__}.{getattr(fn, '__name__', name)}"
     return f"{module}.{name}" if module and module != "builtins" else str(name)
-
-
-__all__ = ["call", "classify", "deep_plain", "describe", "hashable", "is_value", "plain", "torch"]

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fineline.capture import natives, protocols
+from fineline.capture.flow import called, spread
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import Handler
 from fineline.capture.signals import Border
 
 
 def _opaque_call(vm: Any, f: Frame, arg: int) -> Frame | None:
-    s = f.stack
-    args = s[-arg:] if arg else []
-    del s[len(s) - arg :]
-    self, fn = s.pop(), s.pop()
-    if fn is NULL:
-        fn = self
-    else:
-        args.insert(0, self)
-    names, kwargs = f.kwnames, {}
-    if names:
-        f.kwnames = ()
-        kwargs = dict(zip(names, args[-len(names) :], strict=True))
-        del args[-len(names) :]
+    fn, args, kwargs = called(f, arg)
     raise Border(fn, tuple(args), kwargs, "FL420", f"{natives.describe(fn)} could not be captured the first time")
 
 
 def _opaque_call_ex(vm: Any, f: Frame, arg: int) -> Frame | None:
-    s = f.stack
-    kwargs = s.pop() if arg & 1 else None
-    args = s.pop()
-    fn = s.pop()
-    if s and s[-1] is NULL:
-        s.pop()
+    fn, args, kwargs = spread(f, arg)
     raise Border(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{natives.describe(fn)} could not be captured the first time")
 
 
@@ -51,11 +36,7 @@ def _opaque_method(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def _opaque_subscr(vm: Any, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
-    raise Border(_getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
-
-
-def _getitem(obj: Any, key: Any) -> Any:
-    return obj[key]
+    raise Border(operator.getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
 
 
 def _opaque_iter(vm: Any, f: Frame, arg: int) -> Frame | None:

@@ -44,10 +44,7 @@ BINARY = (
     (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
-INPLACE = (
-    operator.iadd, operator.iand, operator.ifloordiv, operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
-    operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor,
-)  # fmt: skip
+INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Of sets and views, these compare elements.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
 COMPARE = (

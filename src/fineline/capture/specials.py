@@ -52,15 +52,6 @@ def _without_methods(v: Any) -> Any:
     return type(t.__name__, (), {})()
 
 
-def _record_enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """A profiler's label has no place in a graph; the profiler sees the program instead."""
-    return vm.finish(f, args[0], then, data)
-
-
-def _record_exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, None, then, data)
-
-
 def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cap = vm.cap
     if cap.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
@@ -78,10 +69,6 @@ def _true(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     return vm.finish(f, f.info.code is not torch.nn.Module._call_impl.__code__, then, data)
 
 
-def _false(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, False, then, data)
-
-
 def _last(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return vm.finish(f, args[-1], then, data)
 
@@ -93,38 +80,28 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     return vm.push_function(f, fn, args, kwargs, then, data)
 
 
+_FAMILIES: tuple[Any, ...] = (
+    arrays, attribute_functions, checkpoint, classes, containers, copying, draws, higher_order, indices, inference, introspection, rule_blocks,
+    marked, iteration, tensor_types, texts, unbacked,
+)  # fmt: skip
+
 _HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
-        **arrays.SPECIALS,
-        **attribute_functions.SPECIALS,
-        **checkpoint.SPECIALS,
-        **classes.SPECIALS,
-        **containers.SPECIALS,
-        **copying.SPECIALS,
-        **draws.SPECIALS,
-        **higher_order.SPECIALS,
-        **indices.SPECIALS,
-        **inference.SPECIALS,
-        **introspection.SPECIALS,
-        **rule_blocks.SPECIALS,
-        **marked.SPECIALS,
-        **iteration.SPECIALS,
-        **tensor_types.SPECIALS,
-        **texts.SPECIALS,
-        **unbacked.SPECIALS,
+        **{fn: handler for family in _FAMILIES for fn, handler in family.SPECIALS.items()},
         protocols.native_binary: _native_binary,
         torch.autograd.Function.__dict__["apply"].__func__: apply_function,
-        torch.autograd.profiler.record_function.__enter__: _record_enter,
-        torch.autograd.profiler.record_function.__exit__: _record_exit,
+        # A profiler's label has no place in a graph; the profiler sees the program instead.
+        torch.autograd.profiler.record_function.__enter__: _last,
+        torch.autograd.profiler.record_function.__exit__: marked.gives(None),
         BaseExceptionGroup.split: _split_group,
         BaseExceptionGroup.subgroup: _split_group,
         typing.cast: _last,
         typing.get_type_hints: _type_hints,
-        torch.jit.is_scripting: _false,
-        torch.jit.is_tracing: _false,
+        torch.jit.is_scripting: marked.gives(False),
+        torch.jit.is_tracing: marked.gives(False),
         torch.compiler.is_compiling: _true,
         torch.compiler.is_dynamo_compiling: _true,
-        torch.compiler.is_exporting: _false,
+        torch.compiler.is_exporting: marked.gives(False),
     }
 )
 

@@ -93,8 +93,7 @@ def _default_item(vm: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
     cap = vm.cap
     src = cap.sources.get(id(d))
     if src is not None:
-        descr = defaultdict.__dict__["default_factory"]
-        cap.load(factory, cap.guards.access(src, "member", descr, factory))
+        cap.load_members(d, src, (defaultdict.__dict__["default_factory"],))
     if factory is None:
         raise KeyError(key)
     return vm.call(f, factory, [], None, _keep_default, (d, key))

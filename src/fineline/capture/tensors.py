@@ -23,7 +23,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript, tensors_for_sizes
 from fineline.capture.gradients import dormant
 from fineline.capture.indices import numbers_in_tensors
-from fineline.capture.journal import EMPTY, Journal
+from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
@@ -450,6 +450,3 @@ def tensor_descriptor(name: str) -> Any:
 
 def _only_tensors(items: Any) -> bool:
     return all(is_a(x, Tensor) or x is None or (is_a(x, (tuple, list)) and _only_tensors(x)) for x in items)
-
-
-__all__ = ["EMPTY", "TensorOps", "tensor_descriptor"]

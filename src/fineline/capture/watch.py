@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 import operator
 import re
 import weakref
@@ -74,9 +75,8 @@ def _shows_arguments(t: type) -> bool:
 
 def guard_arguments(cap: Any, error: BaseException, src: Source) -> None:
     """What an exception from outside was raised with, as C is going to read it."""
-    args = ARGUMENTS.__get__(error)
-    cap.load(args, cap.guards.access(src, "member", ARGUMENTS, args))
-    cap.expand(args, True)
+    cap.load_members(error, src, (ARGUMENTS,))
+    cap.expand(ARGUMENTS.__get__(error), True)
 
 
 def identify(cap: Any, obj: Any) -> None:
@@ -100,8 +100,7 @@ def parts(cap: Any, obj: Any) -> tuple:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
         src = cap.sources.get(id(obj))
         if src is not None:
-            for descr, part in zip(METHOD, bound, strict=True):
-                cap.load(part, cap.guards.access(src, "member", descr, part))
+            cap.load_members(obj, src, METHOD)
         return bound
     # With these it has been loaded.
     return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
@@ -174,9 +173,8 @@ def guard_mro(cap: Any, cls: type) -> None:
     if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
         src = cap.sources.get(id(cls)) if cls in cap.classes else None
         src = src or cap.guards.pin(cls, cls.__qualname__)
-        mro = CLASS_MRO.__get__(cls)
         # By its items: assigning __bases__ there and back gives another tuple.
-        cap.load(mro, cap.guards.access(src, "member", CLASS_MRO, mro))
+        cap.load_members(cls, src, (CLASS_MRO,))
 
 
 def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
@@ -242,6 +240,38 @@ class SameBytes:
 
     def __call__(self, v: Any) -> bool:
         return bytes(v) == self.value
+
+
+class BehindProxy:
+    """What a mappingproxy shows, as a member."""
+
+    __name__ = "shown"
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        # It holds nothing else.
+        return gc.get_referents(obj)[0]
+
+
+behind_proxy = BehindProxy()
+
+
+class DequeItem:
+    """A deque's item as a member: guard steps index lists and tuples only."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.__name__ = f"item_{at}"
+
+    def __get__(self, obj: deque, cls: type) -> Any:
+        return deque.__getitem__(obj, self.at)
+
+
+class DequeLength:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, v: Any) -> bool:
+        return is_a(v, deque) and deque.__len__(v) == self.n
 
 
 def member_is_empty(descr: Any, obj: Any) -> bool:

@@ -54,6 +54,13 @@ class Source:
         return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
 
 
+def root_of(src: Source) -> Source:
+    """The source that a path begins with."""
+    while src.parent is not None:
+        src = src.parent
+    return src
+
+
 class _Nowhere:
     """The machine of a capture that has ended."""
 

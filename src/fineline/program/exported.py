@@ -18,11 +18,11 @@ from fineline.errors import NotExported
 from fineline.graph.portable import Portable, portable, put
 from fineline.graph.torch_table import classify_torch
 from fineline.guards.evaluate import same_constant
-from fineline.guards.source import Source
+from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
 from fineline.program.asked import asked_module
 from fineline.program.outcome import Held, Out, Outcome, written
-from fineline.program.paths import Paths, root_of
+from fineline.program.paths import Paths
 from fineline.program.rebuild import short_name
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.signature import Parameter

@@ -21,9 +21,8 @@ from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import NotExported
 from fineline.graph.recorder import FX_CONSTANTS
-from fineline.guards.source import Source
+from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
-from fineline.program.paths import root_of
 from fineline.program.rebuild import Rebuilder
 
 KEYS = (str, int, float, bool, type(None))

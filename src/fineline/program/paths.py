@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch.fx import Graph, Node
 
@@ -50,10 +49,3 @@ class Paths:
         if holder is None or not is_a(key, (str, int, float, bool, type(None))) or (key is None and read is getattr):
             return None
         return self.graph.call_function(read, (holder, key))
-
-
-def root_of(src: Source) -> Any:
-    """The source that a path begins with."""
-    while src.parent is not None:
-        src = src.parent
-    return src

@@ -15,9 +15,6 @@ def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
     return fn(*args, **kwargs)
 
 
-ENTRY = frozenset({_call.__code__})
-
-
 def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
     cap = vm.cap
