@@ -11,8 +11,21 @@ from typing import Any
 from torch import nn
 
 from fineline.capture import protocols
+from fineline.capture.arity import refused
 from fineline.capture.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
-from fineline.capture.attributes import MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, STATIC, generic_load, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import (
+    ABSENT,
+    MISSING,
+    PROPERTY,
+    PY_DATA,
+    PY_OTHER,
+    bound,
+    generic_load,
+    kind_of,
+    load_attr,
+    raw_lookup,
+    type_info,
+)
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
@@ -50,7 +63,7 @@ def _simple(vm: Any, obj: Any, name: str) -> bool:
 
 def _hasattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, name = args
-    if not vm.cap.active:
+    if not vm.cap.active or not is_a(name, str):
         return vm.finish(f, hasattr(obj, name), then, data)
     if type(obj) in SYMBOLIC:
         # No attribute of a number depends on its value.
@@ -79,6 +92,8 @@ def _writing(write: Callable, plain: Callable | None = None) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         if plain is not None and not vm.cap.active:
             return vm.finish(f, plain(*args), then, data)
+        if not is_a(args[1], str):
+            return refused(vm, f, fn, args, kwargs, then, data)
         try:
             frame = write(vm, f, *args)
         except Border as b:
@@ -112,27 +127,17 @@ def _special(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     """`protocols.special`: a bound method found on the type, or MISSING; None where the class rules the method out."""
     obj, name = args
     cap = vm.cap
-    if is_a(obj, InterpretedGenerator):
-        descr = raw_lookup(InterpretedGenerator, name)
-        return vm.finish(f, types.MethodType(descr, obj) if descr is not MISSING else protocols.MISSING, then, data)
-    if cap.active:
+    if cap.active and not is_a(obj, InterpretedGenerator):
         kind, descr = type_info(cap, type(obj)).look(cap, name)
     else:
         descr = raw_lookup(type(obj), name)
-        kind = 0 if descr is MISSING else PLAIN
+        kind = ABSENT if descr is MISSING else kind_of(descr)
     if not kind:
         return vm.finish(f, protocols.MISSING, then, data)
-    if is_a(descr, types.FunctionType):
-        return vm.finish(f, types.MethodType(descr, obj), then, data)
-    if kind == STATIC or is_a(descr, staticmethod):
-        return vm.finish(f, descr.__func__, then, data)
-    getter = raw_lookup(type(descr), "__get__")
-    if is_a(getter, types.FunctionType):
-        return vm.call(f, getter, [descr, obj, type(obj)], None, then, data)
     if obj is None:
         # For a descriptor, no object.
         return vm.finish(f, getattr(obj, name), then, data)
-    return vm.finish(f, descr.__get__(obj, type(obj)) if getter is not MISSING else descr, then, data)
+    return bound(vm, f, kind, descr, obj, type(obj), then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

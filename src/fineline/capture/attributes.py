@@ -40,6 +40,7 @@ GENERIC_MODULES = frozenset(
     ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
 )
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
+PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
 
@@ -157,6 +158,14 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
 def special_method(cap: Capture, t: type, name: str) -> Any:
     """What Python finds under ``name`` in a class and its bases, guarded while something is captured."""
     return type_info(cap, t).look(cap, name)[1] if cap.active else raw_lookup(t, name)
+
+
+def in_python(method: Any) -> bool:
+    """Whether a special method, as it was found on a class, may run Python code: then it is no method of C's, but need not be a function."""
+    t = type(method)
+    if t in PYTHON_CALLABLES:
+        return True
+    return bool(t.__flags__ & HEAP_TYPE) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
 
 
 def watches(cap: Capture, t: type) -> bool:
@@ -380,10 +389,10 @@ def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: An
         return vm.call(f, inner.fget, [cls], None, then, data)
     getter = raw_lookup(type(inner), "__get__")
     if is_a(getter, types.FunctionType):
-        return vm.call(f, getter, [inner, cls, type(cls)], None, then, data)
+        return vm.call(f, getter, [inner, cls, cls], None, then, data)
     if getter is MISSING:
         return vm.finish(f, types.MethodType(inner, cls), then, data)
-    return vm.finish(f, inner.__get__(cls, type(cls)), then, data)
+    return vm.finish(f, inner.__get__(cls, cls), then, data)
 
 
 def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:

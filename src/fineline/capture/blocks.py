@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from fineline.capture import protocols
-from fineline.capture.attributes import MISSING, load_attr, special_method
+from fineline.capture.attributes import MISSING, load_attr, raw_lookup, special_method
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
@@ -175,7 +175,9 @@ def _bound(vm: Any, obj: Any, name: str) -> Any:
     descr = special_method(cap, type(obj), name)
     if descr is None or descr is MISSING:
         return MISSING
-    return types.MethodType(descr, obj) if is_a(descr, types.FunctionType) else descr.__get__(obj, type(obj))
+    if is_a(descr, types.FunctionType):
+        return types.MethodType(descr, obj)
+    return descr if raw_lookup(type(descr), "__get__") is MISSING else descr.__get__(obj, type(obj))
 
 
 def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -212,7 +214,7 @@ def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
     cls = f.stack.pop()
     subject = f.stack.pop()
     if not is_a(cls, type):
-        raise TypeError("called match pattern must be a class")
+        raise TypeError("called match pattern must be a type")
     return vm.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
 
 

@@ -122,7 +122,7 @@ def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: 
             try:
                 at = names.index(key, code.co_posonlyargcount, total)
             except ValueError:
-                ok = ok and bool(varkw)
+                ok = ok and bool(varkw) and is_a(key, str)
                 extra[key] = value
                 continue
             ok = ok and local[at] is NULL

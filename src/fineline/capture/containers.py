@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import type_info
+from fineline.capture.attributes import in_python, type_info
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
@@ -77,8 +77,8 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
             return vm.finish(f, len(obj), then, data)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(cap, t).look(cap, "__len__")[1]
-            if is_a(method, types.FunctionType):
-                return vm.call(f, protocols.checked_length, [types.MethodType(method, obj)], None, then, data)
+            if in_python(method):
+                return vm.call(f, protocols.length, [obj], None, then, data)
             guard_length(cap, obj)
             return vm.finish(f, len(obj), then, data)
         return natives.call(vm, f, len, len, [obj], None, then, data)

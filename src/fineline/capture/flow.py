@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, special_method, type_info
+from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.branches import assume
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.conditions import merge
@@ -126,7 +126,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
     if t in natives.CONTAINERS:
         return length(vm, f, v, _length_truth, (then, data))
-    if any([is_a(method, (types.FunctionType, types.NoneType)) for method in (getattr(t, "__bool__", MISSING), getattr(t, "__len__", MISSING))]):
+    if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
         return vm.call(f, protocols.truth, [v], None, then, data)
     if cap.active and t.__flags__ & HEAP_TYPE:
         from_type(cap, t)

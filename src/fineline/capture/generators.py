@@ -62,7 +62,7 @@ def resume_generator(
     frame.ip -= 1
     target = frame.info.instructions[frame.ip - 1].arg
     if is_a(throw, GeneratorExit):
-        if is_a(receiver, InterpretedGenerator) and receiver.state == "suspended":
+        if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
             return vm.call(frame, protocols.close_then_raise, [receiver, throw])
         raise throw
     if is_a(receiver, InterpretedGenerator):

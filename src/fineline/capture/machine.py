@@ -16,7 +16,7 @@ from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
 from fineline.capture.arrays import Arrays
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
-from fineline.capture.capture import Capture
+from fineline.capture.capture import Capture, is_value
 from fineline.capture.flow import LONG_LOOP, boolean, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
@@ -217,10 +217,10 @@ class Machine:
         return KINDS.get(type(obj), type(obj))
 
     def class_value(self, value: Any) -> Any:
-        """A function inside a staticmethod, classmethod or property: as fixed as its holder."""
+        """What is inside a staticmethod, classmethod or property: as fixed as its holder."""
         cap = self.cap
-        if cap.active and id(value) not in cap.sources and id(value) not in cap.made and is_a(value, types.FunctionType):
-            cap.pin(value, value.__qualname__)
+        if cap.active and id(value) not in cap.sources and id(value) not in cap.made and not is_value(value):
+            cap.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
         return value
 
     resume_generator = resume_generator

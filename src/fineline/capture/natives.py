@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
-from fineline.capture.attributes import PY_OTHER, type_info
+from fineline.capture.attributes import in_python, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
@@ -132,9 +132,7 @@ def hashable(obj: Any) -> bool:
 def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
     """Whether a class defines one of these methods in Python."""
     info = type_info(cap, t)
-    return any(
-        is_a(info.look(cap, n)[1], (types.FunctionType, staticmethod, classmethod)) or info.look(cap, n)[0] == PY_OTHER for n in names
-    )
+    return any(in_python(info.look(cap, n)[1]) for n in names)
 
 
 def plain(cap: Capture, a: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.arrays import operate
-from fineline.capture.attributes import MISSING, raw_lookup, special_method, type_info, watches
+from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
@@ -147,9 +147,16 @@ def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
             for n in names:
-                if is_a(special_method(cap, t, n), types.FunctionType):
+                if in_python(special_method(cap, t, n)):
                     return True
     return False
+
+
+def call_special(vm: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None) -> Frame | None:
+    """Calls the special method of that name that was found to be in Python."""
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, *args], None, then)
+    return vm.call(f, protocols.ask, [obj, name, *args], None, then)
 
 
 def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
@@ -163,7 +170,7 @@ def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | N
     method = raw_lookup(type(a), iname)
     if cap.active and type(a).__flags__ & HEAP_TYPE:
         type_info(cap, type(a)).look(cap, iname)
-    if is_a(method, types.FunctionType) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
+    if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
         return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
         return binary(vm, f, a, b, op, name)
@@ -197,8 +204,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(vm.tensors.operator(vm, op, [a], None))
             return None
         method = special_method(cap, type(a), name)
-        if is_a(method, types.FunctionType):
-            return vm.call(f, method, [a])
+        if in_python(method):
+            return call_special(vm, f, method, a, name)
         if natives.deep_plain(cap, a):
             f.stack.append(op(a))
             return None

@@ -29,6 +29,11 @@ def special(obj: Any, name: str) -> Any:
     return MISSING
 
 
+def ask(obj: Any, name: str, *args: Any) -> Any:
+    """Calls a special method, whatever a class holds for it."""
+    return special(obj, name)(*args)
+
+
 def native_binary(op: Any, a: Any, b: Any) -> Any:
     """``op(a, b)`` where neither side has a method of its own; the interpreter has a handler for it."""
     return op(a, b)
@@ -218,6 +223,10 @@ def subscript_missing(d: Any, key: Any, missing: Any) -> Any:
     if dict.__contains__(d, key):
         return dict.__getitem__(d, key)
     return missing(key)
+
+
+def length(obj: Any) -> int:
+    return checked_length(special(obj, "__len__"))
 
 
 def checked_length(method: Any) -> int:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.arrays import write_item
-from fineline.capture.attributes import load_attr, raw_lookup, type_info
+from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
-from fineline.capture.operators import python_method
+from fineline.capture.operators import call_special, python_method
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.symbolic_forms import item_of
@@ -54,8 +54,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     if is_a(obj, type):
         return _class_getitem(vm, f, obj, key)
     method = type_info(cap, t).look(cap, "__getitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key])
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__getitem__", key)
     if is_a(obj, dict) and method in BUILTIN_DICTS:
         if not natives.key_plain(cap, key, obj):
             raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
@@ -83,8 +83,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
 
 def subscript_of_class(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     method = raw_lookup(type(obj), "__getitem__")
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key])
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__getitem__", key)
     return vm.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
 
 
@@ -169,8 +169,8 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
     t = type(obj)
     if not cap.active:
         method = raw_lookup(t, "__setitem__")
-        if is_a(method, types.FunctionType) and not is_a(obj, Tensor):
-            return vm.call(f, method, [obj, key, value], None, vm.discard)
+        if in_python(method) and not is_a(obj, Tensor):
+            return call_special(vm, f, method, obj, "__setitem__", key, value, then=vm.discard)
         vm.native(operator.setitem, (obj, key, value), None)
         return None
     if cap.lazy:
@@ -183,8 +183,8 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
             raise b.discard() from None
         return None
     method = type_info(cap, t).look(cap, "__setitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key, value], None, vm.discard)
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__setitem__", key, value, then=vm.discard)
     known = id(obj) in cap.sources or id(obj) in cap.made
     if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and natives.key_plain(cap, key, obj):
         store_dict_item(cap, obj, key, value)
@@ -213,13 +213,13 @@ def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     cap = vm.cap
     if not cap.active:
         method = raw_lookup(type(obj), "__delitem__")
-        if is_a(method, types.FunctionType):
-            return vm.call(f, method, [obj, key], None, vm.discard)
+        if in_python(method):
+            return call_special(vm, f, method, obj, "__delitem__", key, then=vm.discard)
         vm.native(operator.delitem, (obj, key), None)
         return None
     method = type_info(cap, type(obj)).look(cap, "__delitem__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, key], None, vm.discard)
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__delitem__", key, then=vm.discard)
     if method is None:
         del obj[key]
         return None

@@ -139,7 +139,7 @@ class SegmentWriter:
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
         here = [r.constant(place, "here")] if handled is None else [r.constant(under, "under"), r.expr(handled), r.constant(place, "here")]
-        parts = [*here[1:]] + [r.expr(a) for a in (fn, *args)] + [f"{k}={r.expr(v)}" for k, v in kwargs.items()]
+        parts = [*here[1:], r.call((fn, *args), kwargs)]
         self._writes()
         self.tail = [f"result = {here[0]}({', '.join(parts)})"]
         if go_on_raised is not None:
