@@ -64,6 +64,8 @@ class TypeInfo:
         self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC and not self.hides_dict
         kind, g = self.look(cap, "__getattr__")
         self.getattr_fn = g if kind else None
+        # One that is called in another way reads attributes its own way.
+        self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
         self.is_module = g is MODULE_GETATTR
         self.setattr_fn: Any = MISSING
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_space
 
 from fineline.capture import natives
-from fineline.capture.attributes import C_OTHER, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, PARTIAL, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
@@ -319,7 +319,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
             return vm.tensors.call(vm, f, cls, kind, args, kwargs, then, data)
         if issubclass(cls, Tensor):
             raise Border(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
-    _, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
+    kind_of_call, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
     if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
         return vm.call(f, meta_call, args, kwargs, then, data)
@@ -328,6 +328,8 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         if handler is not None:
             return handler(vm, f, cls, args, kwargs, then, data)
         return vm.call(f, meta_call, [cls, *args], kwargs, then, data)
+    if in_python(meta_call):
+        return bound(vm, f, kind_of_call, meta_call, cls, type(cls), _call_loaded, (args, kwargs, then, data))
     info = type_info(cap, cls)
     new = info.look(cap, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new

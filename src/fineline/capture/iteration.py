@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fineline.capture import natives, protocols
-from fineline.capture.attributes import MISSING, raw_lookup, special_method, type_info
+from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.operators import call_special
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
@@ -32,8 +33,8 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         return vm.finish(f, obj, then, data)
     if not cap.active:
         method = raw_lookup(t, "__iter__")
-        if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, type)):
-            return vm.call(f, method, [obj], None, _an_iterator, (then, data))
+        if in_python(method) and not is_a(obj, (Tensor, type)):
+            return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
         return vm.finish(f, vm.native(iter, (obj,), None), then, data)
     if t in natives.CONTAINERS or t in natives.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(vm, f, obj, then, data)
@@ -63,8 +64,8 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         return vm.finish(f, iter(list(obj)), then, data)
     info = type_info(cap, t)
     method = info.look(cap, "__iter__")[1]
-    if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj], None, _an_iterator, (then, data))
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
     if method is not None:
         if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
             return _native_iter(vm, f, obj, then, data)

@@ -152,11 +152,11 @@ def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
     return False
 
 
-def call_special(vm: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None) -> Frame | None:
+def call_special(vm: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
     """Calls the special method of that name that was found to be in Python."""
     if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, *args], None, then)
-    return vm.call(f, protocols.ask, [obj, name, *args], None, then)
+        return vm.call(f, method, [obj, *args], None, then, data)
+    return vm.call(f, protocols.ask, [obj, name, *args], None, then, data)
 
 
 def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:

@@ -10,6 +10,7 @@ from operator import index
 from typing import Any
 
 from fineline.capture.polyfill_iterators import CallableIterator, ReversedSequence
+from fineline.capture.protocols import MISSING, special
 from fineline.kinds import is_a
 
 _ABSENT = object()
@@ -24,11 +25,11 @@ def length_hint(obj: Any, default: int = 0, /) -> int:
             return len(obj)
         except TypeError:
             pass
-    hint = getattr(kind, "__length_hint__", None)
-    if hint is None:
+    hint = special(obj, "__length_hint__")
+    if hint is MISSING:
         return default
     try:
-        value = hint(obj)
+        value = hint()
     except TypeError:
         return default
     if value is NotImplemented:
@@ -243,7 +244,7 @@ def reversed_(sequence: Any, /) -> Any:
     if method is None or (method is _ABSENT and not (hasattr(kind, "__getitem__") and not issubclass(kind, dict))):
         raise TypeError(f"'{kind.__name__}' object is not reversible")
     if method is not _ABSENT:
-        return method(sequence)
+        return special(sequence, "__reversed__")()
     return ReversedSequence(sequence)
 
 

@@ -11,6 +11,7 @@ from operator import index, length_hint
 from typing import Any
 
 from fineline.capture.polyfill_builtins import iterator, sequence
+from fineline.capture.protocols import MISSING, special
 from fineline.kinds import is_a
 
 _ABSENT = object()
@@ -224,9 +225,9 @@ def dict_getitem(self: dict[Any, Any], key: Any, /) -> Any:
     value = dict.get(self, key, _ABSENT)
     if value is not _ABSENT:
         return value
-    missing = getattr(type(self), "__missing__", None)
-    if missing is not None:
-        return missing(self, key)
+    missing = special(self, "__missing__")
+    if missing is not MISSING:
+        return missing(key)
     raise KeyError(key)
 
 
