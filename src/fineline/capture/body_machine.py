@@ -97,7 +97,7 @@ class BodyMachine(Trial):
         finally:
             for context in reversed(self.inference_modes):
                 _exit_inference_mode(context)
-            restore(before, ambient_facts())
+            restore(before)
             put_back_hidden(hidden)
             reached, forward_ad._current_level = forward_ad._current_level, level
             leave_dual_levels(reached)

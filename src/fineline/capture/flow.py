@@ -30,10 +30,6 @@ def GET_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     return iterate(vm, f, f.stack.pop())
 
 
-def GET_YIELD_FROM_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return iterate(vm, f, f.stack.pop())
-
-
 def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     it = f.stack[-1]
     t = type(it)
@@ -387,6 +383,7 @@ def sent(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
 
 HANDLERS = family(
     globals(),
+    GET_YIELD_FROM_ITER=GET_ITER,
     JUMP_BACKWARD_NO_INTERRUPT=JUMP_FORWARD,
     JUMP_IF_TRUE_OR_POP=_jump_if(True, True),
     JUMP_IF_FALSE_OR_POP=_jump_if(False, True),

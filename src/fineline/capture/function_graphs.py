@@ -179,7 +179,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
     )
     results = (nodes[0] if type(out) is tuple else nodes[0][0], *nodes[1:])
     forward = recorder.finished(results, [node for node, _ in recorder.inputs], numbers, f"{cls.__name__}_forward")
-    backwards = [_finished(later.recorder, found, saved, numbers, ctx, f"{cls.__name__}_backward") for later, found in trials]
+    backwards = [_finished(later.recorder, found, numbers, ctx, f"{cls.__name__}_backward") for later, found in trials]
     ways = Ways(constant, dirty, lazy, ctx._fineline_asked, once)
     return FunctionGraphs(function_node(cls.__name__, ways), forward, backwards, numbers, trial.given, (out, saved, kept))
 
@@ -276,7 +276,7 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
     return found, once
 
 
-def _finished(recorder: Any, results: tuple, saved: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
+def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
     """The graph of a backward, without the saved tensors if nobody asked for them."""
     nodes = [node for node, _ in recorder.inputs]
     if not ctx._fineline_asked:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from fineline.guards.facts import AmbientFacts
+from fineline.guards.facts import AmbientFacts, ambient_facts
 
 SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
@@ -29,8 +29,9 @@ def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any
     return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
 
 
-def restore(before: AmbientFacts, now: AmbientFacts) -> None:
+def restore(before: AmbientFacts) -> None:
     """Takes the thread back to an earlier state."""
+    now = ambient_facts()
     if len(now.functorch_levels) > len(before.functorch_levels):
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
     for name, set_ in differing(now, before):

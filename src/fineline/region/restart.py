@@ -12,7 +12,6 @@ from torch.autograd.grad_mode import _exit_inference_mode
 from fineline.graph.randomness import put_back
 from fineline.graph.state import leave_dual_levels, put_back_hidden, restore
 from fineline.graph.storages import storage_of
-from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.policy.scopes import SCOPE
 
@@ -40,7 +39,7 @@ def take_back(run: Any) -> None:
     leave_dual_levels(level)
     for context in reversed(vm.inference_modes):
         _exit_inference_mode(context)
-    restore(vm.cap.start_ambient, ambient_facts())
+    restore(vm.cap.start_ambient)
     if SCOPE.blocks is not run.blocks:
         SCOPE.set_blocks(run.blocks)
     if run.hidden is not None:
