@@ -289,7 +289,7 @@ def numbers_that_text_needs() -> Any:
     def fn(x):
         log.append(1)
         x.mul_(2)
-        return f"{x.sum().item()}"
+        return len(f"{x.sum().item()}")
 
     return fn, t(), log
 

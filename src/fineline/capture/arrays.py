@@ -15,6 +15,7 @@ from fineline.capture import natives
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.compute import compute, computing
 from fineline.capture.frame import Frame
+from fineline.capture.ruled import operator_rule
 from fineline.capture.symbolic import settle_all
 from fineline.capture.watch import identify
 from fineline.graph.storages import storage_of
@@ -132,7 +133,7 @@ def write_item(vm: Any, a: Any, key: Any, value: Any) -> bool:
 
 # -- tensors of them -----------------------------------------------------------------------------------------------------
 def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if args and type(args[0]) is np.ndarray and vm.cap.active and vm.rules is None:
+    if args and type(args[0]) is np.ndarray and vm.cap.active and not _ruled(vm, fn, args, kwargs):
         found = _of_array(vm, fn, args[0], args[1:], kwargs or {})
         if found is not None:
             return vm.finish(f, found, then, data)
@@ -160,7 +161,7 @@ def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | No
             copy = form(held, **given)
     except Exception:  # raised again by the call itself
         return None
-    if copy.stride() != result.stride():
+    if copy.stride() != result.stride() or _ruled(vm, form, [held], given):
         return None
     cap.pin(held, "array")
     if vm.fakes is not None:
@@ -169,6 +170,10 @@ def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | No
     if fn in SHARING:
         vm.arrays.shared.append((a, result))
     return result
+
+
+def _ruled(vm: Any, fn: Any, args: list, kwargs: Any) -> bool:
+    return vm.rules is not None and operator_rule(vm, fn, args, kwargs) is not None
 
 
 _ARRAY_FUNCTIONS = [getattr(np, name) for name in _FUNCTIONS.split()] + [v for v in vars(np).values() if type(v) is np.ufunc]

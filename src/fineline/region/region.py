@@ -287,7 +287,8 @@ class Region:
                 self.missed[subject(segment, at)] += 1
                 return describe_miss(segment, at, roots)
         if not site.segments:
-            return "its programs were given up when some of the code was found to run better eagerly"
+            given_up = "its programs were given up when some of the code was found to run better eagerly"
+            return given_up if self.programs else "no program has been made yet"
         return "the call's arguments are given in another way"
 
     def _place_of_site(self, site: Site) -> tuple[str, int]:
