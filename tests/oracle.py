@@ -256,11 +256,19 @@ def defects() -> Iterator[list[str]]:
         LISTENERS.all = tuple([listener for listener in LISTENERS.all if listener is not hear])
 
 
+def autocast_depth() -> int:
+    """In how many blocks PyTorch counts itself; behind the last one it forgets the weights that it has cast."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
 def ambient() -> dict[str, Any]:
     return {
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "default dtype": str(torch.get_default_dtype()),
+        "autocast depth": autocast_depth(),
         "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu")), torch.is_autocast_cache_enabled()),
         "device": str(torch.get_default_device()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),

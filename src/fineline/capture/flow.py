@@ -274,8 +274,6 @@ def _call_listed(vm: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
                 vm.cap.expand(kwargs)
         except NotForGraph as e:
             raise Border(protocols.spread_call, (fn, args, kwargs), None, "FL413", str(e)) from None
-        if not all([is_a(key, str) for key in kwargs]):
-            raise TypeError("keywords must be strings")
         kwargs = dict(kwargs)
     return vm.call(f, fn, list(args), kwargs)
 

@@ -38,14 +38,29 @@ def restore(before: AmbientFacts) -> None:
         set_(getattr(before, name))
 
 
+def autocast_depth() -> int:
+    """In how many blocks of autocast PyTorch counts itself: where the last one ends, it forgets the weights that it has cast."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def set_autocast_depth(depth: int) -> None:
+    for _ in range(autocast_depth(), depth):
+        torch.autocast_increment_nesting()
+    for _ in range(depth, autocast_depth()):
+        torch.autocast_decrement_nesting()
+
+
 def hidden_states() -> tuple[Any, ...]:
-    """What no guard is on unless it is asked for: transforms of torch.func change it, and change it back."""
+    """What no guard is on unless it is asked for: transforms of torch.func, and blocks of autocast, change it, and change it back."""
     autograd = torch._C._autograd
-    return autograd._saved_tensors_hooks_get_disabled_error_message(), torch._C._functorch.get_inplace_requires_grad_allowed()
+    disabled = autograd._saved_tensors_hooks_get_disabled_error_message()
+    return disabled, torch._C._functorch.get_inplace_requires_grad_allowed(), autocast_depth()
 
 
 def put_back_hidden(states: tuple[Any, ...]) -> None:
-    disabled, in_place = states
+    disabled, in_place, depth = states
+    set_autocast_depth(depth)
     autograd = torch._C._autograd
     if disabled != autograd._saved_tensors_hooks_get_disabled_error_message():
         autograd._saved_tensors_hooks_disable(disabled) if disabled is not None else autograd._saved_tensors_hooks_enable()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fineline.graph.state import differing
+from fineline.graph.state import autocast_depth, differing, set_autocast_depth
 from fineline.guards.facts import AmbientFacts
 from fineline.policy.scopes import SCOPE
 
@@ -32,20 +32,12 @@ def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
     for name, set_ in changed:
         set_(getattr(start, name))
     inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
-    depth = _autocast_depth()
+    depth = autocast_depth()
     try:
         with inference:
             yield
     finally:
         # Tracing enters and leaves autocast for real, and of a block that a border cuts in two only the one or the other.
-        for _ in range(_autocast_depth(), depth):
-            torch.autocast_increment_nesting()
-        for _ in range(depth, _autocast_depth()):
-            torch.autocast_decrement_nesting()
+        set_autocast_depth(depth)
         for name, set_ in changed:
             set_(getattr(now, name))
-
-
-def _autocast_depth() -> int:
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
