@@ -14,6 +14,25 @@ table = Varied()
 
 
 @table.varied()
+def state_of_pytorch(x):
+    """A capture's own fake mode is none of it."""
+    core = torch._C
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return x + len(modes), core._len_torch_dispatch_stack(), core._len_torch_function_stack(), torch.is_grad_enabled()
+
+
+@table.varied_program(lambda n: (t(n, 3, 4),))
+def fast_attention():
+    layer = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+
+    def fn(x):
+        with torch.no_grad():
+            return layer(x, x, x)
+
+    return fn, layer
+
+
+@table.varied()
 def rows(x):
     return x.relu() * x.shape[0]
 
