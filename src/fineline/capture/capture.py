@@ -94,7 +94,8 @@ class Capture:
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
-        self.active, self.classes = True, machine.options.classes
+        self.active = True
+        self.classes = machine.options.classes
         # By id: texts of what only the graph knows. What reads one has to look here.
         self.texts: dict[int, Any] = {}
         # Tensors that branches took for true or false; the program checks each.
