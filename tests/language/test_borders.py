@@ -434,7 +434,7 @@ def numpy_inside(x):
     a = y.numpy()
     b = np.maximum(a, 0) + 1
     z = torch.from_numpy(b)
-    return z * 3, torch.as_tensor(np.arange(4, dtype=np.float32)) + x
+    return z * 3, torch.as_tensor(b[0]) + x
 
 
 @table.snippet(breaks=True, min_graphs=1, args=lambda i: (t(i), np.arange(12, dtype=np.float32).reshape(3, 4) + i), backward=False)
