@@ -152,19 +152,19 @@ def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    called = natives.described_call(f.stack[-arg - 2])
+    fn = f.stack[-arg - 2]
     if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
         type_info(vm.cap, type(source)).look(vm.cap, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
-        raise TypeError(f"{called} argument after ** must be a mapping, not {type(source).__name__}")
+        raise TypeError(f"{protocols.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
     if is_a(source, dict) and (not vm.cap.active or natives.plain(vm.cap, source)):
-        target = _growing(vm, target, protocols.merged_keywords, [called, target, source], (source,))
+        target = _growing(vm, target, protocols.merged_keywords, [fn, target, source], (source,))
         for key in source:
             if key in target:
-                raise protocols.given_twice(called, key)
+                raise protocols.given_twice(fn, key)
         dict.update(target, source)
         return None
-    return vm.call(f, protocols.merged_keywords, [called, target, source], None, vm.discard)
+    return vm.call(f, protocols.merged_keywords, [fn, target, source], None, vm.discard)
 
 
 def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:

@@ -261,7 +261,7 @@ def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
     if type(args) is not tuple:
         ways = [special_method(vm.cap, type(args), name) for name in ("__iter__", "__getitem__")]
         if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
-            raise TypeError(f"{natives.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
+            raise TypeError(f"{protocols.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
     return _call_listed(vm, f, args, (fn, kwargs))
 

@@ -463,15 +463,6 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
         raise Border(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
 
 
-def described_call(fn: Any) -> str:
-    """How CPython names a callable in the errors of a call."""
-    qualname = getattr(fn, "__qualname__", None)
-    if not is_a(qualname, str):
-        return str(fn)
-    module = getattr(fn, "__module__", None)
-    return f"{qualname}()" if module is None or module == "builtins" else f"{module}.{qualname}()"
-
-
 def describe(fn: Any) -> str:
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or repr(type(fn))
     owner = getattr(fn, "__objclass__", None)

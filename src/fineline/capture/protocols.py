@@ -202,17 +202,26 @@ def merged(mapping: Any, source: Any) -> Any:
     return mapping
 
 
-def merged_keywords(called: str, mapping: dict, source: Any) -> None:
-    """``called(**mapping, **source)``, as far as C gets before it makes the call."""
+def merged_keywords(fn: Any, mapping: dict, source: Any) -> None:
+    """``fn(**mapping, **source)``, as far as C gets before it makes the call."""
     held = is_a(source, dict) and type(source).__iter__ is dict.__iter__
     for key in dict.keys(source) if held else source.keys():
         if key in mapping:
-            raise given_twice(called, key)
+            raise given_twice(fn, key)
         mapping[key] = dict.__getitem__(source, key) if held else source[key]
 
 
-def given_twice(called: str, key: Any) -> TypeError:
-    return TypeError(f"{called} got multiple values for keyword argument '{key}'" if is_a(key, str) else "keywords must be strings")
+def given_twice(fn: Any, key: Any) -> TypeError:
+    return TypeError(f"{described_call(fn)} got multiple values for keyword argument '{key}'" if is_a(key, str) else "keywords must be strings")
+
+
+def described_call(fn: Any) -> str:
+    """How CPython names a callable in the errors of a call."""
+    qualname = getattr(fn, "__qualname__", None)
+    if not is_a(qualname, str):
+        return str(fn)
+    module = getattr(fn, "__module__", None)
+    return f"{qualname}()" if module is None or module == "builtins" else f"{module}.{qualname}()"
 
 
 def spread_call(fn: Any, args: Any, kwargs: Any) -> Any:
