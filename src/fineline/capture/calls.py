@@ -17,8 +17,18 @@ from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, ra
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, PARTIAL, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
-from fineline.capture.marked import compiled_by_torch, dynamo_function, explicit_break, gives, known_function, marked_by_torch, own_function
+from fineline.capture.marked import (
+    KNOWN_CODE,
+    compiled_by_torch,
+    dynamo_function,
+    explicit_break,
+    gives,
+    known_function,
+    marked_by_torch,
+    own_function,
+)
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
 from fineline.capture.readers import read_by
@@ -198,7 +208,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
-    if (known := known_function(vm, fn)) is not None:
+    if (id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES) and (known := known_function(vm, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)

@@ -14,7 +14,7 @@ import torch
 
 from fineline.capture.attributes import load_attr
 from fineline.capture.frame import Frame
-from fineline.capture.libraries import NAMES, stand_in
+from fineline.capture.libraries import stand_in
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settled
 from fineline.capture.watch import known_code
@@ -46,9 +46,7 @@ RECORDING = frozenset({logging.Logger._log, logging.Logger.handle, warnings.warn
 
 
 def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
-    """The handler of a function with one of `_KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
-    if id(fn.__code__) not in _KNOWN_CODE and fn.__qualname__ not in NAMES:
-        return None
+    """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
     if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
@@ -251,7 +249,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 # What these two give.
 TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
 
-_KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING if is_a(fn, types.FunctionType)])
+KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING if is_a(fn, types.FunctionType)])
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,
