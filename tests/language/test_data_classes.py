@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import pytest
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -273,7 +274,7 @@ def flags_used() -> Any:
     return fn
 
 
-@table.program(breaks=True, min_graphs=0)
+@table.program()
 def enum_inside() -> Any:
     def fn(x):
         class C(enum.Enum):
@@ -285,7 +286,7 @@ def enum_inside() -> Any:
     return fn
 
 
-@table.program(breaks=True, min_graphs=0)
+@table.program()
 def enum_functional() -> Any:
     def fn(x):
         C = enum.Enum("C", "A B")
@@ -329,6 +330,57 @@ def enums_made_inside() -> Any:
         known = Two.A in made, Two(1) is Two.A, Two["B"] in list(Two), [m is Two.A for m in Two], isinstance(Two.A, Two), Bits(3) is made[-1], len(Two)
         apart = all([a is not b for a in made[:-3] for b in made[-3:]])
         return x * Two.B.value, known, apart, Two.__module__, {Two.A: 1}[Two.A], Bits.R in made[-1]
+
+    return fn
+
+
+@table.program(calls=4, breaks=True, recompiles=(1, 2, 3))
+def enum_values_that_vary() -> Any:
+    n = [0]
+
+    def fn(x):
+        n[0] += 1
+        k = n[0]
+
+        class Size(enum.IntEnum):
+            A = k
+            B = 2 * k
+
+        class Held(enum.Enum):
+            A = [k]
+            B = "b" * k
+
+        class Bits(enum.Flag):
+            R = 1 << k
+            S = 1
+
+        told = Size.A + 1, Size(2 * k).value, Size.A < Size.B, Held["A"].value[0], len(Held.B.value), Bits((1 << k) + 1) is Bits.R | Bits.S
+        return x * Size.A + Size.B, told, (Bits.R | Bits.S).value
+
+    return fn
+
+
+@table.program(calls=4, breaks=True, recompiles=(1, 2, 3))
+def enum_members_by_another_way() -> Any:
+    state: dict[str, Any] = {"n": 0, "made": []}
+
+    def pick(two):
+        state["n"] += 1
+        member = two.B if state["n"] != 3 else two.A
+        state["made"].append(two)
+        state.update(items=[member], keys={member: 1}, members={member}, pairs={(member, 1): 3})
+        return member, state["made"][0], state["made"][-1]
+
+    pick = fineline.disable(pick)
+
+    def fn(x):
+        Two = enum.Enum("Two", "A B")  # type: ignore[misc]
+        m, first, last = pick(Two)
+        y = x * 2
+        held = Two.B in state["items"], Two.B in state["keys"], state["keys"].get(Two.A), Two.B in state["members"], (Two.B, 1) in state["pairs"]
+        same = m is Two.B, m == Two.A, {Two.A: 1, Two.B: 2}[m], [Two.A, Two.B].index(m), len({Two.A, m}), (m, 1) == (Two.B, 1), m.name, f"{m}"
+        between = first.A == last.A, first is last, {first.A: 1, Two.B: 3}.get(Two.A), first.A in [Two.A], isinstance(first.A, Two)
+        return y, held, same, between
 
     return fn
 

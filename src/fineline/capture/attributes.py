@@ -330,7 +330,8 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
         if member is not None and cls in cap.classes:
-            raise Border(getattr, (cls, name), None, "FL431", "a member of an enum that the call makes").to(then, data)
+            members = type_info(cap, cls).look(cap, "_member_map_")[1]
+            return vm.finish(f, cap.read_key(members, cap.sources.get(id(members)), name, member), then, data)
         if member is not None:
             return vm.finish(f, member, then, data)
     own_kind, own = type_info(cap, cls).look(cap, name)

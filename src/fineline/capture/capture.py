@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.capture.journal import Journal
-from fineline.capture.local_classes import CLASS_OF, load_class
+from fineline.capture.local_classes import CLASS_OF, load_class, load_member
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import (
@@ -157,7 +157,7 @@ class Capture:
             return v
         if is_a(v, PINNED):
             if self.classes and v in self.classes:
-                load_class(self, v, src)
+                load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
             if t is types.BuiltinFunctionType and not is_a(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
                 guards.check(src, "type", t)

@@ -238,7 +238,9 @@ def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, 
         # It would ask the calling frame for the module.
         kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
         raise natively(vm, target, real, kwargs, "making an enum").to(then, data)
-    if is_value(real[0]) and target not in vm.cap.classes:
+    if target in vm.cap.classes:
+        return vm.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
+    if is_value(real[0]):
         vm.cap.settle(real[0])
         return vm.finish(f, target(*real), then, data)
     raise Border(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)

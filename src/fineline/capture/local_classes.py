@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from functools import partial
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fineline.capture.watch import CLASS_MRO, HEAP_TYPE, guard_mro
+from fineline.capture.watch import CLASS_MRO, HEAP_TYPE, PLAIN_VALUE, BaseEquals, guard_mro
 from fineline.kinds import is_a
 
 TYPE_DICT = type.__dict__["__dict__"]
@@ -22,6 +23,10 @@ HOLDERS = {
 }
 
 
+# Where an enum keeps its members.
+MEMBERS = frozenset({"_member_map_", "_value2member_map_"})
+
+
 class LocalClasses:
     """The classes that the calls of one region have made; held weakly, and by id: a metaclass may hash its own way."""
 
@@ -29,6 +34,9 @@ class LocalClasses:
         self._known: WeakValueDictionary[int, type] = WeakValueDictionary()
 
     def __contains__(self, cls: Any) -> bool:
+        """... or a member of an enum among them: each call has its own."""
+        if is_a(cls, enum.Enum):
+            cls = type(cls)
         return self._known.get(id(cls)) is cls
 
     def add(self, cls: Any) -> Any:
@@ -57,6 +65,18 @@ def load_class(cap: Any, cls: Any, src: Any) -> None:
     cap.check_type(src, type(cls))
     cap.load_members(cls, src, NAMES)
     guard_mro(cap, cls)
+
+
+def load_member(cap: Any, member: enum.Enum, src: Any) -> None:
+    """A member of an enum that this call made before the segment began; found elsewhere than in its class, it is this very one."""
+    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+        cap.guards.check(src, "is", member)
+    else:
+        cap.check_type(src, type(member))
+        cap.load_members(member, src, ENUM_ITEMS)
+        if is_a(member, tuple(PLAIN_VALUE)):
+            cap.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
+    cap.adopt(member, src)
 
 
 def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
@@ -112,6 +132,16 @@ class ClassItem:
 
     def __get__(self, cls: Any, meta: Any = None) -> Any:
         return TYPE_DICT.__get__(cls)[self.__name__]
+
+
+class EnumItem(ClassItem):
+    """... of an enum's member."""
+
+    def __get__(self, member: Any, cls: Any = None) -> Any:
+        return object.__getattribute__(member, "__dict__")[self.__name__]
+
+
+ENUM_ITEMS = EnumItem("_name_"), EnumItem("_value_")
 
 
 class SlotOf:

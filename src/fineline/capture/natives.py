@@ -223,11 +223,12 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
         if cap.lazy:
             cap.settle(a)
         return id(a) not in cap.texts
-    if is_a(a, PINNED) and is_value(a):
+    held = is_a(a, PINNED) and is_value(a)
+    if held and (a not in cap.classes or not _held_plain(cap, a)):
         return _held_plain(cap, a)
     if t is tuple or t is frozenset:
         return all([key_plain(cap, x) for x in a])
-    if not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
+    if not held and not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
         return False
     if type(among) is set and id(among) not in cap.sources:
         look_up(cap, a, among)

@@ -134,7 +134,7 @@ def _list_item(cap: Any, obj: list, key: Any) -> Any:
 def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
     cap = vm.cap
     method = type_info(cap, type(cls)).look(cap, "__getitem__")[1]
-    if is_a(method, types.FunctionType) and type(cls).__module__ != "enum":
+    if is_a(method, types.FunctionType) and (type(cls).__module__ != "enum" or cls in cap.classes):
         return vm.call(f, method, [cls, key])
     if method is not None:
         f.stack.append(cls[key])  # type: ignore[index]

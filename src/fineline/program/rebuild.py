@@ -110,7 +110,7 @@ class Rebuilder:
             return self._tensor(v)
         if t in CLASS_MEMBERS and v.__objclass__ in cap.classes:
             return self.member(v)
-        local = is_a(v, type) and v in cap.classes
+        local = v in cap.classes
         src = cap.sources.get(id(v))
         if src is not None:
             if src.op == "pin":
@@ -118,9 +118,9 @@ class Rebuilder:
             if is_value(v) and t is not tuple and not local:
                 return self.constant(v, getattr(v, "__name__", t.__name__))
             return self.param(src)
-        if local:
+        if local and is_a(v, type):
             return local_class(self, v)
-        if t is not tuple and is_value(v) and not (t is frozenset and id(v) in cap.made):
+        if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in cap.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self.busy:
             raise Unrebuildable(f"a {t.__name__} that is made of itself")

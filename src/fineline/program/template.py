@@ -226,7 +226,7 @@ class Template:
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
-        local = is_a(v, type) and v in cap.classes
+        local = v in cap.classes
         varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
         if v is NULL or (not local and not varies and type(v) not in (tuple, frozenset) and is_value(v)):
             return Const(v)
