@@ -114,6 +114,11 @@ def draws_that_raise(x):
 
 
 @table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3))
+def draws_that_warn(x):
+    return x * random.randint(1.0, 5.0), x + random.randrange(10.0)  # type: ignore[arg-type]
+
+
+@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3))
 def draws_from_what_python_code_gives(x):
     def weights():
         for n in range(1, 4):

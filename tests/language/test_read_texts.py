@@ -17,13 +17,14 @@ import re
 import string
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
 import fineline
+from tests.language.texts import Held, Pair, mask
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -31,23 +32,8 @@ table = Table()
 READ = frozenset({1, 2})
 
 
-def mask(k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return t(k), torch.arange(4) < k + 1
-
-
 def read(**marks: Any) -> Any:
     return table.snippet(args=mask, breaks=True, recompiles=READ, **marks)
-
-
-@dataclasses.dataclass
-class Held:
-    text: str
-    number: Any = 0
-
-
-class Pair(NamedTuple):
-    text: str
-    number: int
 
 
     pass

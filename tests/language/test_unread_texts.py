@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import warnings
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +14,10 @@ from torch import nn
 
 import fineline
 from fineline.errors import FinelineError
+from tests.language.texts import Held, mask
 from tests.oracle import Program, Table, check, t
 
 table = Table()
-
-
-def mask(k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return t(k), torch.arange(4) < k + 1
 
 
 def one_graph(**marks: Any) -> Any:
@@ -158,17 +154,6 @@ def stored_in_a_module() -> Any:
         return y, module.said
 
     return fn, module
-
-
-@dataclasses.dataclass
-class Held:
-    text: str
-    number: Any = 0
-
-
-class Pair(NamedTuple):
-    text: str
-    number: int
 
 
 @one_graph()

@@ -18,8 +18,8 @@ from fineline.capture.frame import Frame
 from fineline.capture.ruled import operator_rule
 from fineline.capture.symbolic import settle_all
 from fineline.capture.watch import identify
-from fineline.graph.storages import storage_of
 from fineline.graph.torch_table import classify_torch
+from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.

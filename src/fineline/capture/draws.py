@@ -94,8 +94,9 @@ def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     src = vm.cap.sources.get(id(args[0])) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
         return None
-    parameters = (*args[1:], *kwargs.values())
-    if not all([type(a) in (int, float, NoneType) for a in parameters]):
+    # Of floats, those that draw ints warn.
+    numbers = (int, NoneType) if kind.number is int else (int, float, NoneType)
+    if not all([type(a) in numbers for a in (*args[1:], *kwargs.values())]):
         return None
     try:
         # On a generator of its own: what is drawn here is nobody's, and says whether the arguments are any good.

@@ -134,8 +134,11 @@ class ClassItem:
         return TYPE_DICT.__get__(cls)[self.__name__]
 
 
-class EnumItem(ClassItem):
+class EnumItem:
     """... of an enum's member."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
 
     def __get__(self, member: Any, cls: Any = None) -> Any:
         return object.__getattribute__(member, "__dict__")[self.__name__]

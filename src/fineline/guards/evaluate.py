@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fineline.guards.facts import ambient_facts, describe_difference, tensor_agrees, tensor_facts, tensor_number
+from fineline.guards.facts import ambient_facts, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
 from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.kinds import is_a
@@ -25,7 +25,6 @@ SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "a
 _ABSENT: Any = object()
 _MRO: Any = type.__dict__["__mro__"]
 _TYPE_DICT: Any = type.__dict__["__dict__"]
-_STORAGE: Any = torch._C.TensorBase.untyped_storage
 
 
 class ReferenceProgram:
@@ -166,8 +165,9 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
             return is_a(value, torch.Tensor) and tensor_agrees(payload, tensor_facts(value))
         case "storages":
             numbers, pattern = payload
-            storages = [storage_of(registers[number]) for number in numbers]
-            return [storages.index(storage) for storage in storages] == list(pattern)
+            tensors = [registers[number] for number in numbers]
+            storages = [storage_of(t) or ("tensor", id(t)) for t in tensors]
+            return all([is_a(t, torch.Tensor) for t in tensors]) and [storages.index(storage) for storage in storages] == list(pattern)
         case "ambient":
             return bool(ambient_facts() == payload)
         case "weak":
@@ -229,17 +229,6 @@ def raw_set(value: Any) -> frozenset[Any]:
     """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
     return frozenset(elements)
-
-
-def storage_of(value: Any) -> Any:
-    """A key that two tensors have in common exactly if they share their storage."""
-    if not is_a(value, torch.Tensor):
-        raise TypeError("not a tensor")
-    with torch._C.DisableTorchFunction():
-        try:
-            return _STORAGE(value)._cdata
-        except (NotImplementedError, RuntimeError):  # no storage: sparse tensors and some wrappers share with none
-            return ("tensor", id(value))
 
 
 def same_constant(a: Any, b: Any) -> bool:

@@ -13,6 +13,8 @@ from torch.utils._device import DeviceContext
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 
+_STORAGE: Any = torch._C.TensorBase.untyped_storage
+
 
 class TensorFacts(NamedTuple):
     """Everything a backend specialises on, and nothing that costs more than a field read.
@@ -170,3 +172,12 @@ def sizes_text(sizes: tuple[int | None, ...]) -> str:
     """Sizes as a tuple is written, any size as a question mark."""
     texts = ["?" if size is None else str(size) for size in sizes]
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def storage_of(value: Any) -> int:
+    """The address of a tensor's storage; 0 for a number, and for what shares with none: sparse tensors and some wrappers."""
+    with torch._C.DisableTorchFunction():
+        try:
+            return int(_STORAGE(value)._cdata)
+        except (TypeError, NotImplementedError, RuntimeError):
+            return 0

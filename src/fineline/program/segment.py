@@ -28,8 +28,7 @@ from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
-from fineline.graph.storages import storage_of
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import ambient_facts, storage_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines

@@ -11,7 +11,7 @@ from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.graph.randomness import put_back
 from fineline.graph.state import leave_dual_levels, put_back_hidden, restore
-from fineline.graph.storages import storage_of
+from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.policy.scopes import SCOPE
 
