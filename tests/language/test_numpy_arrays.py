@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,43 @@ def under_inference_mode(x):
         a = torch.from_numpy(np.ones(4, dtype=np.float32))
         y = x.detach() * a
     return y.is_inference(), a.is_inference(), x * 2
+
+
+def array(k: int) -> np.ndarray:
+    return np.arange(6, dtype=np.float32) + k
+
+
+def worked_on(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> Any:
+    a.mul_(x[0, 0] + 2)
+    y = b * 3 + b.sin() - b.cos()
+    a.sub_(1)
+    return y + b, a.sum(), x.relu() + x.exp()
+
+
+# To a compiler these (``min_graphs``: the graph runs as it is) are two inputs with memory of their own.
+@table.snippet(args=lambda k: (t(k), array(k)), breaks=True, min_graphs=0, backward=False)
+def two_tensors_of_one_array(x, a):
+    return worked_on(torch.from_numpy(a[:4]), torch.from_numpy(a[2:]), x), a
+
+
+@table.snippet(args=lambda k: (t(k), torch.from_numpy(array(k)), torch.from_numpy(array(k))), backward=False)
+def tensors_of_two_arrays(x, a, b):
+    return worked_on(a, b, x), a, b
+
+
+def overlapping(k: int) -> tuple:
+    own, a = torch.arange(6.0), array(k)
+    return t(k), own if k % 2 else torch.from_numpy(a), torch.from_numpy(a[1:])
+
+
+@table.snippet(calls=5, args=overlapping, min_graphs=0, backward=False)
+def now_of_one_array_and_now_not(x, a, b):
+    return worked_on(a[:5], b, x), a, b
+
+
+@table.snippet(calls=4, args=lambda k: (t(k), torch.arange(6.0)), breaks=True, min_graphs=0, backward=False)
+def a_tensor_and_its_array(x, a):
+    return worked_on(a, torch.from_numpy(a.numpy()), x), a
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -1,6 +1,7 @@
 // The extension module fineline._native.
 #include "ambient.h"
 #include "kinds.h"
+#include "tensor_spec.h"
 #include "types.h"
 
 namespace {
@@ -12,8 +13,16 @@ PyObject* set_rules(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* any_foreign(PyObject*, PyObject* tensors) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
+    if (fineline::is_foreign(PyTuple_GET_ITEM(tensors, i))) Py_RETURN_TRUE;
+  }
+  Py_RETURN_FALSE;
+}
+
 PyMethodDef functions[] = {
     {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."},
+    {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether one of the tensors in it lies in memory that is not PyTorch's alone."},
     {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fineline::is_a)), METH_FASTCALL,
      "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},
     {nullptr, nullptr, 0, nullptr}};

@@ -185,6 +185,12 @@ const void* storage_key(PyObject* object) {
   return storage ? storage : object;
 }
 
+bool is_foreign(PyObject* object) {
+  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return false;
+  const c10::StorageImpl* storage = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return storage && !storage->resizable();
+}
+
 void storage_words(PyObject* tensor, std::vector<const void*>& words) {
   const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
   words.insert(words.end(), {&cdata, &cdata.unsafeGetTensorImpl()->unsafe_storage()});

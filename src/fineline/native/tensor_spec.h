@@ -27,6 +27,8 @@ Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_
 
 // A key that tensors with the same storage have in common; null if `object` is no tensor.
 const void* storage_key(PyObject* object);
+// Whether a tensor lies in memory that is not PyTorch's alone, such as that of an array.
+bool is_foreign(PyObject* object);
 void storage_words(PyObject* tensor, std::vector<const void*>& words);
 
 bool is_device_type(PyTypeObject* type);

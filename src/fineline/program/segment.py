@@ -23,6 +23,7 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, MOST_KEPT, Written, contents, has_history
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
+from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
@@ -342,7 +343,8 @@ class SegmentWriter:
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
-        return compiled
+        writes = self._sharing() is not None and not is_a(getattr(compiled, "__self__", None), GraphModule)
+        return apart(compiled, gm) if writes else compiled
 
     def _retold(self, call: str, checks: list[str], again: Callable) -> list[str]:
         """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.

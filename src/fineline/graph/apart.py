@@ -1,0 +1,57 @@
+"""A compiled graph that writes into its inputs, where some lie in memory of others, such as NumPy's: there two may be one without a sign of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from fineline.backends.eager import as_it_is
+from fineline.guards.facts import storage_of
+from fineline.kinds import is_a
+
+_STORAGE: Any = torch._C.TensorBase.untyped_storage
+
+
+def any_foreign_in_python(inputs: tuple) -> bool:
+    """Whether one of the tensors lies in memory that is not PyTorch's alone: of a storage that can't be given more."""
+    with torch._C.DisableTorchFunction():
+        return any([storage_of(t) and not _STORAGE(t).resizable() for t in inputs])
+
+
+if TYPE_CHECKING:
+    any_foreign = any_foreign_in_python
+else:
+    try:
+        from fineline._native import any_foreign
+    except ImportError:
+        any_foreign = any_foreign_in_python
+
+
+def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
+    """``compiled``, or ``gm`` as it is in a call in which what it writes may lie on what it reads: compilers look at storages alone."""
+
+    def run(*inputs: Any) -> Any:
+        if not any_foreign(inputs) or not lie_on_each_other(inputs):
+            return compiled(*inputs)
+        # It may give more since it was made.
+        gm.recompile()
+        return as_it_is(gm)(*inputs)
+
+    return run
+
+
+def lie_on_each_other(inputs: tuple) -> bool:
+    """Whether two tensors of different storages have memory in common."""
+    spans = sorted([(*span(t), storage_of(t)) for t in inputs if is_a(t, Tensor) and storage_of(t) and t.numel()])
+    return any([start < end and a != b for (_, end, a), (start, _, b) in itertools.pairwise(spans)])
+
+
+def span(t: Tensor) -> tuple[int, int]:
+    """The addresses between which the storage of ``t`` lies."""
+    storage = _STORAGE(t)
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
