@@ -157,8 +157,129 @@ def worked_on(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> Any:
     return y + b, a.sum(), x.relu() + x.exp()
 
 
+GLOBAL = np.linspace(0, 1, 4, dtype=np.float32)
+
+
+class Held(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid: Any = np.arange(4, dtype=np.float32)
+
+    def forward(self, x):
+        y = x + torch.from_numpy(self.grid).to(x.device)
+        return y * torch.tensor(self.grid) + torch.as_tensor(GLOBAL, dtype=torch.float64), torch.as_tensor(self.grid).shape
+
+
+def other_numbers(held: Held) -> None:
+    held.grid[1:] = 7
+
+
+def another_array(held: Held) -> None:
+    held.grid = np.arange(4, dtype=np.float32)[::-1].copy()
+
+
+def of_doubles(held: Held) -> None:
+    held.grid = held.grid.astype(np.float64)
+
+
+def not_to_be_written(held: Held) -> None:
+    held.grid.flags.writeable = False
+
+
+def backwards(held: Held) -> None:
+    held.grid = np.arange(4, dtype=np.float32)[::-1]
+
+
+def of_nothing_known(held: Held) -> None:
+    held.grid = np.array([1, "a"], dtype=object)
+
+
+def shorter(held: Held) -> None:
+    held.grid = np.ones(1, dtype=np.float32)
+
+
+CHANGES = {1: other_numbers, 2: another_array, 3: of_doubles, 4: shorter}
+
+
+@table.program(calls=6, change=CHANGES, recompiles=(3, 4), max_graphs=3, twins=TWINS)
+def arrays_from_outside() -> Any:
+    held = Held()
+    return lambda x: held(x), held
+
+
+@pytest.mark.filterwarnings("ignore")
+@table.program(calls=6, change={2: backwards, 3: of_nothing_known, 4: another_array, 5: not_to_be_written}, recompiles=(2, 3, 4, 5), breaks=True, twins=BROKEN)
+def arrays_that_are_no_tensors() -> Any:
+    held = Held()
+
+    def fn(x):
+        try:
+            return held(x)
+        except (TypeError, ValueError) as error:
+            return x + 1, type(error)
+
+    return fn, held
+
+
+@table.snippet(args=lambda k: (t(k), array(k)), min_graphs=0, backward=False, twins=TWINS)
+def written_through_tensors(x, a):
+    shown, again, copy = torch.from_numpy(a), torch.asarray(a), torch.tensor(a)
+    shown.add_(x[0, 0])
+    late = torch.tensor(a)
+    again[2:].mul_(2)
+    return shown, again is shown, copy, late, a
+
+
+@table.snippet(calls=4, args=lambda k: (t(k), np.ones((2 + k, 4), dtype=np.float32)), recompiles=(1,), max_graphs=2, twins=TWINS)
+def arrays_of_other_sizes(x, a):
+    rows = torch.from_numpy(a)
+    return rows.sum(0) + x * rows.shape[0], rows.T
+
+
+@table.program(calls=4, breaks=True, min_graphs=0, twins=BROKEN)
+def memory_that_code_writes() -> Any:
+    memory = bytearray(8)
+    a = np.frombuffer(memory, dtype=np.uint8)
+
+    def fn(x):
+        memory[0] += 1
+        y = torch.from_numpy(a) + x[0, 0].long()
+        memory[1] += 2
+        return y, bytes(memory)
+
+    return fn, memory
+
+
+@table.snippet(args=lambda k: (t(k), np.array(k + 2), np.zeros(1, dtype=np.int64)), breaks=True, recompiles=(1, 2), backward=False, twins=BROKEN)
+def sizes_in_arrays(x, n, m):
+    size, same = torch.from_numpy(n), torch.from_numpy(n)
+    y = torch.ones(size, 4).sum() + x
+    same.add_(1)
+    return y, torch.ones(size, 4).sum(0) * x
+
+
+@table.snippet(calls=4, args=lambda k: (t(k), array(k)[:4]), breaks=True, recompiles=(1,), backward=False, twins=BROKEN)
+def in_an_inference_mode(x, a):
+    with torch.inference_mode():
+        y = torch.from_numpy(a) + x[0, 0]
+    return y + 1, y.is_inference()
+
+
+@table.program(calls=4, max_graphs=1, twins=TWINS)
+def kept_by_the_code() -> Any:
+    held: dict[str, Any] = {"grid": np.arange(4, dtype=np.float32), "seen": []}
+
+    def fn(x):
+        held["tensor"] = torch.from_numpy(held["grid"])
+        held["tensor"].label = "grid"
+        held["grid"] = held["grid"]
+        return x * held["tensor"]
+
+    return fn, held
+
+
 # To a compiler these (``min_graphs``: the graph runs as it is) are two inputs with memory of their own.
-@table.snippet(args=lambda k: (t(k), array(k)), breaks=True, min_graphs=0, backward=False)
+@table.snippet(args=lambda k: (t(k), array(k)), min_graphs=0, backward=False, twins=TWINS)
 def two_tensors_of_one_array(x, a):
     return worked_on(torch.from_numpy(a[:4]), torch.from_numpy(a[2:]), x), a
 
@@ -178,7 +299,7 @@ def now_of_one_array_and_now_not(x, a, b):
     return worked_on(a[:5], b, x), a, b
 
 
-@table.snippet(calls=4, args=lambda k: (t(k), torch.arange(6.0)), breaks=True, min_graphs=0, backward=False)
+@table.snippet(calls=4, args=lambda k: (t(k), torch.arange(6.0)), breaks=True, min_graphs=0, backward=False, twins=BROKEN)
 def a_tensor_and_its_array(x, a):
     return worked_on(a, torch.from_numpy(a.numpy()), x), a
 

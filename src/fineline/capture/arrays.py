@@ -1,11 +1,14 @@
-"""NumPy's arrays that captured code makes of constants: they are constants, and tensors of them copies of one that the program holds."""
+"""NumPy's arrays: those that captured code makes of constants are constants, and tensors of others are inputs of the graph.
+
+A tensor of constants is a copy of one that the program holds.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +41,7 @@ _METHODS = (
 _DTYPES = "biufc"
 # Bytes: a larger one is better made anew at each call.
 MOST = 2**24
-SHARING = (torch.from_numpy, torch.as_tensor)
+SHARING = (torch.from_numpy, torch.as_tensor, torch.asarray)
 
 
 class Arrays:
@@ -48,6 +51,8 @@ class Arrays:
         # As long as an address stands for one of them, no other object gets it.
         self.alive: list[Any] = []
         self.shared: list[tuple[Any, Tensor]] = []
+        # Of arrays from outside, by id, the tensors that are shown to the graph.
+        self.shown: dict[int, list[Tensor]] = {}
 
     def made(self, cap: Capture, v: Any) -> None:
         """``v``, which a function gave: an array, or a list or tuple with some."""
@@ -132,6 +137,29 @@ def write_item(vm: Any, a: Any, key: Any, value: Any) -> bool:
 
 
 # -- tensors of them -----------------------------------------------------------------------------------------------------
+class TensorOf(NamedTuple):
+    """A tensor with an array's memory, as a member of the array: the ``n``-th, as each is an object of its own."""
+
+    n: int
+
+    @property
+    def __name__(self) -> str:
+        return "from_numpy()"
+
+    def __get__(self, a: Any, cls: Any = None) -> Any:
+        if not _is_plain(a):
+            raise AttributeError("no such tensor")
+        return torch.from_numpy(a)
+
+
+def _is_plain(a: Any) -> bool:
+    """Whether operators alone write into the memory of ``a``, and PyTorch doesn't warn of it: that of a bytearray is written after a graph."""
+    holder = a
+    while is_a(holder, np.ndarray):
+        holder = holder.base
+    return a.flags.writeable and (holder is None or is_a(holder, Tensor))
+
+
 def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args and type(args[0]) is np.ndarray and vm.cap.active and not _ruled(vm, fn, args, kwargs):
         found = _of_array(vm, fn, args[0], args[1:], kwargs or {})
@@ -141,35 +169,49 @@ def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data
 
 
 def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
-    """A tensor of constants as the graph gives it; None if it is another one than ``fn`` gives."""
+    """A tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
     cap = vm.cap
     options = {k: v for k, v in kwargs.items() if v is not None}
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or vm.opaque is not None or vm.subgraphs or vm.may_restart is None or not vm.arrays.constant(vm, a):
+    if modes or vm.opaque is not None or vm.subgraphs or vm.may_restart is None or not _is_plain(a):
         return None
-    if not a.flags.writeable or (fn in SHARING and vm.arrays.lies_in_shared(a)):
+    src, constant = cap.sources.get(id(a)), vm.arrays.constant(vm, a)
+    if constant and fn in SHARING and vm.arrays.lies_in_shared(a):
+        return None
+    if not constant and (src is None or torch.is_inference_mode_enabled() is not cap.start_ambient.inference_mode):
         return None
     try:
         with computing(vm):
             result = fn(a, **options)
-            with torch.inference_mode(False):
-                held = torch.from_numpy(a.copy(order="K"))
+            held = _copied(a) if constant else torch.from_numpy(a)
             changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
             form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
             copy = form(held, **given)
     except Exception:  # raised again by the call itself
         return None
-    if copy.stride() != result.stride() or _ruled(vm, form, [held], given):
+    shared = fn in SHARING and not (changes or constant)
+    if not shared and (copy.stride() != result.stride() or _ruled(vm, form, [held], given)):
         return None
-    cap.pin(held, "array")
+    if constant:
+        cap.pin(held, "array")
+    else:
+        cap.load(held, cap.guards.access(src, "member", TensorOf(len(vm.arrays.shown.setdefault(id(a), []))), held))
+        vm.arrays.shown[id(a)].append(held)
+    if shared:
+        return held
     if vm.fakes is not None:
         result = compute(vm, form, (held,), given)
     vm.tensors.record(vm, "call_method", form.__name__, (cap.to_fx(held),), {k: cap.to_fx(v) for k, v in given.items()}, result)
     if fn in SHARING:
         vm.arrays.shared.append((a, result))
     return result
+
+
+def _copied(a: Any) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.from_numpy(a.copy(order="K"))
 
 
 def _ruled(vm: Any, fn: Any, args: list, kwargs: Any) -> bool:

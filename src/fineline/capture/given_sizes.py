@@ -14,6 +14,7 @@ from fineline.capture import unbacked
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
+from fineline.graph.apart import any_foreign
 from fineline.kinds import is_a
 
 INTEGERS = (torch.int64, torch.int32)
@@ -122,7 +123,8 @@ def guardable(vm: Any, t: Any) -> bool:
     # Elsewhere guards would wait for the device at each call.
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    return vm.memory(t).untyped_storage()._cdata not in cap.recorder.mutated
+    # In memory that is not PyTorch's alone another tensor may have been written.
+    return vm.memory(t).untyped_storage()._cdata not in cap.recorder.mutated and not any_foreign((t,))
 
 
 def guarded(cap: Any, t: Tensor) -> Any:
