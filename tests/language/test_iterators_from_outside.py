@@ -11,8 +11,10 @@ import itertools
 import operator
 import re
 from collections import deque
+from typing import Any
 
 import pytest
+import torch
 
 import fineline
 from fineline import graph_break
@@ -216,6 +218,67 @@ def lists_in_lists():
         return x * 2, flat, made, updated
 
     return fn, rows
+
+
+class Key:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.n == other.n
+
+
+@table.program(
+    calls=5,
+    breaks=True,
+    recompiles=(1, 2, 3, 4),
+    change={2: lambda held: held.__setitem__("c", t(9)), 3: lambda held: held.pop("a"), 4: lambda held: held.update(b=t(3))},
+)
+def a_chain_of_views_at_a_break() -> Any:
+    held = {"a": t(1), "b": t(2)}
+
+    def fn(x):
+        it = itertools.chain([x], held.values(), held.items())
+        y = next(it) * 2
+        graph_break()
+        items = [v if isinstance(v, torch.Tensor) else v[1] for v in it]
+        return y, sum(items), len(items)
+
+    return fn, held
+
+
+@table.program(calls=3, breaks=True, recompiles=(1, 2))
+def what_the_views_show_is_written() -> Any:
+    held = collections.OrderedDict(a=t(1), b=t(2))
+
+    def fn(x):
+        it = itertools.chain([x], held.values())
+        y = next(it) * 2
+        graph_break()
+        held["a"] = held["a"] + x
+        held["b"] = held["b"] * 2
+        total = sum(it)
+        graph_break()
+        return y, total
+
+    return fn, held
+
+
+@table.program(calls=4, breaks=True, recompiles=(1, 2, 3), change={2: lambda held: held.update({Key(3): t(4)})})
+def a_chain_of_keys_with_their_own_hash() -> Any:
+    held = {Key(1): t(1), Key(2): t(2)}
+
+    def fn(x):
+        it = itertools.chain([x], held, held.values(), {Key(1)})
+        y = next(it) * 2
+        graph_break()
+        items = list(it)
+        return y * 2 + 1, [k.n for k in items if isinstance(k, Key)], sum(k for k in items if isinstance(k, torch.Tensor))
+
+    return fn, held
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

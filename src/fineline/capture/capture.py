@@ -27,10 +27,10 @@ from fineline.capture.watch import (
     DequeLength,
     SameBytes,
     SameOrder,
-    behind_proxy,
     guard_arguments,
     has_hidden_state,
     identify,
+    shown_by,
 )  # fmt: skip
 from fineline.graph.body import Part
 from fineline.graph.randomness import random_states
@@ -345,9 +345,9 @@ class Capture:
         elif is_a(obj, bytearray):
             guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
         # Not a class's namespace, of which single names are read, and which holds descriptors made anew with each class.
-        elif t is types.MappingProxyType and is_a(behind_proxy.__get__(obj, t), dict) and "__module__" not in obj:
-            shown = behind_proxy.__get__(obj, t)
-            self.load(shown, guards.access(src, "member", behind_proxy, shown))
+        elif t in WINDOWS and is_a(shown_by.__get__(obj, t), dict) and not (t is types.MappingProxyType and "__module__" in obj):
+            shown = shown_by.__get__(obj, t)
+            self.load(shown, guards.access(src, "member", shown_by, shown))
             self.expand(shown)
         elif deep and is_a(obj, BaseException) and not has_hidden_state(obj):
             guard_arguments(self, obj, src)

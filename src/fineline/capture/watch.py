@@ -242,8 +242,8 @@ class SameBytes:
         return bytes(v) == self.value
 
 
-class BehindProxy:
-    """What a mappingproxy shows, as a member."""
+class ShownBy:
+    """What a mappingproxy, or a view of a dict, shows, as a member."""
 
     __name__ = "shown"
 
@@ -252,7 +252,7 @@ class BehindProxy:
         return gc.get_referents(obj)[0]
 
 
-behind_proxy = BehindProxy()
+shown_by = ShownBy()
 
 
 class DequeItem:

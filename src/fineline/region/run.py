@@ -16,6 +16,7 @@ from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Fi
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
+from fineline.graph.recorder import NotForGraph
 from fineline.graph.state import hidden_states
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
@@ -112,9 +113,12 @@ class Run:
 
     def _iterated(self, containers: list) -> None:
         cap = self.vm.cap
-        for v in containers:
-            # An iterator over it is under way: what it gives must be known.
-            cap.expand(v)
+        try:
+            for v in containers:
+                # An iterator over it is under way: what it gives must be known.
+                cap.expand(v)
+        except NotForGraph as e:
+            self.vm.fail("FL413", str(e), False)
 
     def go(self) -> Any:
         """The result of the call."""
