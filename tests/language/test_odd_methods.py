@@ -179,6 +179,76 @@ def classes_that_are_called_in_other_ways(x):
     return x + 1, call(OfMade, 3), call(Kept, 4)
 
 
+class Item:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return isinstance(other, Item) and self.n == other.n
+
+    def __hash__(self):
+        return 1
+
+    def __lt__(self, other):
+        return self.n < other.n
+
+    def __repr__(self):
+        return f"Item({self.n})"
+
+
+class Answers:
+    """What C never asks for where it reads a list, a tuple or a dict."""
+
+    def __iter__(self):
+        return iter([Item(50)])
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        return Item(5)
+
+    def __setitem__(self, i, value):
+        raise ValueError(i)
+
+
+class OddList(Answers, list):
+    pass
+
+
+class OddTuple(Answers, tuple):
+    pass
+
+
+class OddDict(Answers, dict):
+    pass
+
+
+def sequences(seq, kind):
+    one, two, five = Item(1), Item(2), Item(5)
+    same, more = kind([one, two]), kind([one, Item(3)])
+    compared = seq == same, same == seq, seq != same, seq < more, seq >= more, kind.__eq__(seq, same), seq == type(seq)([one, two]), {1: seq} == {1: same}
+    return compared, two in seq, five in seq, seq.count(two), call(seq.index, two), call(seq.index, five), call(seq.index, two, -1)
+
+
+@table.snippet(breaks=True)
+def sequences_with_answers_of_their_own(x):
+    made = OddList([Item(2), Item(1)])
+    told = sequences(OddList([Item(1), Item(2)]), list), sequences(OddTuple([Item(1), Item(2)]), tuple)
+    made.sort()
+    told += list.__getitem__(made, 0).n, call(made.remove, Item(2)), list.__len__(made)
+    d = OddDict({Item(1): 1, Item(2): 2})
+    return x + 1, repr(told), d == {Item(1): 1, Item(2): 2}, dict.__eq__(d, {Item(1): 1}), dict.__ne__(d, {Item(1): 1})
+
+
+ODD = OddList([Item(1), Item(2)])
+
+
+@table.snippet(breaks=True)
+def sequences_from_outside_with_such(x):
+    return x + 1, repr(sequences(ODD, list))
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_odd_methods(program: Program, twin: str) -> None:
     check(program, twin)

@@ -284,8 +284,9 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         tell_apart(cap, (a, b))
         f.stack.append(op(a, b))
         return None
-    if type(a) is type(b) and type(a) in (list, tuple):
-        return vm.call(f, getattr(type(a), name), [a, b])
+    for base in (list, tuple):
+        if is_a(a, base) and is_a(b, base):
+            return vm.call(f, getattr(base, name), [a, b])
     if operate(vm, f, op, a, b):
         return None
     raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")

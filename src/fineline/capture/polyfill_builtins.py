@@ -165,13 +165,13 @@ def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, re
                 list.reverse(keys)
         try:
             _sort(items, keys)
-            if len(self):
+            if list.__len__(self):
                 raise ValueError("list modified during sort")
         finally:
             if reverse:
                 list.reverse(items)
     finally:
-        self[:] = items
+        list.__setitem__(self, slice(None), items)
 
 
 def _sort(items: list[Any], keys: list[Any]) -> None:

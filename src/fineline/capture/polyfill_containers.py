@@ -35,10 +35,15 @@ def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
     list.__setitem__(self, key, value)
 
 
+def _kind(sequence: Any) -> Any:
+    """Whose methods C reads a list or a tuple by, whatever those of its class say."""
+    return list if is_a(sequence, list) else tuple
+
+
 def sequence_contains(self: Any, key: Any, /) -> bool:
-    i = 0
-    while i < len(self):
-        item = self[i]
+    kind, i = _kind(self), 0
+    while i < kind.__len__(self):
+        item = kind.__getitem__(self, i)
         if item is key or item == key:
             return True
         i += 1
@@ -46,10 +51,9 @@ def sequence_contains(self: Any, key: Any, /) -> bool:
 
 
 def sequence_count(self: Any, value: Any, /) -> int:
-    count = 0
-    i = 0
-    while i < len(self):
-        item = self[i]
+    kind, count, i = _kind(self), 0, 0
+    while i < kind.__len__(self):
+        item = kind.__getitem__(self, i)
         if item is value or item == value:
             count += 1
         i += 1
@@ -71,14 +75,13 @@ def tuple_index(self: tuple[Any, ...], value: Any, start: Any = 0, stop: Any = s
 
 
 def _find(items: Any, value: Any, start: Any, stop: Any) -> int:
-    i = _slice_index(start)
-    end = _slice_index(stop)
+    kind, i, end = _kind(items), _slice_index(start), _slice_index(stop)
     if i < 0:
-        i = max(i + len(items), 0)
+        i = max(i + kind.__len__(items), 0)
     if end < 0:
-        end = max(end + len(items), 0)
-    while i < end and i < len(items):
-        item = items[i]
+        end = max(end + kind.__len__(items), 0)
+    while i < end and i < kind.__len__(items):
+        item = kind.__getitem__(items, i)
         if item is value or item == value:
             return i
         i += 1
@@ -98,10 +101,11 @@ def list_remove(self: list[Any], value: Any, /) -> None:
     list.__delitem__(self, i)
 
 
-def _differ_at(a: Any, b: Any) -> int:
+def _differ_at(kind: Any, a: Any, b: Any) -> int:
     i = 0
-    while i < len(a) and i < len(b):
-        if not (a[i] is b[i] or a[i] == b[i]):
+    while i < kind.__len__(a) and i < kind.__len__(b):
+        one, other = kind.__getitem__(a, i), kind.__getitem__(b, i)
+        if not (one is other or one == other):
             return i
         i += 1
     return -1
@@ -110,13 +114,14 @@ def _differ_at(a: Any, b: Any) -> int:
 def list_eq(self: list[Any], other: Any, /) -> Any:
     if not is_a(other, list):
         return NotImplemented
-    return len(self) == len(other) and _differ_at(self, other) < 0 and len(self) == len(other)
+    size = list.__len__
+    return size(self) == size(other) and _differ_at(list, self, other) < 0 and size(self) == size(other)
 
 
 def tuple_eq(self: Any, other: Any, /) -> Any:
     if not is_a(other, tuple):
         return NotImplemented
-    return _differ_at(self, other) < 0 and len(self) == len(other)
+    return _differ_at(tuple, self, other) < 0 and tuple.__len__(self) == tuple.__len__(other)
 
 
 def opposite(equal: Any) -> Any:
@@ -132,10 +137,10 @@ def object_ne(self: Any, other: Any, /) -> Any:
 def ordered(kind: Any, compare: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     if not is_a(b, kind):
         return NotImplemented
-    i = _differ_at(a, b)
+    i = _differ_at(kind, a, b)
     if i < 0:
-        return compare(len(a), len(b))
-    return compare(a[i], b[i])
+        return compare(kind.__len__(a), kind.__len__(b))
+    return compare(kind.__getitem__(a, i), kind.__getitem__(b, i))
 
 
 def dict_(iterable: Any = (), /, **kwargs: Any) -> dict[Any, Any]:
@@ -234,7 +239,7 @@ def dict_getitem(self: dict[Any, Any], key: Any, /) -> Any:
 def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
     if not is_a(other, dict):
         return NotImplemented
-    if len(self) != len(other):
+    if dict.__len__(self) != dict.__len__(other):
         return False
     for key, value in dict.items(self):
         theirs = dict.get(other, key, _ABSENT)
