@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.oracle import Program, Table, check
+import fineline
+from tests.oracle import TWINS, Program, Table, check
 
 table = Table()
 
@@ -352,6 +353,118 @@ def warning_once() -> Any:
         return x
 
     return fn
+
+
+# -- numbers that vary --------------------------------------------------------------------------------------------------
+def rows(k: int) -> tuple[torch.Tensor]:
+    return (torch.arange(4.0 * (3 + k)).reshape(3 + k, 4),)
+
+
+VARYING: dict[str, Any] = {"calls": 5, "args": rows, "backward": False}
+ANEW: dict[str, Any] = {**VARYING, "recompiles": (1, 2, 3, 4), "breaks": True}
+
+
+class Plan:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+@functools.lru_cache
+def plan(factor):
+    return Plan(factor)
+
+
+# Functions of a module: each program has its own.
+CACHED = """
+@functools.lru_cache(32)
+def product(n, k):
+    return [n * k, n + k]
+
+@functools.lru_cache
+def planned(p, shape, more):
+    return product(shape[0], p.factor), {"rows": shape[0] + more[0]}
+
+@functools.lru_cache
+def found(n):
+    if n % 2:
+        raise ValueError(f"{n} is odd")
+    return Plan(n)
+"""
+
+
+def with_caches() -> Any:
+    module: dict[str, Any] = {"functools": functools, "Plan": Plan}
+    exec(CACHED, module)
+    return module["product"], module["planned"], module["found"]
+
+
+# With a border behind each operator the lists are alive at one.
+@table.program(**VARYING, recompiles=(1,), max_graphs=2, twins=tuple([twin for twin in TWINS if twin != "borders"]))
+def sizes_that_are_only_read() -> Any:
+    product, planned, _ = with_caches()
+
+    def fn(x):
+        (n, _), held = planned(plan(2), x.shape, (1,))
+        a, b = product(x.shape[0], 2)
+        return x.repeat(2, 1).reshape(n, 4) + b + held["rows"], a
+
+    return fn, (product.cache_info, planned.cache_info)
+
+
+@table.program(**ANEW)
+def lists_that_are_given() -> Any:
+    product, _, _ = with_caches()
+    return (lambda x: (x * 2 + 1, product(x.shape[0], 3))), product
+
+
+@table.program(**ANEW)
+def lists_that_are_one() -> Any:
+    product, _, _ = with_caches()
+    kept: list[Any] = []
+
+    def fn(x):
+        kept.append(product(x.shape[0], 5))
+        return x * kept[-1][0] + 1, kept[-1] is product(x.shape[0], 5), product(x.shape[0], 4) is product(x.shape[0], 4)
+
+    return fn, kept
+
+
+@table.program(**ANEW)
+def lists_that_are_changed() -> Any:
+    product, _, _ = with_caches()
+
+    def fn(x):
+        product(x.shape[0] // 2, 1).append(1)
+        return x * len(product(x.shape[0] // 2, 1)) + 1
+
+    return fn
+
+
+@table.program(**ANEW)
+def lists_at_a_break() -> Any:
+    product, _, _ = with_caches()
+
+    def fn(x):
+        held = product(x.shape[0], 2)
+        y = x * held[0]
+        fineline.graph_break()
+        return y + held[1], held
+
+    return fn
+
+
+@table.program(**ANEW)
+def objects_and_errors() -> Any:
+    *_, found = with_caches()
+
+    def fn(x):
+        try:
+            held = found(x.shape[0])
+            return x * held.factor + 1, held is found(x.shape[0])
+        except ValueError as error:
+            return x + 1, str(error)
+
+    return fn, found.cache_info
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -265,15 +265,19 @@ def test_graphs_and_breaks(options: dict) -> None:
     graphs = []
     for place in range(4):
         np.random.seed(place)
-        expected = layers(t(place, 4, 4))
+        # Like the inputs of all other layers.
+        x = t(place, 4, 4, grad=True)
+        expected = layers(x)
         drawn = np.random.random()
         np.random.seed(place)
-        assert torch.equal(compiled(t(place, 4, 4)), expected) and np.random.random() == drawn
+        assert torch.equal(compiled(x), expected) and np.random.random() == drawn
         graphs.append(len(probe.graphs))
-    assert graphs[0] == graphs[3] <= 3
+    # With sizes that vary: behind one graph break in the place of many, those of an operator's results are known from the second call on.
+    first, most = (1, 5) if "dynamic" in options else (0, 3)
+    assert graphs[first] == graphs[3] <= most
     events = fineline.explain(layers)(t(0, 4, 4)).events
     assert [e.id for e in events if e.kind == "eager"].count("FL436") == 1
-    assert sum(e.kind == "break" for e in events) < 40
+    assert sum(e.kind == "break" for e in events) < 24
 
 
 def test_an_error_on_recompile_is_none() -> None:

@@ -7,6 +7,7 @@ import gc
 import types
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fineline.bytecode.code import CODES
@@ -15,7 +16,7 @@ from fineline.capture.attributes import MISSING
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import settle_all
+from fineline.capture.symbolic import SYMBOLIC, holds, settle_all
 from fineline.capture.watch import identify
 from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
@@ -73,9 +74,12 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     cap = vm.cap
     if not cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if vm.fakes is not None:
-        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in (kwargs or {}).items()}
     kwargs = kwargs or {}
+    if vm.fakes is not None:
+        inner = _behind(vm, fn, [*args, *kwargs.values()])
+        if inner is not None:
+            return cap.symbols.inlined.call(vm, f, inner, args, kwargs, (fn, args, kwargs), then, data)
+        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
     values = [*args, *kwargs.values()]
     wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
     if getattr(wrapped, "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
@@ -115,6 +119,29 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
 
 
+def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
+    """The function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
+    cap, found = vm.cap, _referents(fn)
+    inner = found[-4] if len(found) > 5 else None
+    if cap.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
+        return None
+    if inner.__code__ in vm.options.settled_caches:
+        return None
+    if _source(cap, fn) is None or not all([_fixed(cap, a) for a in values]):
+        return None
+    identify(cap, fn)
+    cap.pin(inner, inner.__qualname__)
+    return inner
+
+
+def _fixed(cap: Capture, a: Any) -> bool:
+    """Whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
+    if type(a) in (tuple, torch.Size):
+        return all([_fixed(cap, item) for item in a])
+    src = cap.sources.get(id(a))
+    return type(a) in SYMBOLIC or is_value(a) or (src is not None and type(src.key) is Entry)
+
+
 def _source(cap: Capture, fn: Any) -> Source | None:
     src = cap.sources.get(id(fn))
     return cap.pin(fn, fn.__name__) if src is None and id(fn) not in cap.made else src
@@ -130,10 +157,8 @@ def _holds(entry: Entry, fn: Any) -> bool:
 
 def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
     """The entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
-    found, attributes = gc.get_referents(fn), _ATTRIBUTES.__get__(fn)
-    if found and found[-1] is attributes:
-        found.pop()
-    parameters = attributes.get("cache_parameters")
+    found = _referents(fn)
+    parameters = _ATTRIBUTES.__get__(fn).get("cache_parameters")
     if len(found) < 6 or type(found[-5]) is not dict or type(found[-3]) is not object or not is_a(parameters, types.FunctionType):
         return None
     cache, mark = found[-5], found[-3]
@@ -149,6 +174,14 @@ def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
         if type(known.key) is Entry and known.key.key == key:
             return known.key
     return Entry(fn, cache, key, _INFORMATION(fn)[2])
+
+
+def _referents(fn: Any) -> list:
+    """What C's object holds: ..., the dict of its entries, the function, three more."""
+    found = gc.get_referents(fn)
+    if found and found[-1] is _ATTRIBUTES.__get__(fn):
+        found.pop()
+    return found
 
 
 def _keyed(cap: Capture, a: Any) -> bool:
@@ -181,8 +214,10 @@ def lasts(cap: Capture, v: Any) -> bool:
     return True
 
 
-def closed(fn: types.FunctionType) -> bool:
+def closed(fn: types.FunctionType, values: bool = True) -> bool:
     """Whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
+
+    ``values``: whether there may be such plain values.
 
     What those do counts for nothing here: a cached function is called at any time, or not at all, and whoever wrote it knows that.
     """
@@ -196,7 +231,7 @@ def closed(fn: types.FunctionType) -> bool:
             value is not MISSING
             and not is_a(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
             and not callable(value)
-            and not is_value(value)
+            and not (values and is_value(value))
         ):
             return False
     return True

@@ -15,6 +15,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from fineline.capture.drawn import Draws
 from fineline.capture.floats import Floats, hint
+from fineline.capture.inlined import Inlined
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
@@ -93,6 +94,7 @@ class Symbols:
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.draws = self.shapes.draws
+        self.inlined = Inlined(machine.options.settled_caches)
         self.leaves: dict[sympy.Symbol, Place] = {}
         self.numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
@@ -336,6 +338,7 @@ class Symbols:
         """Nothing more is captured: the ways back from the fake tensors are cut, as they would be cycles."""
         self.fakes.close()
         self.draws.of.clear()
+        self.inlined.close()
         del self.machine, self.cap
 
     def guard(self) -> None:

@@ -122,6 +122,9 @@ def keep_apart(cap: Any, obj: Any, among: Any) -> None:
 
 def guard_identity(cap: Any, a: Any, b: Any) -> None:
     """Whether two objects are one was asked: guards the answer."""
+    if cap.symbols is not None:
+        cap.symbols.inlined.keep(a)
+        cap.symbols.inlined.keep(b)
     if a is b:
         return
     sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))

@@ -236,6 +236,8 @@ class Rebuilder:
     def check_made(self, v: Any) -> None:
         if id(v) not in self.cap.made and not is_a(v, (tuple, frozenset)):
             raise Unrebuildable(f"a {type(v).__name__} of unknown origin")
+        if self.cap.symbols is not None:
+            self.cap.symbols.inlined.keep(v)
 
     def loose(self, v: Any) -> str:
         """A container that ``__reduce__`` made just now is as good as made in the capture."""

@@ -403,6 +403,8 @@ class SegmentWriter:
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
         symbols = self.cap.symbols
+        if symbols is not None:
+            symbols.inlined.check(self.cap.guards.machine)
         if symbols is not None and symbols.draws.of:
             symbols.check_draws()
             if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not self._costs_little(self._written())):

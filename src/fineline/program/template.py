@@ -297,6 +297,8 @@ class Template:
             at = self._object_at[id(v)] = len(self.objects)
             self.objects.append(None)  # type: ignore[arg-type]
             self.decomposed.append(v)
+            if self._cap.symbols is not None:
+                self._cap.symbols.inlined.keep(v)
             found = self._parts(v)
             assert found is not None
             kind, parts = found

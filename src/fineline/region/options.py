@@ -70,6 +70,8 @@ class Options:
     broken: set[CodeType] = field(default_factory=set)
     # Instructions that draw a random number on which the way of the code depends.
     breaking_draws: set[tuple[CodeType, int]] = field(default_factory=set)
+    # Cached functions whose calls must find their entries.
+    settled_caches: set[CodeType] = field(default_factory=set)
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
     inference_borders: bool = False

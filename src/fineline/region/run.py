@@ -209,6 +209,7 @@ class Run:
             # Code of the user's that runs on the way out: why they are on it has been said.
             raise Abandoned
         if vm.cap.symbols is not None:
+            vm.cap.symbols.inlined.check(vm)
             vm.cap.symbols.check_draws()
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
