@@ -13,7 +13,6 @@
 #include <torch/csrc/tensor/python_tensor.h>
 
 #include <atomic>
-#include <cstring>
 #include <vector>
 
 // Declared here because the header that declares it needs a JSON library that PyTorch does not ship.
@@ -36,16 +35,10 @@ void set_rules(uint64_t process, uint64_t thread) {
   thread_rules = thread;
 }
 
-bool AmbientPicture::operator==(const AmbientPicture& other) const {
-  return complete && other.complete && std::memcmp(words, other.words, sizeof words) == 0;
-}
-
-AmbientPicture picture_ambient() {
+std::optional<AmbientPicture> picture_ambient() {
   using at::impl::PythonTorchFunctionTLS;
-  AmbientPicture picture{};
-  picture.complete = PythonTorchFunctionTLS::stack_len() == 0 && c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
-      at::functorch::getDynamicLayerStack().empty();
-  if (!picture.complete) return picture;
+  if (PythonTorchFunctionTLS::stack_len() != 0 || c10::impl::TorchDispatchModeTLS::stack_len() != 0) return std::nullopt;
+  if (!at::functorch::getDynamicLayerStack().empty()) return std::nullopt;
 
   const at::Context& context = at::globalContext();
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
@@ -64,19 +57,19 @@ AmbientPicture picture_ambient() {
   auto pair = [](auto high, auto low) { return static_cast<uint64_t>(high) << 32 | static_cast<uint32_t>(low); };
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   c10::Device device = torch::tensors::get_default_device();
-  picture.words[0] = bits;
-  picture.words[1] = pair(at::autocast::get_autocast_dtype(at::kCPU), at::autocast::get_autocast_dtype(at::kCUDA));
-  picture.words[2] = pair(c10::typeMetaToScalarType(c10::get_default_dtype()), PythonTorchFunctionTLS::get_disabled_state());
-  picture.words[3] = pair(device.type(), device.index());
-  picture.words[4] = at::get_num_threads();
-  picture.words[5] = pair(
-      context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL),
-      context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL));
-  picture.words[6] = keys.included_.raw_repr();
-  picture.words[7] = keys.excluded_.raw_repr();
-  picture.words[8] = process_rules.load(std::memory_order_relaxed);
-  picture.words[9] = thread_rules;
-  return picture;
+  auto precision = [&context](at::Float32Backend backend) { return context.float32Precision(backend, at::Float32Op::MATMUL); };
+  return AmbientPicture{
+      bits,
+      pair(at::autocast::get_autocast_dtype(at::kCPU), at::autocast::get_autocast_dtype(at::kCUDA)),
+      pair(c10::typeMetaToScalarType(c10::get_default_dtype()), PythonTorchFunctionTLS::get_disabled_state()),
+      pair(device.type(), device.index()),
+      static_cast<uint64_t>(at::get_num_threads()),
+      pair(precision(at::Float32Backend::CUDA), precision(at::Float32Backend::MKLDNN)),
+      keys.included_.raw_repr(),
+      keys.excluded_.raw_repr(),
+      process_rules.load(std::memory_order_relaxed),
+      thread_rules,
+  };
 }
 
 }  // namespace fineline

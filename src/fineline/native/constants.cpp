@@ -2,7 +2,7 @@
 #include "constants.h"
 
 #include <algorithm>
-#include <array>
+#include <span>
 
 #include "tensor_spec.h"
 
@@ -27,16 +27,17 @@ bool compares_in_c(PyTypeObject* type) {
       compare == PyBytes_Type.tp_richcompare || is_device_type(type);
 }
 
-using Items = std::array<PyObject*, 3>;
-Items slice_items(PyObject* object) {
-  auto slice = reinterpret_cast<PySliceObject*>(object);
-  return {slice->start, slice->stop, slice->step};
+template <typename Value>
+bool same_bits(Value a, Value b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-Verdict same_items(PyObject* const* a, PyObject* const* b, size_t count) {
-  Verdict all = Verdict::Pass;
-  for (size_t i = 0; i < count && all == Verdict::Pass; i++) all = same_constant(a[i], b[i]);
-  return all;
+bool has_items(PyObject* object) { return PyTuple_Check(object) || PySlice_Check(object); }
+
+// Of a tuple, or the three of a slice.
+std::span<PyObject* const> items_of(PyObject* object) {
+  if (PySlice_Check(object)) return {&reinterpret_cast<PySliceObject*>(object)->start, 3};
+  return {&PyTuple_GET_ITEM(object, 0), static_cast<size_t>(Py_SIZE(object))};
 }
 
 }  // namespace
@@ -44,11 +45,7 @@ Verdict same_items(PyObject* const* a, PyObject* const* b, size_t count) {
 bool is_plain_constant(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   if (type == &PyFloat_Type || type == &PyComplex_Type) return true;
-  if (type == &PySlice_Type) {
-    Items items = slice_items(value);
-    return std::all_of(items.begin(), items.end(), is_plain_constant);
-  }
-  if (PyTuple_Check(value)) return std::all_of(&PyTuple_GET_ITEM(value, 0), &PyTuple_GET_ITEM(value, Py_SIZE(value)), is_plain_constant);
+  if (has_items(value)) return std::ranges::all_of(items_of(value), is_plain_constant);
   return compares_by_identity(type) || compares_in_c(type);
 }
 
@@ -56,20 +53,14 @@ Verdict same_constant(PyObject* a, PyObject* b) {
   if (a == b) return Verdict::Pass;
   PyTypeObject* type = Py_TYPE(a);
   if (type != Py_TYPE(b)) return Verdict::Fail;
-  auto verdict = [](bool same) { return same ? Verdict::Pass : Verdict::Fail; };
-  if (type == &PyFloat_Type) {
-    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
-    return verdict(std::memcmp(&x, &y, sizeof x) == 0);
+  if (type == &PyFloat_Type) return verdict(same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b)));
+  if (type == &PyComplex_Type) return verdict(same_bits(PyComplex_AsCComplex(a), PyComplex_AsCComplex(b)));
+  if (has_items(a)) {
+    auto xs = items_of(a), ys = items_of(b);
+    Verdict all = verdict(xs.size() == ys.size());
+    for (size_t i = 0; i < xs.size() && all == Verdict::Pass; i++) all = same_constant(xs[i], ys[i]);
+    return all;
   }
-  if (type == &PyComplex_Type) {
-    Py_complex x = reinterpret_cast<PyComplexObject*>(a)->cval, y = reinterpret_cast<PyComplexObject*>(b)->cval;
-    return verdict(std::memcmp(&x, &y, sizeof x) == 0);
-  }
-  if (PyTuple_Check(a)) {
-    if (Py_SIZE(a) != Py_SIZE(b)) return Verdict::Fail;
-    return same_items(&PyTuple_GET_ITEM(a, 0), &PyTuple_GET_ITEM(b, 0), Py_SIZE(a));
-  }
-  if (type == &PySlice_Type) return same_items(slice_items(a).data(), slice_items(b).data(), 3);
   if (compares_by_identity(type)) return Verdict::Fail;
   if (compares_in_c(type)) return verdict(PyObject_RichCompareBool(a, b, Py_EQ) == 1);
   return Verdict::Python;
@@ -79,7 +70,7 @@ Verdict find_key(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value
   auto keys = reinterpret_cast<DictKeysHead*>(reinterpret_cast<PyDictObject*>(dict)->ma_keys);
   if (keys->kind != kGeneralKeys && PyUnicode_CheckExact(key)) {
     *value = _PyDict_GetItem_KnownHash(dict, key, hash);
-    return *value ? Verdict::Pass : Verdict::Fail;
+    return verdict(*value);
   }
   // A lookup compares the key with every stored key of the same hash. Do that here, by scanning, to see before each comparison whether
   // it stays in C.

@@ -127,27 +127,18 @@ void dispatcher_dealloc(PyObject* self) {
 
 bool parse_entry(PyObject* tuple, Entry& entry) {
   PyObject *kwnames, *program, *target;
-  if (!PyTuple_Check(tuple)) {
-    PyErr_SetString(PyExc_TypeError, "an entry must be a tuple (nargs, kwnames, guard_program, target)");
-    return false;
-  }
+  if (!PyTuple_Check(tuple)) return refuse(PyExc_TypeError, "an entry must be a tuple (nargs, kwnames, guard_program, target)");
   if (!PyArg_ParseTuple(tuple, "nO!OO", &entry.nargs, &PyTuple_Type, &kwnames, &program, &target)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); i++) {
-    if (PyUnicode_CheckExact(PyTuple_GET_ITEM(kwnames, i))) continue;
-    PyErr_SetString(PyExc_TypeError, "keyword names must be strings");
-    return false;
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(kwnames, i))) return refuse(PyExc_TypeError, "keyword names must be strings");
   }
   if (program != Py_None) {
     if (Py_TYPE(program) != &GuardProgramType) {
-      PyErr_Format(PyExc_TypeError, "a native dispatcher needs native guard programs, not %R", Py_TYPE(program));
-      return false;
+      return refuse(PyExc_TypeError, "a native dispatcher needs native guard programs, not %R", Py_TYPE(program));
     }
     Py_ssize_t expected = reinterpret_cast<GuardProgram*>(program)->n_roots;
     Py_ssize_t given = entry.nargs + PyTuple_GET_SIZE(kwnames);
-    if (expected != given) {
-      PyErr_Format(PyExc_ValueError, "the guard program takes %zd roots, the call has %zd", expected, given);
-      return false;
-    }
+    if (expected != given) return refuse(PyExc_ValueError, "the guard program takes %zd roots, the call has %zd", expected, given);
   }
   entry.kwnames = new_ref(kwnames);
   entry.program = new_ref(program);
@@ -192,27 +183,24 @@ PyGetSetDef getters[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyTypeObject make_type() {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "fineline._native.Dispatcher";
-  type.tp_doc = "Dispatcher(miss): calls the target of the first entry that fits and hits, else miss(args, kwargs).";
-  type.tp_basicsize = sizeof(Dispatcher);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE;
-  type.tp_new = dispatcher_new;
-  type.tp_dealloc = dispatcher_dealloc;
-  type.tp_traverse = dispatcher_traverse;
-  type.tp_clear = dispatcher_clear;
-  type.tp_repr = dispatcher_repr;
-  type.tp_call = PyVectorcall_Call;
-  type.tp_methods = methods;
-  type.tp_getset = getters;
-  type.tp_weaklistoffset = offsetof(Dispatcher, weakrefs);
-  type.tp_vectorcall_offset = offsetof(Dispatcher, vectorcall);
-  return type;
-}
-
 }  // namespace
 
-PyTypeObject DispatcherType = make_type();
+PyTypeObject DispatcherType = {
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)  // which ends with a comma
+    .tp_name = "fineline._native.Dispatcher",
+    .tp_basicsize = sizeof(Dispatcher),
+    .tp_dealloc = dispatcher_dealloc,
+    .tp_vectorcall_offset = offsetof(Dispatcher, vectorcall),
+    .tp_repr = dispatcher_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_doc = "Dispatcher(miss): calls the target of the first entry that fits and hits, else miss(args, kwargs).",
+    .tp_traverse = dispatcher_traverse,
+    .tp_clear = dispatcher_clear,
+    .tp_weaklistoffset = offsetof(Dispatcher, weakrefs),
+    .tp_methods = methods,
+    .tp_getset = getters,
+    .tp_new = dispatcher_new,
+};
 
 }  // namespace fineline

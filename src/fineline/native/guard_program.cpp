@@ -103,25 +103,22 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-PyTypeObject make_type() {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "fineline._native.GuardProgram";
-  type.tp_doc = "GuardProgram(n_roots, steps, outputs): a guard program that remembers what it proved.";
-  type.tp_basicsize = sizeof(GuardProgram);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE;
-  type.tp_new = program_new;
-  type.tp_dealloc = program_dealloc;
-  type.tp_traverse = program_traverse;
-  type.tp_clear = program_clear;
-  type.tp_repr = program_repr;
-  type.tp_methods = methods;
-  type.tp_members = members;
-  type.tp_weaklistoffset = offsetof(GuardProgram, weakrefs);
-  return type;
-}
-
 }  // namespace
 
-PyTypeObject GuardProgramType = make_type();
+PyTypeObject GuardProgramType = {
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)  // which ends with a comma
+    .tp_name = "fineline._native.GuardProgram",
+    .tp_basicsize = sizeof(GuardProgram),
+    .tp_dealloc = program_dealloc,
+    .tp_repr = program_repr,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_doc = "GuardProgram(n_roots, steps, outputs): a guard program that remembers what it proved.",
+    .tp_traverse = program_traverse,
+    .tp_clear = program_clear,
+    .tp_weaklistoffset = offsetof(GuardProgram, weakrefs),
+    .tp_methods = methods,
+    .tp_members = members,
+    .tp_new = program_new,
+};
 
 }  // namespace fineline

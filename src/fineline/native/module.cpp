@@ -1,6 +1,5 @@
-// The extension module fineline._native.
+// The extension module fineline._native and its functions.
 #include "ambient.h"
-#include "kinds.h"
 #include "tensor_spec.h"
 #include "types.h"
 
@@ -20,10 +19,25 @@ PyObject* any_foreign(PyObject*, PyObject* tensors) {
   Py_RETURN_FALSE;
 }
 
+// Whether a type is one of `kinds`. -1: an error is set.
+int matches(PyTypeObject* type, PyObject* kinds) {
+  if (PyType_Check(kinds)) return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(kinds));
+  if (!PyTuple_Check(kinds)) return PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), kinds);  // a union of types
+  int found = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kinds) && found == 0; i++) found = matches(type, PyTuple_GET_ITEM(kinds, i));
+  return found;
+}
+
+PyObject* is_a(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) return PyErr_Format(PyExc_TypeError, "is_a() takes an object and what it may be, not %zd arguments", nargs);
+  int found = matches(Py_TYPE(args[0]), args[1]);
+  return found < 0 ? nullptr : PyBool_FromLong(found);
+}
+
 PyMethodDef functions[] = {
     {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."},
-    {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether one of the tensors in it lies in memory that is not PyTorch's alone."},
-    {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fineline::is_a)), METH_FASTCALL,
+    {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether a tensor in it lies in memory that is not PyTorch's alone."},
+    {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_a)), METH_FASTCALL,
      "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -13,24 +13,10 @@ struct Number {
     double real;
   };
 
-  static Number of(int64_t value) {
-    Number number;
-    number.kind = Kind::Integer;
-    number.integer = value;
-    return number;
-  }
+  static Number of(int64_t value) { return {Kind::Integer, {.integer = value}}; }
   static Number of(bool value) { return of(static_cast<int64_t>(value)); }
-  static Number of(double value) {
-    Number number;
-    number.kind = Kind::Real;
-    number.real = value;
-    return number;
-  }
-  static Number bad() {
-    Number number = of(int64_t{0});
-    number.kind = Kind::Bad;
-    return number;
-  }
+  static Number of(double value) { return {Kind::Real, {.real = value}}; }
+  static Number bad() { return {Kind::Bad, {.integer = 0}}; }
 
   bool is_bad() const { return kind == Kind::Bad; }
   bool is_integer() const { return kind == Kind::Integer; }

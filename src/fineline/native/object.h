@@ -19,6 +19,8 @@ namespace fineline {
 // The outcome of a step, or of a whole pass: `Python` means that only the reference evaluator can tell.
 enum class Verdict : uint8_t { Pass, Fail, Python };
 
+inline Verdict verdict(bool passed) { return passed ? Verdict::Pass : Verdict::Fail; }
+
 struct Decref {
   void operator()(PyObject* object) const { Py_DECREF(object); }
 };
@@ -32,25 +34,11 @@ inline uint64_t load_word(const void* at) {
   return word;
 }
 
-inline uint64_t as_word(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
-
-// Holds off the cyclic collector, which would run finalizers (any code at all) where an object is allocated.
-class NoCollection {
- public:
-  NoCollection() : enabled_(PyGC_Disable()) {}
-  ~NoCollection() {
-    if (enabled_) PyGC_Enable();
-  }
-  NoCollection(const NoCollection&) = delete;
-  NoCollection& operator=(const NoCollection&) = delete;
-
- private:
-  int enabled_;
-};
-
-// A type whose instances keep it for life: neither `__class__` assignment nor deallocation can take it away.
-inline bool is_permanent(PyTypeObject* type) {
-  return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !PyType_IsSubtype(type, &PyModule_Type);
+// Sets an error. False, which is what the function that calls this is to return.
+template <typename... Values>
+bool refuse(PyObject* kind, const char* format, Values... values) {
+  PyErr_Format(kind, format, values...);
+  return false;
 }
 
 }  // namespace fineline

@@ -123,23 +123,14 @@ bool parse_payload(Step& step) {
 
 bool parse_step(PyObject* tuple, Step& step) {
   const char* name;
-  if (!PyTuple_CheckExact(tuple)) {
-    PyErr_SetString(PyExc_TypeError, "a guard step must be a tuple (op, dst, src, payload)");
-    return false;
-  }
+  if (!PyTuple_CheckExact(tuple)) return refuse(PyExc_TypeError, "a guard step must be a tuple (op, dst, src, payload)");
   if (!PyArg_ParseTuple(tuple, "siiO;a guard step is (op, dst, src, payload)", &name, &step.dst, &step.src, &step.payload)) return false;
   auto found = std::find_if(kNames.begin(), kNames.end(), [name](const char* known) { return std::strcmp(known, name) == 0; });
-  if (found == kNames.end()) {
-    PyErr_Format(PyExc_ValueError, "unknown guard step '%s'", name);
-    return false;
-  }
+  if (found == kNames.end()) return refuse(PyExc_ValueError, "unknown guard step '%s'", name);
   step.tuple = tuple;
   step.op = static_cast<Op>(found - kNames.begin());
-  if (!parse_payload(step)) {
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "guard step '%s' cannot have the payload %R", name, step.payload);
-    return false;
-  }
-  return true;
+  if (parse_payload(step)) return true;
+  return !PyErr_Occurred() && refuse(PyExc_ValueError, "guard step '%s' cannot have the payload %R", name, step.payload);
 }
 
 }  // namespace fineline

@@ -14,18 +14,8 @@ constexpr size_t kMostTables = 64;
 constexpr size_t kMostTableSteps = 200'000;
 
 bool reads_source(Op op) {
-  switch (op) {
-    case Op::Root:
-    case Op::Pin:
-    case Op::TypeAttr:
-    case Op::TypeLacks:
-    case Op::Storages:
-    case Op::Ambient:
-    case Op::Relation:
-      return false;
-    default:
-      return true;
-  }
+  constexpr Op sourceless[] = {Op::Root, Op::Pin, Op::TypeAttr, Op::TypeLacks, Op::Storages, Op::Ambient, Op::Relation};
+  return std::ranges::find(sourceless, op) == std::end(sourceless);
 }
 
 // After a call into Python failed: an Exception is a miss, anything else (an interrupt) goes up.
@@ -67,22 +57,14 @@ bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
     if (!reads_source(step.op)) step.src = -1;
     bool written = !reads_source(step.op) || renumber(step.src);
     written = written && std::all_of(step.registers.begin(), step.registers.end(), renumber);
-    if (!written) {
-      PyErr_Format(PyExc_ValueError, "guard step %R reads a register that is not written before it", step.tuple);
-      return false;
-    }
+    if (!written) return refuse(PyExc_ValueError, "guard step %R reads a register that is not written before it", step.tuple);
     if (step.op == Op::Root && (step.number < 0 || step.number >= n_roots)) {
-      PyErr_Format(PyExc_ValueError, "there is no root %zd", step.number);
-      return false;
+      return refuse(PyExc_ValueError, "there is no root %zd", step.number);
     }
-    if (!is_access(step.op)) {
-      step.dst = -1;
-    } else if (step.dst < 0 || !numbers.emplace(step.dst, numbers.size()).second) {
-      PyErr_Format(PyExc_ValueError, "guard step %R has a bad or used destination", step.tuple);
-      return false;
-    } else {
-      step.dst = static_cast<int>(numbers.size()) - 1;
+    if (is_access(step.op) && (step.dst < 0 || !numbers.emplace(step.dst, numbers.size()).second)) {
+      return refuse(PyExc_ValueError, "guard step %R has a bad or used destination", step.tuple);
     }
+    step.dst = is_access(step.op) ? static_cast<int>(readers.size()) : -1;
     readers.resize(numbers.size());
     if (step.src >= 0) readers[step.src].push_back(static_cast<int>(i));
     if (step.type && step.op != Op::Member) of_type[step.type];
@@ -92,10 +74,7 @@ bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
     outputs_.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(outputs, i))));
     if (PyErr_Occurred()) return false;
-    if (!renumber(outputs_.back())) {
-      PyErr_SetString(PyExc_ValueError, "an output register is never written");
-      return false;
-    }
+    if (!renumber(outputs_.back())) return refuse(PyExc_ValueError, "an output register is never written");
   }
   scratch_.resize(numbers.size());
   return true;
@@ -187,17 +166,6 @@ bool Program::quiet_pass(PyObject* const* roots, PyObject*** registers) {
   return true;
 }
 
-// One step, with its result owned. False if it fails; a Python error may be set.
-bool Program::evaluate_owned(int number, PyObject* const* roots, std::vector<PyObject*>& registers, std::vector<Ref>& owned) {
-  PyObject* result = nullptr;
-  if (evaluate_step_anyhow(steps[number], registers.data(), roots, &result) <= 0) return false;
-  if (result) {
-    registers[steps[number].dst] = result;
-    owned.emplace_back(result);
-  }
-  return true;
-}
-
 // Python code runs here: other threads and re-entrant calls may use this program meanwhile, so all that is needed afterwards is owned.
 Outcome Program::loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs) {
   std::shared_ptr<const Plan> plan = plan_;
@@ -208,7 +176,7 @@ Outcome Program::loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** 
     owned.push_back(new_ref(quiet[reg]));
   }
   for (int number : plan->loud) {
-    if (!evaluate_owned(number, roots, registers, owned)) return failed();
+    if (evaluate_step_anyhow(steps[number], registers.data(), roots, owned) <= 0) return failed();
   }
   for (size_t i = 0; i < outputs_.size(); i++) outputs[i] = Py_NewRef(registers[outputs_[i]]);
   return Outcome::Hit;
@@ -218,7 +186,8 @@ int Program::failing(PyObject* const* roots) {
   std::vector<PyObject*> registers(n_registers());
   std::vector<Ref> owned;
   for (size_t i = 0; i < steps.size(); i++) {
-    if (!evaluate_owned(static_cast<int>(i), roots, registers, owned)) return failed() == Outcome::Error ? -2 : static_cast<int>(i);
+    if (evaluate_step_anyhow(steps[i], registers.data(), roots, owned) > 0) continue;
+    return failed() == Outcome::Error ? -2 : static_cast<int>(i);
   }
   return -1;
 }
@@ -231,23 +200,17 @@ void Program::learn(Shortcut* stale, PyObject* const* roots) {
     shortcuts_.clear();
     stale = nullptr;
   }
-  auto fresh = std::make_unique<Shortcut>(*this, scratch_.data());
-  if (!stale && shortcuts_.size() < most_shortcuts()) {
-    recent_ = shortcuts_.size();
-    shortcuts_.push_back(std::move(fresh));
-    return;
-  }
-  if (!stale) recent_ = (recent_ + 1) % shortcuts_.size();
-  shortcuts_[recent_] = std::move(fresh);
+  if (!stale) recent_ = shortcuts_.size() < most_shortcuts() ? shortcuts_.size() : (recent_ + 1) % shortcuts_.size();
+  if (recent_ == shortcuts_.size()) shortcuts_.emplace_back();
+  shortcuts_[recent_] = std::make_unique<Shortcut>(*this, scratch_.data());
 }
 
 // Whether a root that differs from the last call's had better be read anew each time. Roots with much behind them (modules) get a table
 // each, as long as there are few.
 bool Program::note_changed_roots(PyObject* const* roots) {
-  bool noted = false;
-  if (shortcuts_.empty()) return noted;
-  bool many = shortcuts_.size() >= most_shortcuts();
-  for (const Shortcut::Root& root : shortcuts_[std::min(recent_, shortcuts_.size() - 1)]->roots) {
+  if (shortcuts_.empty()) return false;
+  bool noted = false, many = shortcuts_.size() >= most_shortcuts();
+  for (const Shortcut::Root& root : shortcuts_[recent_]->roots) {
     if (roots[root.position] != root.object && (many || dependents_[root.step] <= kSmall)) {
       fickle[root.step] = noted = true;
     }
@@ -272,11 +235,11 @@ bool Program::note_changed_steps(const Shortcut& stale) {
 }
 
 PyObject* Program::statistics() const {
-  size_t words = shortcuts_.empty() ? 0 : shortcuts_[std::min(recent_, shortcuts_.size() - 1)]->size();
+  Py_ssize_t words = shortcuts_.empty() ? 0 : shortcuts_[recent_]->size(), tables = shortcuts_.size();
+  Py_ssize_t fickle_steps = std::count(fickle.begin(), fickle.end(), 1), loud_steps = plan_->loud.size();
   return Py_BuildValue(
-      "{sn sn sK sK sn sn}", "words", static_cast<Py_ssize_t>(words), "tables", static_cast<Py_ssize_t>(shortcuts_.size()), "hits", static_cast<unsigned long long>(hits_),
-      "full_passes", static_cast<unsigned long long>(full_passes_), "fickle",
-      static_cast<Py_ssize_t>(std::count(fickle.begin(), fickle.end(), 1)), "loud", static_cast<Py_ssize_t>(plan_->loud.size()));
+      "{sn sn sn sn sn sn}", "words", words, "tables", tables, "hits", hits_, "full_passes", full_passes_, "fickle", fickle_steps,
+      "loud", loud_steps);
 }
 
 }  // namespace fineline

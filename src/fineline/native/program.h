@@ -56,7 +56,6 @@ class Program {
   Shortcut* find_shortcut(PyObject* const* roots);
   bool quiet_pass(PyObject* const* roots, PyObject*** registers);
   Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
-  bool evaluate_owned(int number, PyObject* const* roots, std::vector<PyObject*>& registers, std::vector<Ref>& owned);
   void learn(Shortcut* stale, PyObject* const* roots);
   bool note_changed_roots(PyObject* const* roots);
   bool note_changed_steps(const Shortcut& stale);
@@ -70,8 +69,8 @@ class Program {
   std::shared_ptr<const Plan> plan_;
   std::vector<std::unique_ptr<Shortcut>> shortcuts_;
   size_t recent_ = 0;
-  uint64_t hits_ = 0;
-  uint64_t full_passes_ = 0;
+  Py_ssize_t hits_ = 0;
+  Py_ssize_t full_passes_ = 0;
 };
 
 }  // namespace fineline

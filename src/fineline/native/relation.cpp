@@ -48,11 +48,11 @@ bool read_number(PyObject* object, Number& number) {
 }
 
 Verdict read_leaf(const Leaf& leaf, PyObject* object, Number& number) {
-  if (leaf.number) return read_number(object, number) ? Verdict::Pass : Verdict::Fail;
+  if (leaf.number) return verdict(read_number(object, number));
   int64_t value = 0;
-  Verdict verdict = tensor_number(object, leaf.which, leaf.index, value);
+  Verdict found = tensor_number(object, leaf.which, leaf.index, value);
   number = Number::of(value);
-  return verdict;
+  return found;
 }
 
 template <size_t n>
@@ -117,8 +117,8 @@ RelationPtr parse_relation(PyObject* payload, std::vector<int>& registers) {
 Verdict relation_holds(const Relation& relation, const std::vector<int>& leaves, PyObject* const* registers) {
   std::array<Number, kMost> values, stack;
   for (size_t i = 0; i < leaves.size(); i++) {
-    Verdict verdict = read_leaf(relation.leaves[i], registers[leaves[i]], values[i]);
-    if (verdict != Verdict::Pass) return verdict;
+    Verdict found = read_leaf(relation.leaves[i], registers[leaves[i]], values[i]);
+    if (found != Verdict::Pass) return found;
   }
   Number* end = stack.data();
   for (const Instruction& instruction : relation.code) {
@@ -135,7 +135,7 @@ Verdict relation_holds(const Relation& relation, const std::vector<int>& leaves,
       end -= 2;
     }
   }
-  return !stack[0].is_bad() && stack[0].truth() ? Verdict::Pass : Verdict::Fail;
+  return verdict(!stack[0].is_bad() && stack[0].truth());
 }
 
 }  // namespace fineline

@@ -1,25 +1,24 @@
 // Running a shortcut table, and bringing it up to date where a version changed but what the steps ask did not.
 #include "shortcut.h"
 
+#include <algorithm>
+
 #include "program.h"
 
 namespace fineline {
 
 // The first word that is not as expected, or `end`. This loop is where an unchanged call spends its time: written so that a word costs
 // one load of each side and one branch that is not taken.
-const Shortcut::Word* Shortcut::first_changed(const Word* word, const Word* end) {
+Shortcut::Word* Shortcut::first_changed(Word* word, const Word* end) {
 #pragma GCC unroll 8
   for (; word != end; word++) {
     if (__builtin_expect(load_word(word->at) != word->expected, false)) return word;
   }
-  return end;
+  return word;
 }
 
 bool Shortcut::fits(PyObject* const* arguments) const {
-  for (const Root& root : roots) {
-    if (arguments[root.position] != root.object) return false;
-  }
-  return true;
+  return std::all_of(roots.begin(), roots.end(), [arguments](const Root& root) { return arguments[root.position] == root.object; });
 }
 
 Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
@@ -27,19 +26,20 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
   Verdict verdict = run_steps(program, early_, arguments);
   if (verdict != Verdict::Pass) return verdict;
   for (TypeVersion& entry : versions_) {
-    if (entry.type->tp_version_tag != entry.version) {
-      verdict = refresh_type(program, entry);
-      if (verdict != Verdict::Pass) return verdict;
-    }
+    if (entry.type->tp_version_tag == entry.version) continue;
+    verdict = confirm_steps(program, program.of_type.at(entry.type));
+    if (verdict != Verdict::Pass) return verdict;
+    if (!PyType_HasFeature(entry.type, Py_TPFLAGS_VALID_VERSION_TAG)) return Verdict::Python;
+    entry.version = entry.type->tp_version_tag;
   }
-  const Word* begin = words_.data();
-  const Word* end = begin + words_.size();
-  for (const Word* word = first_changed(begin, end); word != end; word = first_changed(word + 1, end)) {
+  Word *begin = words_.data(), *end = begin + words_.size();
+  for (Word* word = first_changed(begin, end); word != end; word = first_changed(word + 1, end)) {
     const Origin& origin = origins_[word - begin];
     blamed = origin.step;
     if (origin.dict >= 0) {
-      verdict = refresh_dict(program, origin.dict);
+      verdict = confirm_steps(program, program.readers[origin.dict]);
       if (verdict != Verdict::Pass) return verdict;
+      word->expected = load_word(word->at);
       continue;
     }
     const Step& step = program.steps[blamed];
@@ -73,21 +73,6 @@ bool Shortcut::shared_alike(Program& program, Sharing& sharing) {
     }
   }
   return true;
-}
-
-Verdict Shortcut::refresh_type(Program& program, TypeVersion& entry) {
-  Verdict verdict = confirm_steps(program, program.of_type.at(entry.type));
-  if (verdict != Verdict::Pass) return verdict;
-  if (!PyType_HasFeature(entry.type, Py_TPFLAGS_VALID_VERSION_TAG)) return Verdict::Python;
-  entry.version = entry.type->tp_version_tag;
-  return Verdict::Pass;
-}
-
-Verdict Shortcut::refresh_dict(Program& program, int reg) {
-  Verdict verdict = confirm_steps(program, program.readers[reg]);
-  if (verdict != Verdict::Pass) return verdict;
-  words_[word_of_dict_[reg]].expected = reinterpret_cast<PyDictObject*>(registers[reg])->ma_version_tag;
-  return Verdict::Pass;
 }
 
 Verdict Shortcut::confirm_steps(Program& program, const std::vector<int>& numbers) {

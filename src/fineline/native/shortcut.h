@@ -63,11 +63,9 @@ class Shortcut {
   };
   friend class ShortcutBuilder;
 
-  static const Word* first_changed(const Word* word, const Word* end);
+  static Word* first_changed(Word* word, const Word* end);
   Verdict run_steps(Program& program, const std::vector<int>& steps, PyObject* const* roots);
   bool shared_alike(Program& program, Sharing& sharing);
-  Verdict refresh_type(Program& program, TypeVersion& entry);
-  Verdict refresh_dict(Program& program, int reg);
   Verdict confirm_steps(Program& program, const std::vector<int>& numbers);
   Verdict confirm_step(Program& program, int number);
   Verdict confirm(Program& program, int reg);

@@ -1,5 +1,4 @@
 // Making a shortcut table: what has to be compared, step by step, so that the step need not be evaluated.
-#include <unordered_map>
 #include <unordered_set>
 
 #include "constants.h"
@@ -29,8 +28,7 @@ class ShortcutBuilder {
   static constexpr State kCovered = State::Stable;  // for checks: nothing left to evaluate
 
   PyObject* value(int reg) const { return table_.registers[reg]; }
-  State state(int reg) const { return table_.states_[reg]; }
-  bool stable(int reg) const { return state(reg) == State::Stable; }
+  bool stable(int reg) const { return table_.states_[reg] == State::Stable; }
 
   // Covers a step by words. Dynamic: it has to be evaluated in each pass. For an access step, otherwise, what its result is.
   State cover(Step& step) {
@@ -51,16 +49,15 @@ class ShortcutBuilder {
       case Op::Dict:
         return instance_dict(step);
       case Op::Key:
-        return dict_version(step.src) ? State::Stable : State::Dynamic;
       case Op::Absent:
       case Op::Keys:
-        return covered(dict_version(step.src));
+        return dict_version(step.src) ? State::Stable : State::Dynamic;
       case Op::Index:
         return item(step);
       case Op::Cell:
-        return typed(step.src) ? field(&reinterpret_cast<PyCellObject*>(value(step.src))->ob_ref) : State::Dynamic;
+        return pointed(typed(step.src) && watch(&reinterpret_cast<PyCellObject*>(value(step.src))->ob_ref));
       case Op::Member:
-        return typed(step.src) ? field(reinterpret_cast<char*>(value(step.src)) + step.number) : State::Dynamic;
+        return pointed(typed(step.src) && watch(reinterpret_cast<char*>(value(step.src)) + step.number));
       case Op::Type:
         return covered(typed(step.src));
       case Op::Eq:
@@ -71,34 +68,34 @@ class ShortcutBuilder {
       case Op::Function:
         return covered(function(step.src));
       case Op::Weak:
-        return covered(stable(step.src) || add_word(&reinterpret_cast<PyWeakReference*>(step.payload)->wr_object, as_word(value(step.src))));
+        return covered(stable(step.src) || watch(&reinterpret_cast<PyWeakReference*>(step.payload)->wr_object));
       case Op::Is:
       case Op::Same:
       case Op::Distinct:
         return kCovered;  // a matter of addresses alone
       case Op::Tensor:
-        words_.clear();
-        return covered(typed(step.src) && tensor_words(value(step.src), *step.tensor, words_) && add_words());
+        return covered(typed(step.src) && watch(tensor_words(value(step.src), *step.tensor)));
       default:
         return State::Dynamic;
     }
   }
 
   static State covered(bool yes) { return yes ? kCovered : State::Dynamic; }
+  static State pointed(bool yes) { return yes ? State::Pointed : State::Dynamic; }
 
-  bool add_word(const void* at, uint64_t expected) {
-    auto [entry, added] = place_.emplace(at, table_.words_.size());
-    if (added) push_word(at, expected, -1);
-    return table_.words_[entry->second].expected == expected;
-  }
-
-  bool add_words() {
-    for (const void* at : words_) add_word(at, load_word(at));
+  // From now on, the table compares what is at `at`.
+  bool watch(const void* at) {
+    if (watched_.insert(at).second) add_word(at, -1);
     return true;
   }
 
-  void push_word(const void* at, uint64_t expected, int dict) {
-    table_.words_.push_back({at, expected});
+  bool watch(const std::vector<const void*>& words) {
+    for (const void* at : words) watch(at);
+    return !words.empty();
+  }
+
+  void add_word(const void* at, int dict) {
+    table_.words_.push_back({at, load_word(at)});
     table_.origins_.push_back({step_, dict});
   }
 
@@ -106,13 +103,12 @@ class ShortcutBuilder {
   // address to another: the program holds it, or it is static.
   bool typed(int reg) {
     PyTypeObject* type = Py_TYPE(value(reg));
-    if (stable(reg) && is_permanent(type)) return true;
-    if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !program_.holds_type(type)) return false;
-    return add_word(&value(reg)->ob_type, as_word(type));
+    bool is_static = !(type->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    // Neither deallocation nor, but for modules, `__class__` assignment takes a static type away from an instance.
+    if (stable(reg) && is_static && !PyType_IsSubtype(type, &PyModule_Type)) return true;
+    if (!is_static && !program_.holds_type(type)) return false;
+    return watch(&value(reg)->ob_type);
   }
-
-  // The object at a fixed place in a proved one.
-  State field(const void* at) { return add_word(at, load_word(at)) ? State::Pointed : State::Dynamic; }
 
   bool type_version(PyTypeObject* type) {
     if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return false;
@@ -125,7 +121,7 @@ class ShortcutBuilder {
     bool determines_slot = (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) || type->tp_dictoffset > 0;
     if (!determines_slot || !typed(step.src)) return State::Dynamic;
     is_dict_.insert(step.dst);  // nothing else fits in the slot
-    return field(_PyObject_GetDictPtr(value(step.src)));
+    return pointed(watch(_PyObject_GetDictPtr(value(step.src))));
   }
 
   // A version is given to one state of one dict only, so an equal one proves the dict and all it holds.
@@ -134,9 +130,8 @@ class ShortcutBuilder {
     if (!PyDict_Check(dict) || !(stable(reg) || is_dict_.count(reg) || typed(reg))) return false;
     if (table_.word_of_dict_[reg] >= 0) return true;
     // Not shared with another register of the same dict: each has steps of its own to ask when the version changes.
-    auto version = &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
     table_.word_of_dict_[reg] = static_cast<int>(table_.words_.size());
-    push_word(version, *version, reg);
+    add_word(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag, reg);
     return true;
   }
 
@@ -144,14 +139,9 @@ class ShortcutBuilder {
     PyObject* sequence = value(step.src);
     if (PyTuple_Check(sequence) && stable(step.src)) return State::Stable;
     if (!typed(step.src)) return State::Dynamic;
-    if (PyTuple_Check(sequence)) {
-      add_word(&reinterpret_cast<PyVarObject*>(sequence)->ob_size, PyTuple_GET_SIZE(sequence));
-      return field(&reinterpret_cast<PyTupleObject*>(sequence)->ob_item[step.number]);
-    }
-    auto list = reinterpret_cast<PyListObject*>(sequence);
-    add_word(&list->ob_base.ob_size, PyList_GET_SIZE(sequence));
-    add_word(&list->ob_item, as_word(list->ob_item));
-    return field(&list->ob_item[step.number]);
+    watch(&reinterpret_cast<PyVarObject*>(sequence)->ob_size);
+    if (PyList_Check(sequence)) watch(&reinterpret_cast<PyListObject*>(sequence)->ob_item);
+    return pointed(watch(&PySequence_Fast_ITEMS(sequence)[step.number]));
   }
 
   bool length(int reg) {
@@ -159,8 +149,8 @@ class ShortcutBuilder {
     if (PyDict_Check(object)) return dict_version(reg);
     if (PyTuple_Check(object) && stable(reg)) return true;
     if (!typed(reg)) return false;
-    if (PyAnySet_Check(object)) return add_word(&reinterpret_cast<PySetObject*>(object)->used, PySet_GET_SIZE(object));
-    return add_word(&reinterpret_cast<PyVarObject*>(object)->ob_size, Py_SIZE(object));
+    if (PyAnySet_Check(object)) return watch(&reinterpret_cast<PySetObject*>(object)->used);
+    return watch(&reinterpret_cast<PyVarObject*>(object)->ob_size);
   }
 
   State sharing(const Step& step) {
@@ -170,9 +160,7 @@ class ShortcutBuilder {
       PyObject* tensor = value(reg);
       sharing.keys.push_back(storage_key(tensor));
       if (table_.known(reg) && (stable(reg) || typed(reg))) {
-        words_.clear();
-        storage_words(tensor, words_);
-        add_words();
+        watch(storage_words(tensor));
       } else {
         sharing.unknown.push_back(i);
       }
@@ -183,17 +171,14 @@ class ShortcutBuilder {
 
   bool function(int reg) {
     auto function = reinterpret_cast<PyFunctionObject*>(value(reg));
-    return typed(reg) && add_word(&function->func_code, as_word(function->func_code)) &&
-        add_word(&function->func_defaults, as_word(function->func_defaults)) &&
-        add_word(&function->func_kwdefaults, as_word(function->func_kwdefaults));
+    return typed(reg) && watch({&function->func_code, &function->func_defaults, &function->func_kwdefaults});
   }
 
   Program& program_;
   Shortcut& table_;
-  std::vector<const void*> words_;                  // where a tensor is watched
   int step_ = 0;                                    // the step that is being covered
   std::vector<char> early_;                         // by register: dynamic, and reached from dynamic roots alone
-  std::unordered_map<const void*, size_t> place_;   // the word at an address
+  std::unordered_set<const void*> watched_;         // where the words are
   std::unordered_set<PyTypeObject*> versioned_;     // types whose version is compared
   std::unordered_set<int> is_dict_;                 // registers that hold the dict of an instance
 };

@@ -2,7 +2,7 @@
 #include "step.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "constants.h"
 
@@ -15,31 +15,24 @@ PyObject* holds_step = nullptr;     // evaluate.holds_step
 PyObject* ambient_facts = nullptr;  // facts.ambient_facts
 PyTypeObject* local_type = nullptr; // threading.local
 
-Verdict verdict(bool passed) { return passed ? Verdict::Pass : Verdict::Fail; }
-
 Verdict read_dict(PyObject* object, PyObject** result) {
   if (PyType_Check(object)) return Verdict::Fail;
   if (PyObject_TypeCheck(object, local_type)) return Verdict::Python;
   if (Py_TYPE(object)->tp_dictoffset == 0) return Verdict::Fail;
-  NoCollection during_allocation;
+  // The dict may have to be allocated, where the cyclic collector would run finalizers: any code at all.
+  int collects = PyGC_Disable();
   Ref dict(PyObject_GenericGetDict(object, nullptr));
+  if (collects) PyGC_Enable();
   if (!dict) PyErr_Clear();
   *result = dict.get();  // which the object holds, too
   return verdict(dict && PyDict_Check(dict.get()));
 }
 
 Verdict read_item(PyObject* object, Py_ssize_t index, PyObject** result) {
-  if (index < 0) return Verdict::Fail;
-  if (PyTuple_Check(object) && index < PyTuple_GET_SIZE(object)) {
-    *result = PyTuple_GET_ITEM(object, index);
-    return Verdict::Pass;
-  }
-  if (PyList_Check(object) && index < PyList_GET_SIZE(object)) {
-    *result = PyList_GET_ITEM(object, index);
-    return Verdict::Pass;
-  }
-  // C has no way into a deque.
-  return PyTuple_Check(object) || PyList_Check(object) ? Verdict::Fail : Verdict::Python;
+  if (!PyTuple_Check(object) && !PyList_Check(object)) return Verdict::Python;  // C has no way into a deque
+  if (index < 0 || index >= Py_SIZE(object)) return Verdict::Fail;
+  *result = PySequence_Fast_GET_ITEM(object, index);
+  return Verdict::Pass;
 }
 
 Verdict read_member(const Step& step, PyObject* object, PyObject** result) {
@@ -80,13 +73,10 @@ bool check_function(PyObject* object, PyObject* expected) {
 
 // Whether positions share keys just as the pattern says, which gives for each the first that has the same key.
 Verdict check_storages(const Step& step, PyObject** registers) {
-  std::vector<const void*> keys;
-  std::unordered_set<const void*> firsts;
+  std::unordered_map<const void*, int> firsts;
   for (size_t i = 0; i < step.pattern.size(); i++) {
-    keys.push_back(storage_key(registers[step.registers[i]]));
-    if (!keys.back()) return Verdict::Fail;
-    size_t first = static_cast<size_t>(step.pattern[i]);
-    if (first == i ? !firsts.insert(keys[i]).second : first > i || keys[first] != keys[i]) return Verdict::Fail;
+    const void* key = storage_key(registers[step.registers[i]]);
+    if (!key || firsts.emplace(key, i).first->second != step.pattern[i]) return Verdict::Fail;
   }
   return Verdict::Pass;
 }
@@ -164,11 +154,11 @@ Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* r
   }
 }
 
-int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, PyObject** result) {
+int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, std::vector<Ref>& owned) {
   if (step.op == Op::Ambient) return check_ambient(step);
   Verdict outcome = evaluate_step(step, registers, roots);
   if (outcome != Verdict::Python) {
-    if (outcome == Verdict::Pass && is_access(step.op)) *result = Py_NewRef(registers[step.dst]);
+    if (outcome == Verdict::Pass && is_access(step.op)) owned.push_back(new_ref(registers[step.dst]));
     return outcome == Verdict::Pass;
   }
   PyObject* op = PyTuple_GET_ITEM(step.tuple, 0);
@@ -179,8 +169,9 @@ int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* root
   }
   PyObject* value = registers[step.src];
   if (is_access(step.op)) {
-    *result = PyObject_CallFunction(read_step, "OOO()", op, value, step.payload);
-    return *result ? 1 : -1;
+    owned.emplace_back(PyObject_CallFunction(read_step, "OOO()", op, value, step.payload));
+    registers[step.dst] = owned.back().get();
+    return owned.back() ? 1 : -1;
   }
   Ref answer(
       step.op == Op::Predicate ? PyObject_CallOneArg(PyTuple_GET_ITEM(step.payload, 0), value)
@@ -189,13 +180,13 @@ int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* root
 }
 
 int check_ambient(Step& step) {
-  AmbientPicture before = picture_ambient();
-  if (before == step.passed) return 1;
-  if (before == step.failed) return 0;
+  std::optional<AmbientPicture> before = picture_ambient();
+  if (before && before == step.passed) return 1;
+  if (before && before == step.failed) return 0;
   Ref facts(PyObject_CallNoArgs(ambient_facts));
   int same = facts ? PyObject_RichCompareBool(facts.get(), step.payload, Py_EQ) : -1;
   // The facts are those of the picture only if nothing changed while Python ran.
-  if (same >= 0 && picture_ambient() == before) (same ? step.passed : step.failed) = before;
+  if (same >= 0 && before && picture_ambient() == before) (same ? step.passed : step.failed) = before;
   return same;
 }
 

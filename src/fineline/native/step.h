@@ -35,8 +35,7 @@ struct Step {
   RelationPtr relation;          // relation
   std::vector<int> registers;    // same, distinct, storages: the other registers; relation: of the leaves
   std::vector<int> pattern;      // storages
-  AmbientPicture passed{};       // ambient: the pictures that last passed and failed
-  AmbientPicture failed{};
+  std::optional<AmbientPicture> passed, failed;  // ambient: the pictures that last passed and failed
 };
 
 // Fills `step` from a step tuple, apart from the registers' numbers. Sets a Python error and returns false if it is malformed.
@@ -46,9 +45,9 @@ bool parse_step(PyObject* tuple, Step& step);
 // release the GIL: what Python would be needed for comes back as `Verdict::Python`.
 Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots);
 
-// Evaluates any step, in Python where need be; the result of an access step comes back as a new reference in `*result`. -1 with an
-// error set if Python raised, 0 if the check failed, 1 if it passed.
-int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, PyObject** result);
+// Evaluates any step, in Python where need be; what an access step puts in its register is owned by `owned`, too. -1 with an error set if
+// Python raised, 0 if the step failed, 1 if it passed.
+int evaluate_step_anyhow(Step& step, PyObject** registers, PyObject* const* roots, std::vector<Ref>& owned);
 
 // Whether the picture of the thread and process agrees with an `ambient` step, asking Python where it cannot tell. -1 with an error
 // set, 0, 1.

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <limits>
-#include <optional>
 
 namespace fineline {
 
@@ -47,6 +47,10 @@ enum { kClass, kDtype, kDevice, kLayout, kSizes, kStrides, kRequiresGrad, kKeys,
 // In place of a size or stride: any will do. No tensor has this one.
 constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
 
+bool is_tensor(PyObject* object) { return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass)); }
+
+const c10::TensorImpl* impl_of(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
 // Tensors with one of these keys answer for sizes, strides or device through code of their own.
 bool is_opaque(c10::DispatchKeySet keys) {
   using K = c10::DispatchKey;
@@ -55,23 +59,19 @@ bool is_opaque(c10::DispatchKeySet keys) {
   return keys.raw_repr() & opaque.raw_repr();
 }
 
-std::optional<std::vector<int64_t>> parse_ints(PyObject* tuple) {
-  if (!PyTuple_Check(tuple)) return std::nullopt;
-  std::vector<int64_t> values;
+bool parse_ints(PyObject* tuple, std::vector<int64_t>& values) {
+  if (!PyTuple_Check(tuple)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
     PyObject* item = PyTuple_GET_ITEM(tuple, i);
-    if (item != Py_None && !PyLong_CheckExact(item)) return std::nullopt;
+    if (item != Py_None && !PyLong_CheckExact(item)) return false;
     values.push_back(item == Py_None ? kAny : PyLong_AsLongLong(item));
   }
-  return values;
+  return true;
 }
 
 bool agree(const std::vector<int64_t>& expected, c10::IntArrayRef found) {
-  if (expected.size() != found.size()) return false;
-  for (size_t i = 0; i < expected.size(); i++) {
-    if (expected[i] != found[i] && expected[i] != kAny) return false;
-  }
-  return true;
+  auto fits = [](int64_t wanted, int64_t number) { return wanted == number || wanted == kAny; };
+  return std::equal(expected.begin(), expected.end(), found.begin(), found.end(), fits);
 }
 
 const torch::autograd::AutogradMeta* autograd_of(const c10::TensorImpl* impl) {
@@ -111,27 +111,24 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts) {
   if (!PyType_Check(fact(kClass)) || !PyType_IsSubtype(cls, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return nullptr;
   if (!THPDtype_Check(fact(kDtype)) || !THPDevice_Check(fact(kDevice)) || !THPLayout_Check(fact(kLayout))) return nullptr;
   if (reinterpret_cast<THPLayout*>(fact(kLayout))->layout != c10::kStrided || !PyLong_Check(fact(kKeys))) return nullptr;
-  auto sizes = parse_ints(fact(kSizes)), strides = parse_ints(fact(kStrides));
-  uint64_t keys = PyLong_AsUnsignedLongLong(fact(kKeys));
+  auto spec = std::make_shared<TensorSpec>();
+  bool readable = parse_ints(fact(kSizes), spec->sizes) && parse_ints(fact(kStrides), spec->strides);
+  spec->keys = PyLong_AsUnsignedLongLong(fact(kKeys));
   if (PyErr_Occurred()) {
     PyErr_Clear();
     return nullptr;
   }
-  if (!sizes || !strides || is_opaque(c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys))) return nullptr;
-  auto spec = std::make_shared<TensorSpec>();
+  if (!readable || is_opaque(c10::DispatchKeySet(c10::DispatchKeySet::RAW, spec->keys))) return nullptr;
   spec->cls = cls;
-  spec->keys = keys;
   spec->dtype = c10::scalarTypeToTypeMeta(reinterpret_cast<THPDtype*>(fact(kDtype))->scalar_type);
   spec->device = reinterpret_cast<THPDevice*>(fact(kDevice))->device;
   spec->requires_grad = fact(kRequiresGrad) == Py_True;
-  spec->sizes = std::move(*sizes);
-  spec->strides = std::move(*strides);
   return spec;
 }
 
 bool tensor_matches(PyObject* object, const TensorSpec& spec) {
   if (Py_TYPE(object) != spec.cls) return false;
-  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  const c10::TensorImpl* impl = impl_of(object);
   try {
     // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
     return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && agree(spec.sizes, impl->sizes()) &&
@@ -141,13 +138,12 @@ bool tensor_matches(PyObject* object, const TensorSpec& spec) {
   }
 }
 
-bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words) {
-  const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
-  const c10::TensorImpl* impl = cdata.unsafeGetTensorImpl();
+std::vector<const void*> tensor_words(PyObject* tensor, const TensorSpec& spec) {
+  const c10::TensorImpl* impl = impl_of(tensor);
   // The first field of the sizes is their number. With many dimensions, they are kept elsewhere.
   const void* dimensions = &(impl->*private_field(SizesField{}));
-  if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return false;
-  words.insert(words.end(), {&cdata, dimensions});
+  if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return {};
+  std::vector<const void*> words = {&THPVariable_Unpack(tensor), dimensions};
   for (size_t i = 0; i < spec.sizes.size(); i++) {
     if (spec.sizes[i] != kAny) words.push_back(&impl->sizes()[i]);
   }
@@ -157,12 +153,12 @@ bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const vo
   // The word at the element type holds the device and the flags, too.
   words.insert(words.end(), {&(impl->*private_field(DtypeField{})), &(impl->*private_field(KeysField{}))});
   autograd_words(impl, words);
-  return true;
+  return words;
 }
 
 Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number) {
-  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return Verdict::Fail;
-  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
+  if (!is_tensor(object)) return Verdict::Fail;
+  const c10::TensorImpl* impl = impl_of(object);
   if (is_opaque(impl->key_set())) return Verdict::Python;
   try {
     if (which == TensorNumber::Offset) {
@@ -179,21 +175,19 @@ Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_
 }
 
 const void* storage_key(PyObject* object) {
-  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return nullptr;
-  const c10::TensorImpl* impl = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl();
-  const void* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (!is_tensor(object)) return nullptr;
+  const void* storage = impl_of(object)->unsafe_storage().unsafeGetStorageImpl();
   return storage ? storage : object;
 }
 
 bool is_foreign(PyObject* object) {
-  if (!PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) return false;
-  const c10::StorageImpl* storage = reinterpret_cast<THPVariable*>(object)->cdata.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  if (!is_tensor(object)) return false;
+  const c10::StorageImpl* storage = impl_of(object)->unsafe_storage().unsafeGetStorageImpl();
   return storage && !storage->resizable();
 }
 
-void storage_words(PyObject* tensor, std::vector<const void*>& words) {
-  const at::Tensor& cdata = reinterpret_cast<THPVariable*>(tensor)->cdata;
-  words.insert(words.end(), {&cdata, &cdata.unsafeGetTensorImpl()->unsafe_storage()});
+std::vector<const void*> storage_words(PyObject* tensor) {
+  return {&THPVariable_Unpack(tensor), &impl_of(tensor)->unsafe_storage()};
 }
 
 bool is_device_type(PyTypeObject* type) { return type == &THPDeviceType; }

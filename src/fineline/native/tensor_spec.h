@@ -18,8 +18,8 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts);
 bool tensor_matches(PyObject* object, const TensorSpec& spec);
 
 // Where the memory is that decides whether a tensor that matches `spec` goes on doing so, in an order in which each word leads to the
-// next, after its class. False if it is more than a few words.
-bool tensor_words(PyObject* tensor, const TensorSpec& spec, std::vector<const void*>& words);
+// next, after its class. None if it is more than a few words.
+std::vector<const void*> tensor_words(PyObject* tensor, const TensorSpec& spec);
 
 // One of a tensor's sizes, strides, or its storage offset. `Fail` if `object` has none such, `Python` if only its own code can tell.
 enum class TensorNumber : uint8_t { Size, Stride, Offset };
@@ -29,7 +29,7 @@ Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_
 const void* storage_key(PyObject* object);
 // Whether a tensor lies in memory that is not PyTorch's alone, such as that of an array.
 bool is_foreign(PyObject* object);
-void storage_words(PyObject* tensor, std::vector<const void*>& words);
+std::vector<const void*> storage_words(PyObject* tensor);
 
 bool is_device_type(PyTypeObject* type);
 
