@@ -471,3 +471,11 @@ def eval_copy(value: Any) -> Any:
         case torch.device():
             return torch.device(str(value))
     raise AssertionError(value)
+
+
+def test_a_storage_goes_by_its_first_position() -> None:
+    t = torch.zeros(4)
+    steps = Steps()
+    registers = tuple([steps.get("root", -1, i) for i in range(3)])
+    steps.check("storages", -1, (registers, (0, 0, 1)))
+    assert not steps.twins(3).holds(t, t[1:], t[2:])
