@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +17,7 @@ from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, ra
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, PARTIAL, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import (
@@ -50,10 +51,6 @@ NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forwar
 GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
 # Not the globals of one of its functions: a library may have put another in its place.
 MODULE_GLOBALS = module_space.__dict__
-C_NEW = frozenset(
-    id(t.__new__)
-    for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
-)
 PLAIN = frozenset({dict, list, set, frozenset, tuple, deque, defaultdict})
 ANSWERS_TRUE = gives(True)
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
@@ -340,52 +337,11 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         return vm.call(f, meta_call, [cls, *args], kwargs, then, data)
     if in_python(meta_call):
         return bound(vm, f, kind_of_call, meta_call, cls, type(cls), _call_loaded, (args, kwargs, then, data))
-    info = type_info(cap, cls)
-    new = info.look(cap, "__new__")[1]
-    new = new.__func__ if is_a(new, staticmethod) else new
-    if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
-        raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
-    state = (cls, args, kwargs, then, data)
-    if is_a(new, types.FunctionType):
-        vm.class_value(new)
-        return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
-    if id(new) not in C_NEW and not issubclass(cls, BaseException):
-        raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
-    if new is object.__new__:
-        obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
-    else:
-        for a in args if new is not property.__new__ else ():
-            if not natives.plain(cap, a):
-                raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
-        obj = new(cls, *args, **(kwargs or {})) if not issubclass(cls, (list, dict, set, deque, property)) else new(cls)
-    cap.made.add(id(obj))
-    return _initialise(vm, f, obj, state)
+    return make_instance(vm, f, cls, args, kwargs, then, data)
 
 
 def _has_python_init(cls: type) -> bool:
     return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
-
-
-def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
-    """``type.__call__`` behind ``__new__``."""
-    cls, args, kwargs, then, data = state
-    if not is_a(obj, cls):
-        return vm.finish(f, obj, then, data)
-    cap = vm.cap
-    init = type_info(cap, type(obj)).look(cap, "__init__")[1]
-    if init is object.__init__ and not is_a(obj, BaseException):
-        return vm.finish(f, obj, then, data)
-    if is_a(obj, BaseException) and not is_a(init, types.FunctionType):
-        init(obj, *args, **(kwargs or {}))
-        return vm.finish(f, obj, then, data)
-    return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
-
-
-def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    obj, then, data = state
-    if value is not None:
-        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-    return vm.finish(f, obj, then, data)
 
 
 def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:

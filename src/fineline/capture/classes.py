@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fineline.capture import protocols
+from fineline.capture import natives, protocols
 from fineline.capture.arity import refused
 from fineline.capture.attributes import raw_lookup, special_method, type_info, watches
 from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame
+from fineline.capture.instances import make_instance
 from fineline.capture.introspection import load_cell
+from fineline.capture.native_table import classify
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.symbolic import SYMBOLIC
@@ -232,6 +234,15 @@ def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     return vm.finish(f, vm.cap.fresh(vm.native(fn, tuple(args), kwargs)), then, data)
 
 
+def _type_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """What the ``__call__`` of a metaclass goes on to."""
+    cls = args[0] if args else None
+    plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
+    if vm.cap.active and plain and classify(cls) is None:
+        return make_instance(vm, f, cls, args[1:], kwargs, then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
 def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
     if len(real) != 1 or kwargs:
@@ -257,6 +268,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.type: _type,
         builtins.super: _super,
         builtins.__build_class__: _build_class,
+        type.__call__: _type_call,
         **dict.fromkeys((property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
         enum.EnumMeta.__call__: _enum_call,
         **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]
