@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -83,6 +84,52 @@ def one_that_handles_what_it_raises(x):
 
     y = x + 1
     return look(), y * 2, look(), (y + 1) * 3
+
+
+@table.snippet(**ONCE)
+def one_in_a_context_that_a_generator_makes(x):
+    seen = []
+
+    @contextlib.contextmanager
+    def noted(name):
+        seen.append(name)
+        try:
+            yield name
+        finally:
+            seen.append(f"not {name}")
+
+    with noted("here") as name:
+        y = x * sum_of(20)
+        seen.append(name)
+        z = y + 1
+    return y, z * 2, seen
+
+
+@table.snippet(breaks=True)
+def a_block_in_a_context_that_a_generator_makes(x):
+    seen = []
+
+    @contextlib.contextmanager
+    def noted():
+        try:
+            yield seen
+        finally:
+            seen.append("over")
+
+    with noted():
+        with fineline.disable():
+            y = x * 2 + 1
+        seen.append("disabled")
+        z = y + 1
+    return y, z * 2, seen
+
+
+@table.snippet(**ONCE, min_graphs=0)
+def one_inside_of_a_transform(x):
+    def loss(v):
+        return (v * x * sum_of(20)).sin().sum()
+
+    return torch.func.grad_and_value(loss)(x * 2)
 
 
 @table.program(breaks=True, calls=5, recompiles=(1, 3, 4), change={3: lambda held: held.__setitem__("look", other_look)})

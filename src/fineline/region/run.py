@@ -376,6 +376,7 @@ class Run:
         if self.site.newly_left and not self.region.options.error_on_recompile:
             # From the next call on, the function that has returned is one call.
             start_anew(self.region)
+        vm.forget_generators()
         self.behind = self._onwards(dispatcher, live)
         raise Finished(None)
 
