@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fineline
+from fineline.report.events import LISTENERS
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -136,6 +137,24 @@ def test_what_pytorch_tells_once_in_a_process(tmp_path: Path) -> None:
     script.write_text(ONCE)
     told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120).stdout
     assert told == f"[({str(script)!r}, 4, True)]\nTrue\n"
+
+
+def test_fakes_where_warnings_are_errors() -> None:
+    """PyTorch reads the gradient of what it makes a fake of, and warns where that has a history."""
+    heard: list[str] = []
+    before, LISTENERS.all = LISTENERS.all, (*LISTENERS.all, lambda event: heard.append(event.kind))
+    compiled = fineline.compile(lambda x: (x * 2, x[1:] * x.shape[0]), backend="eager", dynamic=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            filters = warnings.filters
+            for rows in (3, 4):
+                x = t(0, rows, 2, grad=True) * 2
+                assert torch.equal(compiled(x)[1], x[1:] * rows)
+            assert warnings.filters is filters
+    finally:
+        LISTENERS.all = before
+    assert heard.count("graph") == 1 and "retreat" not in heard
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +41,19 @@ def own_attributes() -> frozenset[str]:
     with torch._C._DisableTorchDispatch():
         t = torch.empty(0)
     return frozenset(FakeTensorMode(static_shapes=True).from_tensor(t).__dict__)
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """For what looks at gradients, as PyTorch does to make a fake: it warns of nothing, also where warnings are errors.
+
+    The filters are replaced: were they changed, Python would forget what it has warned of once.
+    """
+    before, warnings.filters = warnings.filters, [("ignore", None, Warning, None, 0)]
+    try:
+        yield
+    finally:
+        warnings.filters = before
 
 
 class Path(NamedSource):
@@ -150,12 +165,13 @@ class Fakes:
                 raise NoTwin(f"a tensor of class {type(t).__name__}")
             symbolic, source = self.context(t)
             fake: Tensor
-            if symbolic is None:
-                fake = self.mode.from_tensor(t, static_shapes=True)
-            elif t._is_view():
-                fake = self._strided(t, source, symbolic)
-            else:
-                fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
+            with unwarned():
+                if symbolic is None:
+                    fake = self.mode.from_tensor(t, static_shapes=True)
+                elif t._is_view():
+                    fake = self._strided(t, source, symbolic)
+                else:
+                    fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
             if symbolic is not None:
                 self.bind(t, fake)
             found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
