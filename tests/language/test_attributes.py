@@ -574,6 +574,89 @@ def descriptors_without_get(x, n):
     return x * obj.first, found, isinstance(obj.third, WrittenAndDeleted), obj.log, obj.__dict__
 
 
+class Refusing:
+    def __get__(self, obj, cls):
+        raise AttributeError("refused", cls.__name__)
+
+
+class RefusingData(Refusing):
+    def __set__(self, obj, value): ...
+
+
+class Asks(type):
+    given = RefusingData()
+
+    @property
+    def width(cls):
+        raise AttributeError("no width")
+
+    def __getattr__(cls, name):
+        return f"{name} of the class"
+
+
+class Asked(metaclass=Asks):
+    __slots__ = ("__dict__", "slot")
+    plain, data = Refusing(), RefusingData()
+    unreadable = property()
+
+    @property
+    def width(self):
+        return self.missing_inside
+
+    def __getattr__(self, name):
+        if name == "missing_inside":
+            raise AttributeError(name)
+        return len(name)
+
+
+@table.snippet()
+def getattr_after_what_the_class_raises(x):
+    obj, late = Asked(), Asked()
+    late.plain = late.slot = 2
+    found = [obj.plain, obj.data, obj.unreadable, obj.width, obj.slot, hasattr(obj, "width"), getattr(obj, "data", 0), late.plain, late.slot]
+    return x * obj.width, found, Asked.plain, Asked.data, Asked.given, Asks("Other", (), {}).width, vars(obj)
+
+
+class Sized(torch.nn.Module):
+    @property
+    def size(self):
+        return self.nothing
+
+    @property
+    def scale(self):
+        raise AttributeError("not that one")
+
+    @property
+    def kept(self):
+        raise AttributeError("read from the parameters")
+
+
+@table.program()
+def properties_of_modules_that_raise() -> Any:
+    net = Sized()
+    net._parameters["kept"] = torch.nn.Parameter(t(3))
+
+    def fn(x):
+        said = []
+        for name in ("size", "scale"):
+            try:
+                getattr(net, name)
+            except AttributeError as e:
+                said += [str(e), e.__context__]
+        return x * net.kept, said, hasattr(net, "size"), getattr(net, "scale", 4)
+
+    return fn, net
+
+
+@table.program(breaks=True, min_graphs=0)
+def a_traced_module_in_another() -> Any:
+    net = torch.nn.Sequential(torch.jit.trace(torch.nn.Linear(4, 2), t(0)), torch.nn.ReLU())
+    with torch.no_grad():
+        for p in net.parameters():
+            p.fill_(0.5)
+    return lambda x: net(x) * 2
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attributes(program: Program, twin: str) -> None:
     check(program, twin)

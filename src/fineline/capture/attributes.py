@@ -227,14 +227,15 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     if name == "__dict__" and is_a(obj, threading.local):
         # Each thread's own, whatever the class has under that name.
         kind, descr = C_DATA, None
+    # Whom C asks where an attribute is found on the class and then raises an AttributeError.
+    asked = (info.getattr_fn, obj, name) if kind and use_getattr and info.getattr_fn is not None else None
     if PROPERTY <= kind <= PY_DATA:
-        if kind == PROPERTY:
-            if descr.fget is None:
-                return vm.finish(f, object.__getattribute__(obj, name), then, data)
-            if use_getattr and info.getattr_fn is not None and not info.is_module:
-                return vm.call(f, vm.protocols.property_then_getattr, [obj, name, descr.fget, info.getattr_fn], None, then, data)
+        if kind == PROPERTY and descr.fget is None:
+            if asked is not None:
+                return vm.call(f, asked[0], [obj, name], None, then, data)
+            return vm.finish(f, object.__getattribute__(obj, name), then, data)
         if kind != C_DATA:
-            return bound(vm, f, kind, descr, obj, info.cls, then, data)
+            return bound(vm, f, kind, descr, obj, info.cls, then, data, asked)
         if name == "__dict__":
             d = dict_of(obj, info)
             if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:
@@ -245,10 +246,13 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
         if name == "__class__":
             return vm.finish(f, vm.type_of(obj), then, data)
         try:
-            value = read_member(vm, obj, descr, name)
+            return vm.finish(f, read_member(vm, obj, descr, name), then, data)
         except Border as b:
             raise b.to(then, data) from None
-        return vm.finish(f, value, then, data)
+        except AttributeError:
+            if asked is None:
+                raise
+        return vm.call(f, asked[0], [obj, name], None, then, data)
     if info.has_dict:
         d = dict_of(obj, info)
         src = cap.dict_source(obj, d)
@@ -262,7 +266,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             if found is not MISSING:
                 return vm.finish(f, found, then, data)
     if kind:
-        return bound(vm, f, kind, descr, obj, info.cls, then, data)
+        return bound(vm, f, kind, descr, obj, info.cls, then, data, asked)
     if use_getattr and info.getattr_fn is not None:
         return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
     if is_a(obj, types.MethodType):
@@ -318,9 +322,10 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
     if is_a(meta_info.getattribute, types.FunctionType):
         return vm.call(f, meta_info.getattribute, [cls, name], None, then, data)
     kind, descr = meta_info.look(cap, name)
+    asked = (meta_info.getattr_fn, cls, name) if meta_info.getattr_fn is not None else None
     if PROPERTY <= kind <= PY_DATA:
         if kind != C_DATA:
-            return bound(vm, f, kind, descr, cls, meta, then, data)
+            return bound(vm, f, kind, descr, cls, meta, then, data, asked)
         if name == "__dict__":
             raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
         if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
@@ -336,11 +341,11 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
             return vm.finish(f, member, then, data)
     own_kind, own = type_info(cap, cls).look(cap, name)
     if own_kind:
-        return bound(vm, f, own_kind, own, None, cls, then, data)
+        return bound(vm, f, own_kind, own, None, cls, then, data, asked)
     if kind:
-        return bound(vm, f, kind, descr, cls, meta, then, data)
-    if meta_info.getattr_fn is not None:
-        return vm.call(f, meta_info.getattr_fn, [cls, name], None, then, data)
+        return bound(vm, f, kind, descr, cls, meta, then, data, asked)
+    if asked is not None:
+        return vm.call(f, asked[0], [cls, name], None, then, data)
     return vm.finish(f, getattr(cls, name), then, data)
 
 
@@ -368,21 +373,32 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     return bound(vm, f, kind, descr, obj, start, then, data)
 
 
-def bound(vm: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any) -> Frame | None:
-    """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None."""
+def bound(
+    vm: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
+) -> Frame | None:
+    """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None.
+
+    ``asked``: a ``__getattr__`` with its arguments, for what raises an AttributeError.
+    """
     if kind == METHOD and obj is not None:
         return vm.finish(f, types.MethodType(descr, obj), then, data)
     if kind == PROPERTY and obj is not None and descr.fget is not None:
-        return vm.call(f, descr.fget, [obj], None, then, data)
+        return _get(vm, f, descr.fget, [obj], asked, then, data)
     if kind == STATIC:
         return vm.finish(f, vm.class_value(descr.__func__), then, data)
     if kind == CLASS:
         return bind_class_method(vm, f, descr, cls, then, data)
     if kind in (PY_DATA, PY_OTHER):
-        return vm.call(f, type(descr).__get__, [descr, obj, cls], None, then, data)
+        return _get(vm, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
     if kind in (PROPERTY, C_DATA, C_OTHER):
         return vm.finish(f, descr.__get__(obj, cls), then, data)
     return vm.finish(f, descr, then, data)
+
+
+def _get(vm: Any, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
+    if asked is None:
+        return vm.call(f, getter, args, None, then, data)
+    return vm.call(f, vm.protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
 
 
 def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:

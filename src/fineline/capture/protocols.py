@@ -47,14 +47,18 @@ def getattribute_then_getattr(obj: Any, name: str, getattribute: Any, fallback: 
     try:
         return getattribute(obj, name)
     except AttributeError:
-        return fallback(obj, name)
+        # C forgets it before it asks.
+        pass
+    return fallback(obj, name)
 
 
-def property_then_getattr(obj: Any, name: str, getter: Any, fallback: Any) -> Any:
+def get_then_getattr(fallback: Any, obj: Any, name: str, getter: Any, *args: Any) -> Any:
     try:
-        return getter(obj)
+        return getter(*args)
     except AttributeError:
-        return fallback(obj, name)
+        # C forgets it before it asks.
+        pass
+    return fallback(obj, name)
 
 
 def attribute_or(get: Any, obj: Any, name: str, default: Any) -> Any:
