@@ -89,7 +89,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "assumed", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
+        "active", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
         "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
@@ -100,6 +100,8 @@ class Capture:
         self.texts: dict[int, Any] = {}
         # Tensors that branches took for true or false; the program checks each.
         self.assumed: list[tuple[Tensor, bool]] = []
+        # An operator was run where an exception would have met a handler.
+        self.caught = False
         self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()

@@ -28,13 +28,14 @@ class Frame:
     ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
     ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
     ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
-    break; ``began``: those of the graph that were there before it.
+    break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
     """
 
     __slots__ = (
         "back",
         "began",
         "builtins",
+        "covered",
         "data",
         "function",
         "generator",
@@ -60,6 +61,7 @@ class Frame:
         self.ops = ops
         self.ip = 0
         self.began = self.idle = self.worked = 0
+        self.covered: bool | None = None
         self.stack: list[Any] = []
         self.local = local
         self.globals = globals_
@@ -80,6 +82,17 @@ class Frame:
     @property
     def file(self) -> str:
         return self.info.code.co_filename
+
+
+def covered(f: Frame | None) -> bool:
+    """Whether an exception that is raised here meets a handler in some frame."""
+    if f is None:
+        return False
+    if f.info.handlers and f.info.handler_at(f.ip - 1) is not None:
+        return True
+    if f.covered is None or f.generator is not None:
+        f.covered = covered(f.back)
+    return f.covered
 
 
 class InterpretedGenerator:

@@ -19,7 +19,7 @@ from fineline.capture.assumptions import settle_first, writes_outside, writes_to
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
-from fineline.capture.frame import Frame
+from fineline.capture.frame import Frame, covered
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript, tensors_for_sizes
 from fineline.capture.gradients import dormant
 from fineline.capture.indices import numbers_in_tensors
@@ -248,6 +248,8 @@ class TensorOps:
             if vm.switches and history and writes_outside(vm, targets):
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             self.wrote(vm, targets)
+        if not cap.caught:
+            cap.caught = covered(vm.frame)
         result = compute(vm, fn, args, kwargs)
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse or nested tensor")

@@ -51,7 +51,7 @@ def scattered(t: Any) -> bool:
     return type(t) in (Tensor, FakeTensor) and (t.is_nested if t.layout is torch.strided else t.layout is not torch.jagged)
 
 
-def _harmless(target: Any) -> bool:
+def _harmless(target: Any, states: bool) -> bool:
     if is_a(target, (OpOverload, OpOverloadPacket)):
         return not is_custom(target) and classify_torch(target) == "op"
     module = getattr(target, "__module__", None)
@@ -62,6 +62,7 @@ def _harmless(target: Any) -> bool:
         or target is torch._C._set_grad_enabled
         or module == function_node.__module__
         or classify_torch(target) == "op"
+        or (states and classify_torch(target) == "state")
     )
 
 
@@ -192,9 +193,9 @@ class Recorder:
                 self.calls += 1
                 self._bind_items(item, inner)
 
-    def harmless(self) -> bool:
-        """Whether running the graph a second time, because it has failed, could not be told from running it once."""
-        return all([node.op != "call_function" or _harmless(node.target) for node in self.graph.nodes])
+    def harmless(self, states: bool = False) -> bool:
+        """Whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
+        return all([node.op != "call_function" or _harmless(node.target, states) for node in self.graph.nodes])
 
     def forget(self) -> None:
         self._nodes.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,9 @@ import torch
 from torch.autograd import forward_ad
 
 from fineline.guards.facts import AmbientFacts, ambient_facts
+
+# PyTorch has no deeper nesting of forward-mode gradients, and does not say how deep it is.
+MOST_LEVELS = 2
 
 SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
@@ -71,3 +75,19 @@ def leave_dual_levels(level: int) -> None:
     """Ends the levels of forward-mode gradients, of which the innermost is ``level``, that PyTorch's Python side no longer knows of."""
     for n in range(level, forward_ad._current_level, -1):
         torch._C._exit_dual_level(level=n)
+
+
+class Standing:
+    """PyTorch's thread state where a graph begins, for when that fails inside of a block; ``facts``: what the guards have found of it."""
+
+    __slots__ = ("facts", "hidden", "level")
+
+    def __init__(self, facts: AmbientFacts) -> None:
+        self.facts, self.hidden, self.level = facts, hidden_states(), forward_ad._current_level
+
+    def put_back(self) -> None:
+        for level in range(self.level + MOST_LEVELS, self.level, -1):
+            with suppress(RuntimeError):
+                torch._C._exit_dual_level(level=level)
+        restore(self.facts)
+        put_back_hidden(self.hidden)

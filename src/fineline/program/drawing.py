@@ -29,7 +29,7 @@ def generators(r: Rebuilder) -> str:
 
 def does_more(cap: Capture) -> bool:
     """Whether the graph must not run twice. A hook that raises means it."""
-    return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless()
+    return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless(states=True)
 
 
 def may_fail(cap: Capture) -> bool:

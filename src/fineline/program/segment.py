@@ -20,12 +20,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
-from fineline.capture.journal import EMPTY, MOST_KEPT, Written, contents, has_history
+from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
-from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
@@ -33,11 +32,10 @@ from fineline.guards.facts import ambient_facts, storage_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, restore_lines
-from fineline.program.as_user import as_user
-from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
-from fineline.program.kept import Kept
+from fineline.program.drawing import does_more, draw_lines, may_fail
+from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
-from fineline.raw import told, under
+from fineline.raw import under
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -299,7 +297,7 @@ class SegmentWriter:
             names = [names_of.get(node) or r.fresh("unused") for node in given]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += self._retold(text, checks, again)
+            lines += retold(self, text, checks, again)
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
@@ -346,56 +344,7 @@ class SegmentWriter:
         writes = self._sharing() is not None and not is_a(getattr(compiled, "__self__", None), GraphModule)
         return apart(compiled, gm) if writes else compiled
 
-    def _retold(self, call: str, checks: list[str], again: Callable) -> list[str]:
-        """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
-
-        Where nothing is known to raise, only if nothing happens in the graph that could be seen.
-        """
-        cap, r = self.cap, self.rebuild
-        symbols, machine = cap.symbols, cap.guards.machine
-        random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
-        written = self._written()
-        drawn, more = draw_lines(r), does_more(cap)
-        inexact = symbols.inexact if symbols is not None else ""
-        if drawn and not may_fail(cap):
-            return [*drawn, call]
-        if not checks and not inexact and not drawn and (more or ((random or written) and not self._would_lose(written))):
-            if symbols is None or not symbols.errors:
-                return [call]
-            own = r.constant(functools.partial(as_user, MappingProxyType(symbols.errors)), "as_user")
-            return [
-                *("failed = None", "try:", f"    {call}", "except RuntimeError as error:", f"    failed = {own}(error)"),
-                *("if failed is not None:", "    raise failed"),
-            ]
-        before = {"random": f"{r.constant(random_states, 'random_states')}()"} if random else {}
-        back = {"random": f"{r.constant(put_back, 'put_back')}(random)"}
-        if written:
-            before["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})"
-            back["kept"] = "kept.undo()"
-        if drawn:
-            before["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})"
-            back["drawn"] = "drawn.put_back()"
-        if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
-            raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
-        return [
-            *[f"{name} = {text}" for name, text in before.items()],
-            *drawn,
-            *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
-            f"if {' or '.join(['failed', *checks])}:",
-            f"    {r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})",
-            *[f"    {back[name]}" for name in before],
-            f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *map(r.param, cap.guards.roots())])})",
-        ]
-
-    def _would_lose(self, written: list[Source]) -> bool:
-        """Whether there are writes of Python's, which would be lost if the graph failed, and it costs little to begin again then."""
-        return bool(self.cap.journal.written or self.cap.journal.slots) and self._costs_little(written)
-
-    def _costs_little(self, written: list[Source]) -> bool:
-        few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
-        return few and not any([has_history(self.cap.guards.machine.memory(s.value)) for s in written])
-
-    def _written(self) -> list[Source]:
+    def written(self) -> list[Source]:
         """The inputs whose memory the graph writes into."""
         memory = self.cap.guards.machine.memory
         return [s for s in self._tensors() if storage_of(memory(s.value)) in self.cap.recorder.mutated]
@@ -407,7 +356,7 @@ class SegmentWriter:
             symbols.inlined.check(self.cap.guards.machine)
         if symbols is not None and symbols.draws.of:
             symbols.check_draws()
-            if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not self._costs_little(self._written())):
+            if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not costs_little(self, self.written())):
                 symbols.draws.depend(symbols.draws.of)
 
     def _guard_aliases(self) -> None:

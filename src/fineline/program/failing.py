@@ -1,0 +1,89 @@
+"""What a program does when its graph fails: PyTorch's state is put back, and the user's code runs in Python, to raise from there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fineline.capture.journal import MOST_KEPT, has_history
+from fineline.capture.signals import Unrebuildable
+from fineline.graph.randomness import put_back, random_states, unmoved
+from fineline.graph.state import Standing
+from fineline.graph.torch_table import classify_torch
+from fineline.guards.source import Source
+from fineline.program.as_user import as_user
+from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
+from fineline.program.kept import Kept
+from fineline.raw import told
+
+
+def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[str]:
+    """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
+
+    Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
+    Python's, blocks to leave, handlers.
+    """
+    cap, r = writer.cap, writer.rebuild
+    symbols, machine = cap.symbols, cap.guards.machine
+    random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
+    written = writer.written()
+    drawn, more = draw_lines(r), does_more(cap)
+    inexact = symbols.inexact if symbols is not None else ""
+    if drawn and not may_fail(cap):
+        return [*drawn, call]
+    states = _states(cap)
+    before, back = {}, {}
+    if states - {torch._C._set_grad_enabled}:
+        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(cap.start_ambient, 'facts')})"
+    roots = [*map(r.param, cap.guards.roots())]
+    lost = cap.journal.written or cap.journal.slots or states or cap.caught
+    if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
+        errors = symbols.errors if symbols is not None else {}
+        if not errors and not states:
+            return [call]
+        own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
+        return [
+            *[f"{name} = {text}" for name, text in before.items()],
+            # Its frames hold an inference mode until they go.
+            *("failed = None", "try:", f"    {call}", "except Exception as error:", f"    failed = {own}.with_traceback(None)"),
+            "if failed is not None:",
+            *[f"    {line}" for line in _stand(cap, r, states, before)],
+            "    raise failed",
+        ]
+    if random:
+        before["random"], back["random"] = f"{r.constant(random_states, 'random_states')}()", f"{r.constant(put_back, 'put_back')}(random)"
+    if written:
+        before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})", "kept.undo()"
+    if drawn:
+        before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
+    if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
+        raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
+    return [
+        *[f"{name} = {text}" for name, text in before.items()],
+        *drawn,
+        *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
+        f"if {' or '.join(['failed', *checks])}:",
+        *[f"    {line}" for line in (*_stand(cap, r, states, before), *back.values())],
+        f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *roots])})",
+    ]
+
+
+def _states(cap: Any) -> set[Any]:
+    """What the graph calls to change PyTorch's state: it may fail before it changes it back."""
+    return {n.target for n in cap.recorder.graph.nodes if n.op == "call_function" and classify_torch(n.target) == "state"}
+
+
+def _stand(cap: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
+    if "standing" in before:
+        return ["standing.put_back()"]
+    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"]
+
+
+def costs_little(writer: Any, written: list[Source]) -> bool:
+    """Whether a graph that writes there may begin again: what is kept for that at each call is small."""
+    few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
+    return few and not any([has_history(writer.cap.guards.machine.memory(s.value)) for s in written])

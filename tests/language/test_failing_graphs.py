@@ -1,0 +1,129 @@
+"""Graphs that fail where they did not at their capture, in blocks and under handlers: these are left, or run, as in eager code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+with forward_ad.dual_level():
+    # PyTorch loads decompositions at their first use, and warns of what they are made with.
+    forward_ad.make_dual(torch.ones(2), torch.ones(2))[torch.tensor([0])] * 2
+
+
+def without_gradients(x, i, given):
+    with torch.no_grad():
+        y = given(x)[i]
+    return y * 2
+
+
+def with_autocast(x, i, given):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = given(x)
+        return y[i] @ y[i].t()
+
+
+def in_inference_mode(x, i, given):
+    with torch.inference_mode():
+        return given(x)[i] + 1
+
+
+def under_vmap(x, i, given):
+    y = given(x)
+    return torch.func.vmap(lambda v: (y[i] * v).sum())(x)
+
+
+def under_grad(x, i, given):
+    y = given(x)
+    return torch.func.grad(lambda v: (v[i] * 2).sum())(y)
+
+
+def at_a_dual_level(x, i, given):
+    y = given(x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(y, y)
+        return forward_ad.unpack_dual(dual[i] * 2).tangent
+
+
+def with_random_state_apart(x, i, given):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return given(x)[i] * torch.rand(2, 1)
+
+
+def with_another_default(x, i, given):
+    torch.set_default_dtype(torch.float64)
+    try:
+        return given(x)[i] * 2 + torch.ones(1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def that_is_handled(x, i, given):
+    try:
+        return given(x)[i] * 2
+    except IndexError as e:
+        return x + 1, str(e)
+
+
+def that_a_caller_handles(x, i, given):
+    try:
+        return inner(x, i, given)
+    except IndexError:
+        return x + 1
+
+
+def inner(x, i, given):
+    return given(x)[i] * 2
+
+
+BLOCKS = (
+    without_gradients, with_autocast, in_inference_mode, under_vmap, under_grad, at_a_dual_level, with_random_state_apart,
+    with_another_default, that_is_handled, that_a_caller_handles,
+)  # fmt: skip
+
+
+def register(block: Callable, kind: str) -> None:
+    def make() -> Any:
+        seen = torch.zeros(4)
+
+        def given(x):
+            if kind == "written":
+                seen.add_(1)
+            return torch.nn.functional.dropout(x, 0.5) if kind == "random" else x * 2
+
+        return lambda x, i: block(x, i, given), seen
+
+    make.__name__ = f"{block.__name__}_{kind}"
+    args = lambda place: (t(place, 4, 4), torch.tensor([0, 9 if place in (2, 4) else 1]))  # noqa: E731
+    table.program(calls=6, args=args, breaks=True, repeats=True, recompiles=(2, 4), backward=False)(make)
+
+
+for block in BLOCKS:
+    for kind in ("plain", "written", "random"):
+        register(block, kind)
+
+
+@table.snippet(args=lambda place: (t(place), t(place + 1)), breaks=True, repeats=True, backward=False)
+def where_only_the_run_sees_it(x, y):
+    """Of types that do not fit a fake says nothing."""
+    for _ in range(2):
+        try:
+            total = torch.zeros(4)
+            found = (x[0] > -9).nonzero().squeeze(-1)
+            return total.index_add_(0, found, y[0][found].bfloat16())
+        except RuntimeError as e:
+            text = str(e)
+    return x * 2, text
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_failing_graphs(program: Program, twin: str) -> None:
+    check(program, twin)
