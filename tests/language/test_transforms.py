@@ -24,6 +24,7 @@ from torch.func import (
 )
 
 import fineline
+from fineline.report.events import LISTENERS
 from tests import oracle
 from tests.oracle import Table, t
 
@@ -448,6 +449,25 @@ def test_twice_differentiated(backend):
         return torch.autograd.grad(g.sum(), x)[0] if backend == "eager" else g
 
     torch.testing.assert_close(twice(fineline.compile(fn, backend=backend)), twice(fn))
+
+
+def test_views_of_sizes_that_vary_inside_of_a_transform() -> None:
+    def fn(x, w):
+        def loss(w):
+            return (w * x.long().max().item()).sum() + x.sum()
+
+        return torch.func.grad(loss)(w), x * 2
+
+    heard: list[str] = []
+    before, LISTENERS.all = LISTENERS.all, (*LISTENERS.all, lambda event: heard.append(event.kind))
+    compiled = fineline.compile(fn, backend="eager")
+    try:
+        for rows in range(5, 9):
+            x, w = t(rows, rows, 4)[1:], t(0)
+            assert all(map(torch.equal, compiled(x, w), fn(x, w)))
+    finally:
+        LISTENERS.all = before
+    assert "recompile" in heard and "retreat" not in heard
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -186,7 +186,8 @@ class Fakes:
     def _like(self, t: Tensor, requires_grad: bool, sizes: Any, strides: Any) -> Tensor:
         """A fake, of memory of its own, that has a history if ``t`` has one: into a leaf compilers write without gradients."""
         # What is made in an inference mode has no version: of a view that was made outside, the fake has one as well.
-        with self.mode, torch.inference_mode(torch.is_inference_mode_enabled() and t.is_inference()), torch.enable_grad():
+        inference = torch.is_inference_mode_enabled() and t.is_inference()
+        with temporarily_clear_interpreter_stack(), self.mode, torch.inference_mode(inference), torch.enable_grad():
             if requires_grad and not t.is_leaf:
                 return _Made.apply(torch.zeros((), requires_grad=True), sizes, strides, t.dtype, t.device)
             with torch.no_grad():
