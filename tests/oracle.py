@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.attention
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.registry import lookup_backend
@@ -272,6 +273,7 @@ def ambient() -> dict[str, Any]:
         "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu")), torch.is_autocast_cache_enabled()),
         "device": str(torch.get_default_device()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "kernels": (*kernels(), torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled),
         "threads": torch.get_num_threads(),
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
         "hooks": sum(len(hooks) for hooks in global_hooks()),
@@ -279,6 +281,13 @@ def ambient() -> dict[str, Any]:
         "trace": (sys.gettrace() is None, sys.getprofile() is None),
         "handling": repr(sys.exc_info()[1]),
     }
+
+
+def kernels() -> tuple[Any, ...]:
+    """Which kernels of attention may be chosen, in what order, and whether sums may be less exact."""
+    core = torch._C
+    names = [backend.name for backend in torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True)]
+    return (*names, tuple(core._get_sdp_priority_order()), core._get_math_sdp_allow_fp16_bf16_reduction())
 
 
 def global_hooks() -> list[dict[Any, Any]]:
@@ -293,6 +302,7 @@ def ambient_kept() -> Iterator[None]:
     """Gives ambient state back, whatever the program did, and starts from fixed seeds."""
     saved = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_warn_always_enabled())
     hooks = [(table, dict(table)) for table in global_hooks()]
+    enabled = torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True)
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
@@ -308,6 +318,7 @@ def ambient_kept() -> Iterator[None]:
         torch.set_num_threads(saved[1])
         torch.set_warn_always(saved[2])
         torch.set_default_device(None)
+        torch.nn.attention._sdpa_kernel(enabled, set_priority=True)
         if torch.are_deterministic_algorithms_enabled():
             torch.use_deterministic_algorithms(False)
         for table, content in hooks:

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from fineline.api import original
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
+from fineline.graph.state import KERNELS
 from fineline.policy.shapes import marked_shapes
 from fineline.program.exported import Aten, ExportWriter
 from fineline.program.signature import parameters_of
@@ -65,6 +66,9 @@ def exported_program(
     kwargs = dict(kwargs or {})
     with marked_shapes(dynamic_shapes, args, kwargs):
         gm, _ = export_call(f, args, kwargs)
+    if any([node.target in KERNELS for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]):
+        step = "Take the block out of the call, and put it around the calls of the exported program."
+        raise NotExported("torch.export would lose which kernels of attention may be chosen", id="FL606", next_step=step)
     return torch.export.export(_module(gm), args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
 

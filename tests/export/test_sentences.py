@@ -128,6 +128,30 @@ def test_autocast_before_dispatch(door, block):
     assert gm(torch.ones(3, 3)).dtype == fn(torch.ones(3, 3)).dtype
 
 
+def test_attention_kernels_before_dispatch(door):
+    def fn(x):
+        y = F.scaled_dot_product_attention(x, x, x)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return y, F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.arange(64.0).reshape(1, 4, 2, 8).transpose(1, 2) / 64
+    for aten in (False, True):
+        gm, _ = door.export(fn, x, aten_graph=aten)
+        assert [y.stride() for y in gm(x)] == [y.stride() for y in fn(x)]
+    with pytest.raises(AssertionError, match=r"(?s)FL606.*_set_sdp_use.*pre_dispatch"):
+        door.export(fn, x, aten_graph=True, pre_dispatch=True)
+    with pytest.raises(AssertionError, match=r"(?s)FL606.*kernels of attention.*next: Take the block out"):
+        fineline.exported_program(fn, (x,))
+
+    def stays(x):
+        torch.backends.cuda.enable_flash_sdp(False)
+        return x * 2
+
+    with pytest.raises(AssertionError, match=r"(?s)FL604.*kernels of attention"):
+        door.export(stays, x)
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
 def test_graph_break(door):
     """AssertionError when `decomposition_table` or a tracing mode other than "real" comes without
     `aten_graph=True`, when there is a graph break, or when the graph does not reproduce the function's inputs and outputs."""

@@ -65,6 +65,17 @@ SURROUNDINGS: dict[str, Callable[[], AbstractContextManager]] = {
         lambda on: setattr(torch.utils.deterministic, "fill_uninitialized_memory", on),
         False,
     ),
+    "sdp_flash": lambda: switched(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, False),
+    "sdp_mem_efficient": lambda: switched(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, False),
+    "sdp_math": lambda: switched(torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math, False),
+    "sdp_cudnn": lambda: switched(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, False),
+    "sdp_overrideable": lambda: switched(torch._C._get_overrideable_sdp_enabled, torch._C._set_sdp_use_overrideable, False),
+    "sdp_math_reduction": lambda: switched(
+        torch._C._get_math_sdp_allow_fp16_bf16_reduction, torch._C._set_math_sdp_allow_fp16_bf16_reduction, True
+    ),
+    "sdp_order": lambda: switched(torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order, [0, 2, 1, 3, 4]),
+    "cudnn": lambda: switched(torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, False),
+    "mkldnn": lambda: switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "threads": lambda: switched(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
     "matmul_precision_cpu": lambda: switched(
         lambda: torch.backends.mkldnn.matmul.fp32_precision,

@@ -534,6 +534,17 @@ def made_of_tensors(a, b):
     return torch.FloatTensor([a, b, 1]) * 2
 
 
+@table.program(change={1: lambda state: state.update(of=int), 2: lambda state: state.update(of=float)}, recompiles={1, 2}, max_graphs=3)
+def types_of_python_as_dtypes():
+    state = {"of": bool}
+
+    def fn(x):
+        of = torch.ones(3, 4, dtype=bool) & (x > 0), x.to(int), torch.zeros_like(x, dtype=float), x.sum(dtype=complex)
+        return *of, x.to(state["of"]), torch.full((2,), 1, dtype=state["of"])
+
+    return fn, state
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_tensors(program: Program, twin: str) -> None:
     check(program, twin)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
+from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
@@ -51,7 +52,17 @@ def opened(gm: GraphModule) -> GraphModule:
 
 def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Runs a sub-graph now, and once more in the backward pass, in the place of keeping what it computes."""
-    return checkpoint(gm, *args, context_fn=gm.meta.get(CONTEXT, noop_context_fn), **kwargs)
+
+    def run(*args: Any) -> Any:
+        kernels = _cur_sdpa_kernel_backends(with_priority=True)
+        try:
+            return gm(*args)
+        except BaseException:
+            # The backward pass stops it where it needs no more, which may be inside of a block of the user's.
+            _sdpa_kernel(kernels, set_priority=True)
+            raise
+
+    return checkpoint(run, *args, context_fn=gm.meta.get(CONTEXT, noop_context_fn), **kwargs)
 
 
 INVOKE, CHECKPOINT = torch.ops.higher_order.invoke_subgraph, torch.ops.higher_order.tag_activation_checkpoint

@@ -8,9 +8,11 @@ from typing import Any, get_origin
 
 import torch
 import torch._inductor
+import torch.compiler.config
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
 from torch.fx import GraphModule
+from torch.nn.attention import _cur_sdpa_kernel_backends
 
 from fineline.backends.tracing import compiled_copy, tracing_context
 from fineline.errors import BadArgument
@@ -29,7 +31,9 @@ class Inductor:
             _keep_profiler_apart_from_cudagraphs()
 
         def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            compiled: Any = compile_fx(own, inputs, config_patches=patches)
+            tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
+            with torch.compiler.config.patch(cache_key_tag=tag):  # type: ignore[attr-defined]
+                compiled: Any = compile_fx(own, inputs, config_patches=patches)
             # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner
@@ -58,6 +62,13 @@ class Inductor:
                 raise BadArgument(f"option {option!r} is a {type(value).__name__}, and should be a {right}", id="FL206")
             patches[name] = value
         return patches
+
+
+def _kernels() -> str:
+    """Which kernels tracing may choose: the caches on disk, which keep what it chose, don't ask."""
+    core = torch._C
+    attention = [kernel.name for kernel in _cur_sdpa_kernel_backends(with_priority=True)]
+    return f"{attention}{core._get_math_sdp_allow_fp16_bf16_reduction()}{core._get_cudnn_enabled()}{core._get_mkldnn_enabled()}"
 
 
 def _keep_profiler_apart_from_cudagraphs() -> None:

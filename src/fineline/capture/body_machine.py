@@ -21,7 +21,7 @@ from fineline.capture.tensors import TensorOps
 from fineline.capture.trial import Trial
 from fineline.graph.body import BodyRecorder
 from fineline.graph.fake import Fakes, NoTwin
-from fineline.graph.state import hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.graph.state import RESTORED, hidden_states, leave_dual_levels, put_back_hidden, restore
 from fineline.guards.facts import ambient_facts
 
 # Modules whose variables count levels of forward-mode gradients.
@@ -30,6 +30,8 @@ _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
 
 class _Operators(TensorOps):
     """Operators on fakes: what hangs on the tensors, such as their gradients, belongs to the code around the body."""
+
+    states = RESTORED
 
     def __init__(self, indices: bool) -> None:
         self.indices = indices

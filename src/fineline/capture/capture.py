@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.attention import SDPBackend
 
 from fineline.capture.journal import Journal
 from fineline.capture.local_classes import CLASS_OF, load_class, load_member
@@ -42,7 +43,7 @@ from fineline.kinds import is_a
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
-    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, *NUMPY_SCALARS}
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
 )  # fmt: skip
 PINNED = (
     type,
@@ -63,6 +64,8 @@ PINNED = (
     torch.finfo,
     torch.iinfo,
 )
+# What operators take Python's own types for.
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 LAZY = (float, int)
 # Containers that show the contents of another one, which can't be reached through them.
 WINDOWS = frozenset(
@@ -90,7 +93,8 @@ class Capture:
 
     __slots__ = (
         "active", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "symbolic", "symbols", "texts", "types",
+        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "states", "symbolic", "symbols", "texts",
+        "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -123,6 +127,8 @@ class Capture:
         self.functions: dict[int, bool] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
         self.start_ambient = ambient_facts()
+        # The functions that nodes call to change PyTorch's state.
+        self.states: set[Any] = set()
         self.random = random_states()
         self.guards.ambient(self.start_ambient)
 
@@ -436,6 +442,8 @@ class Capture:
             return a.item()
         if t is TENSOR_TYPE:
             return f"{a.__module__}.{a.__name__}"
+        if t is type and a in DTYPES:
+            return DTYPES[a]
         if is_a(a, (int, float)):
             # What operators take it for.
             return PLAIN_VALUE[_base(t)](a)

@@ -356,6 +356,11 @@ class Symbols:
             guards.steps.append(("relation", -1, -1, relation))
             guards.places.append((next(iter(used.values())).source if used else None, None))
 
+    def check(self, vm: Any) -> None:
+        """The segment ends: whether what has been taken for granted holds."""
+        self.inlined.check(vm)
+        self.check_draws()
+
     def check_draws(self) -> None:
         """Before a backend sees the graph: whether the numbers that are drawn may be any."""
         if self.draws.of:

@@ -36,8 +36,10 @@ from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
+from fineline.graph.state import KERNELS, differing
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -74,6 +76,8 @@ ON_DEMAND = {
     id(F.batch_norm): ("training", 5),
 }
 SHAPED = frozenset(map(id, DATA_SHAPED))
+# What chooses between kernels of attention when it runs, not where it is traced.
+CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
 MASKS = (torch.bool, torch.uint8)
 
 
@@ -161,7 +165,8 @@ class TensorOps:
                 guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
-            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in (*args, *(kwargs or {}).values())]):
+            given = [tuple(a) if type(a) is list else a for a in (*args, *(kwargs or {}).values())]
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in given]):
                 text = "a change of PyTorch's state by something that is not a constant"
                 raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
             if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
@@ -169,6 +174,7 @@ class TensorOps:
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
             cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result)
+            cap.states.add(fn)
             return vm.finish(f, result, then, data)
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
@@ -236,6 +242,9 @@ class TensorOps:
             raise Border(
                 fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
             )
+        if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
+            if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
         if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse or nested tensor")
         op, target = _call_target(fn, args)

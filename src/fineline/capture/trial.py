@@ -78,12 +78,14 @@ class _Tensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
 
     symbolic = False
+    # What the code may change of PyTorch's state.
+    states = frozenset({torch._C._set_grad_enabled})
 
     def __init__(self, later: bool) -> None:
         self.later = later
 
     def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        if kind == "state" and fn is not torch._C._set_grad_enabled:
+        if kind == "state" and fn not in self.states:
             raise Refused
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):

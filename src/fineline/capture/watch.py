@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from fineline.guards.evaluate import same_constant
 from fineline.guards.source import Source
@@ -54,7 +55,7 @@ OPEN = (
     *(GetSetDescriptorType, MemberDescriptorType, CellType, GenericAlias, UnionType, MappingProxyType, enum.Enum, re.Pattern, slice, range),
     *(int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque, weakref.ref),
     *(operator.itemgetter, operator.attrgetter, operator.methodcaller, partial),
-    *(Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo, np.generic),
+    *(Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo, SDPBackend, np.generic),
 )  # fmt: skip
 
 

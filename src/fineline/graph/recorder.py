@@ -19,6 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.graph.function_node import function_node
 from fineline.graph.spellings import is_custom
+from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -59,7 +60,7 @@ def _harmless(target: Any, states: bool) -> bool:
         module in ("_operator", "math", "builtins")
         or (module == "torch" and target.__name__.lstrip("_").startswith("sym_"))
         or target is getattr
-        or target is torch._C._set_grad_enabled
+        or target in RESTORED
         or module == function_node.__module__
         or classify_torch(target) == "op"
         or (states and classify_torch(target) == "state")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.fx.node import has_side_effect
 
 from fineline.guards.facts import AmbientFacts, ambient_facts
 
@@ -24,8 +25,21 @@ SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "autocast_cuda_dtype": functools.partial(torch.set_autocast_dtype, "cuda"),
         "autocast_cuda": functools.partial(torch.set_autocast_enabled, "cuda"),
         "autocast_cache": torch.set_autocast_cache_enabled,
+        "sdp_flash": torch._C._set_sdp_use_flash,
+        "sdp_mem_efficient": torch._C._set_sdp_use_mem_efficient,
+        "sdp_math": torch._C._set_sdp_use_math,
+        "sdp_cudnn": torch._C._set_sdp_use_cudnn,
+        "sdp_overrideable": torch._C._set_sdp_use_overrideable,
+        "sdp_math_reduction": torch._C._set_math_sdp_allow_fp16_bf16_reduction,
+        "sdp_order": torch._C._set_sdp_priority_order,
     }
 )
+
+
+KERNELS = frozenset([has_side_effect(set_) for name, set_ in SETTERS.items() if name.startswith("sdp_")])
+"""Functions that say which kernels of attention may be chosen. Backends that drop nodes whose results nobody uses leave these alone, too."""
+RESTORED = KERNELS | {torch._C._set_grad_enabled}
+"""Functions that change nothing but state that `restore` takes back."""
 
 
 def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:

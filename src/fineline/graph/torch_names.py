@@ -91,19 +91,20 @@ C_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype get_default_dtype get_num_interop_threads "
         "get_num_threads is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_cache_enabled is_autocast_cpu_enabled "
         "is_autocast_enabled is_autocast_ipu_enabled is_autocast_xla_enabled is_grad_enabled is_inference_mode_enabled",
-        "state": "_set_deterministic_algorithms _set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled "
-        "_set_view_replay_enabled _vmapmode_decrement_nesting _vmapmode_increment_nesting autocast_decrement_nesting "
-        "autocast_increment_nesting clear_autocast_cache set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
-        "set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled "
+        "state": "_set_fwd_grad_enabled _set_grad_enabled _set_math_sdp_allow_fp16_bf16_reduction _set_multithreading_enabled "
+        "_set_sdp_priority_order _set_sdp_use_cudnn _set_sdp_use_flash _set_sdp_use_math _set_sdp_use_mem_efficient "
+        "_set_sdp_use_overrideable _set_view_replay_enabled _vmapmode_decrement_nesting _vmapmode_increment_nesting "
+        "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache set_autocast_cache_enabled "
+        "set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype "
+        "set_autocast_ipu_dtype set_autocast_ipu_enabled "
         "set_autocast_xla_dtype set_autocast_xla_enabled _enter_dual_level _exit_dual_level",
         "metadata": "_dispatch_isTensorSubclassLike _dispatch_keys _infer_size _is_alias_of _overlaps _select_batch_norm_backend "
         "_select_conv_backend _should_allow_numbers_as_tensors _group_tensors_by_device_and_dtype",
         "effect": "_increment_version _pop_torch_dispatch_stack _pop_torch_function_stack _push_on_torch_dispatch_stack "
-        "_push_on_torch_function_stack _replace_ _set_conj _set_default_dtype _set_default_tensor_type "
-        "_set_deterministic_fill_uninitialized_memory _set_float32_matmul_precision _set_math_sdp_allow_fp16_bf16_reduction _set_neg "
-        "_set_sdp_priority_order _set_sdp_use_cudnn _set_sdp_use_flash _set_sdp_use_math _set_sdp_use_mem_efficient "
-        "_set_torch_function_state _set_tracing_state _set_warnAlways _storage_address _storage_id _swap_tensor_impl _to_dlpack fork "
-        "init_num_threads set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait",
+        "_push_on_torch_function_stack _replace_ _set_conj _set_cublas_allow_tf32 _set_default_dtype _set_default_tensor_type "
+        "_set_deterministic_algorithms _set_deterministic_fill_uninitialized_memory _set_float32_matmul_precision "
+        "_set_fp32_precision_setter _set_neg _set_torch_function_state _set_tracing_state _set_warnAlways _storage_address _storage_id "
+        "_swap_tensor_impl _to_dlpack fork init_num_threads set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait",
     }
 )
 """Functions of `torch._C` itself; those not named are unknown."""
@@ -145,16 +146,16 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "torch.autograd": {"effect": "backward grad"},
         "torch.autograd.grad_mode": {"state": "_enter_inference_mode _exit_inference_mode"},
         "torch.autograd.forward_ad": {"query": "_is_fwd_grad_enabled"},
+        # Kernels ask for these when they run, and a compiled graph has no place for a change in its middle.
+        "torch.backends": {"effect": "set_flags"},
         "torch.backends.cpu": {"query": "get_cpu_capability"},
         "torch.backends.cuda": {
-            "query": "can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention cudnn_sdp_enabled flash_sdp_enabled "
-            "fp16_bf16_reduction_math_sdp_allowed is_built is_ck_sdpa_available is_flash_attention_available math_sdp_enabled "
-            "mem_efficient_sdp_enabled",
-            "effect": "allow_fp16_bf16_reduction_math_sdp enable_cudnn_sdp enable_flash_sdp enable_math_sdp enable_mem_efficient_sdp",
+            "query": "can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention is_built is_ck_sdpa_available "
+            "is_flash_attention_available",
         },
-        "torch.backends.cudnn": {"query": "is_acceptable is_available version"},
+        "torch.backends.cudnn": {"query": "is_acceptable is_available version", "effect": "set_flags"},
         "torch.backends.mkl": {"query": "is_available"},
-        "torch.backends.mkldnn": {"query": "is_available"},
+        "torch.backends.mkldnn": {"query": "is_available", "effect": "set_flags"},
         "torch.backends.mps": {"query": "is_available is_built"},
         "torch.backends.openmp": {"query": "is_available"},
         "torch.compiler": {

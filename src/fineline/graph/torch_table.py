@@ -125,7 +125,9 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
     value
     for owner, listed in (
         (torch._C, "_get_default_device _get_deterministic_algorithms _get_deterministic_algorithms_warn_only "
-         "_get_deterministic_fill_uninitialized_memory _get_torch_function_state _get_tracing_state _has_torch_function "
+         "_get_cudnn_enabled _get_cudnn_sdp_enabled _get_deterministic_fill_uninitialized_memory _get_flash_sdp_enabled "
+         "_get_math_sdp_allow_fp16_bf16_reduction _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_mkldnn_enabled "
+         "_get_overrideable_sdp_enabled _get_sdp_priority_order _get_torch_function_state _get_tracing_state _has_torch_function "
          "_has_torch_function_unary _has_torch_function_variadic _is_autocast_available _is_tracing _is_torch_function_all_disabled "
          "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack _len_torch_function_stack "
          "_log_api_usage_metadata _log_api_usage_once _mps_is_available get_autocast_cpu_dtype get_autocast_gpu_dtype get_default_dtype "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-import torch
 from torch.fx import Graph, Node
 
+from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 
 _NAMES = (
@@ -48,7 +48,7 @@ def _is_safe(node: Node, numbers: set[Node]) -> bool:
     if getattr(target, "__module__", None) == "_operator":
         # An index that the graph computes may lie outside.
         return name in OPERATORS or (name == "getitem" and len(node.all_input_nodes) == 1)
-    if target is torch._C._set_grad_enabled:
+    if target in RESTORED:
         return True
     known = node.op == "call_method" or classify_torch(target) == "op"
     return known and name.removesuffix("_") in (OF_NUMBERS if given else NAMES)

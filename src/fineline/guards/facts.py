@@ -48,6 +48,15 @@ class AmbientFacts(NamedTuple):
     deterministic: bool
     deterministic_warn_only: bool
     deterministic_fill: bool
+    sdp_flash: bool
+    sdp_mem_efficient: bool
+    sdp_math: bool
+    sdp_cudnn: bool
+    sdp_overrideable: bool
+    sdp_math_reduction: bool
+    sdp_order: tuple[int, ...]
+    cudnn: bool
+    mkldnn: bool
     threads: int
     matmul_precision_cuda: str
     matmul_precision_cpu: str
@@ -125,6 +134,15 @@ def ambient_facts() -> AmbientFacts:
         core._get_deterministic_algorithms(),
         core._get_deterministic_algorithms_warn_only(),
         core._get_deterministic_fill_uninitialized_memory(),
+        core._get_flash_sdp_enabled(),
+        core._get_mem_efficient_sdp_enabled(),
+        core._get_math_sdp_enabled(),
+        core._get_cudnn_sdp_enabled(),
+        core._get_overrideable_sdp_enabled(),
+        core._get_math_sdp_allow_fp16_bf16_reduction(),
+        tuple(core._get_sdp_priority_order()),
+        core._get_cudnn_enabled(),
+        core._get_mkldnn_enabled(),
         torch.get_num_threads(),
         core._get_fp32_precision_getter("cuda", "matmul"),
         core._get_fp32_precision_getter("mkldnn", "matmul"),

@@ -40,19 +40,18 @@ std::optional<AmbientPicture> picture_ambient() {
   if (PythonTorchFunctionTLS::stack_len() != 0 || c10::impl::TorchDispatchModeTLS::stack_len() != 0) return std::nullopt;
   if (!at::functorch::getDynamicLayerStack().empty()) return std::nullopt;
 
-  const at::Context& context = at::globalContext();
+  at::Context& context = at::globalContext();
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   uint64_t bits = 0;
-  auto add = [&bits](bool bit) { bits = bits << 1 | static_cast<uint64_t>(bit); };
-  add(autograd.get_grad_mode());
-  add(autograd.get_inference_mode());
-  add(at::autocast::is_autocast_enabled(at::kCPU));
-  add(at::autocast::is_autocast_enabled(at::kCUDA));
-  add(at::autocast::is_autocast_cache_enabled());
-  add(context.deterministicAlgorithms());
-  add(context.deterministicAlgorithmsWarnOnly());
-  add(context.deterministicFillUninitializedMemory());
-  add(!at::SavedTensorDefaultHooks::get_tls_state().stack.empty());
+  for (bool bit : {
+           autograd.get_grad_mode(), autograd.get_inference_mode(), at::autocast::is_autocast_enabled(at::kCPU),
+           at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::is_autocast_cache_enabled(), context.deterministicAlgorithms(),
+           context.deterministicAlgorithmsWarnOnly(), context.deterministicFillUninitializedMemory(), context.userEnabledFlashSDP(),
+           context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(), context.userEnabledCuDNNSDP(),
+           context.userEnabledOverrideableSDP(), context.allowFP16BF16ReductionMathSDP(), context.userEnabledCuDNN(),
+           context.userEnabledMkldnn(), !at::SavedTensorDefaultHooks::get_tls_state().stack.empty()})
+    bits = bits << 1 | static_cast<uint64_t>(bit);
+  for (at::SDPBackend backend : context.sDPPriorityOrder()) bits = bits << 4 | static_cast<uint64_t>(backend);
 
   auto pair = [](auto high, auto low) { return static_cast<uint64_t>(high) << 32 | static_cast<uint32_t>(low); };
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();

@@ -7,9 +7,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.fx import Graph
 
-from fineline.graph.state import autocast_depth, differing, set_autocast_depth
-from fineline.guards.facts import AmbientFacts
+from fineline.graph.state import KERNELS, autocast_depth, differing, set_autocast_depth
+from fineline.guards.facts import AmbientFacts, ambient_facts
 from fineline.policy.scopes import SCOPE
 
 
@@ -25,11 +26,17 @@ def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> li
     return lines
 
 
+def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
+    """Has a graph that is cut inside of a block leave the state as it was: compilers trace it several times in a row, and know of few states."""
+    for name, set_ in differing(start, now):
+        if set_ in KERNELS:
+            graph.call_function(set_, (getattr(start, name),))
+
+
 @contextmanager
 def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
     """A backend traces under the state in which its graph begins, which the capture has left behind."""
-    changed = differing(start, now)
-    for name, set_ in changed:
+    for name, set_ in differing(now, start):
         set_(getattr(start, name))
     inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
     depth = autocast_depth()
@@ -39,5 +46,5 @@ def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
     finally:
         # Tracing enters and leaves autocast for real, and of a block that a border cuts in two only the one or the other.
         set_autocast_depth(depth)
-        for name, set_ in changed:
+        for name, set_ in differing(ambient_facts(), now):
             set_(getattr(now, name))

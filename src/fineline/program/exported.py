@@ -16,8 +16,10 @@ from fineline.capture.capture import Capture
 from fineline.capture.journal import Written, contents
 from fineline.errors import NotExported
 from fineline.graph.portable import Portable, portable, put
+from fineline.graph.state import KERNELS, differing
 from fineline.graph.torch_table import classify_torch
 from fineline.guards.evaluate import same_constant
+from fineline.guards.facts import ambient_facts
 from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
 from fineline.program.asked import asked_module
@@ -50,6 +52,8 @@ class ExportWriter(SegmentWriter):
         self._buffers: list[tuple[str, Out]] = []
 
     def returns(self, value: Any) -> None:
+        if any([set_ in KERNELS for _, set_ in differing(self.cap.start_ambient, ambient_facts())]):
+            raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
         self._outcome = outcome.read(value)
         for w in self.cap.journal.written.values():

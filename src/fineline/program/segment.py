@@ -31,7 +31,7 @@ from fineline.graph.sizes import Kinds, sizes_of
 from fineline.guards.facts import ambient_facts, storage_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
-from fineline.program.ambient import in_state, restore_lines
+from fineline.program.ambient import in_state, put_back_in, restore_lines
 from fineline.program.drawing import does_more, draw_lines, may_fail
 from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
@@ -275,6 +275,7 @@ class SegmentWriter:
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             without_modes(recorder.graph)
+            put_back_in(recorder.graph, cap.start_ambient, now)
             recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]

@@ -209,8 +209,7 @@ class Run:
             # Code of the user's that runs on the way out: why they are on it has been said.
             raise Abandoned
         if vm.cap.symbols is not None:
-            vm.cap.symbols.inlined.check(vm)
-            vm.cap.symbols.check_draws()
+            vm.cap.symbols.check(vm)
         place = user_place(f, region.fn)
         breaks = breaks_here(region.options.breaks)
         if vm.rules is not None and not border.rule:
