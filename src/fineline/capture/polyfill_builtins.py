@@ -171,7 +171,10 @@ def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, re
             if reverse:
                 list.reverse(items)
     finally:
-        list.__setitem__(self, slice(None), items)
+        if type(self) is list:
+            self[:] = items
+        else:
+            list.__setitem__(self, slice(None), items)
 
 
 def _sort(items: list[Any], keys: list[Any]) -> None:

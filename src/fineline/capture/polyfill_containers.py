@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import index, length_hint
 from typing import Any
 
+from torch import Size
+
 from fineline.capture.polyfill_builtins import iterator, sequence
 from fineline.capture.protocols import MISSING, special
 from fineline.kinds import is_a
@@ -35,15 +37,28 @@ def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
     list.__setitem__(self, key, value)
 
 
-def _kind(sequence: Any) -> Any:
-    """Whose methods C reads a list or a tuple by, whatever those of its class say."""
-    return list if is_a(sequence, list) else tuple
+# Those that have no methods of their own: numbers that vary stay symbols where these are indexed.
+_PLAIN = (list, tuple, Size)
+
+
+def _size(sequence: Any) -> int:
+    """The length by which C reads a list or a tuple, whatever its class says."""
+    if type(sequence) in _PLAIN:
+        return len(sequence)
+    return list.__len__(sequence) if is_a(sequence, list) else tuple.__len__(sequence)
+
+
+def _at(sequence: Any, i: int) -> Any:
+    """... and the item."""
+    if type(sequence) in _PLAIN:
+        return sequence[i]
+    return list.__getitem__(sequence, i) if is_a(sequence, list) else tuple.__getitem__(sequence, i)
 
 
 def sequence_contains(self: Any, key: Any, /) -> bool:
-    kind, i = _kind(self), 0
-    while i < kind.__len__(self):
-        item = kind.__getitem__(self, i)
+    i = 0
+    while i < _size(self):
+        item = _at(self, i)
         if item is key or item == key:
             return True
         i += 1
@@ -51,9 +66,9 @@ def sequence_contains(self: Any, key: Any, /) -> bool:
 
 
 def sequence_count(self: Any, value: Any, /) -> int:
-    kind, count, i = _kind(self), 0, 0
-    while i < kind.__len__(self):
-        item = kind.__getitem__(self, i)
+    count, i = 0, 0
+    while i < _size(self):
+        item = _at(self, i)
         if item is value or item == value:
             count += 1
         i += 1
@@ -75,13 +90,13 @@ def tuple_index(self: tuple[Any, ...], value: Any, start: Any = 0, stop: Any = s
 
 
 def _find(items: Any, value: Any, start: Any, stop: Any) -> int:
-    kind, i, end = _kind(items), _slice_index(start), _slice_index(stop)
+    i, end = _slice_index(start), _slice_index(stop)
     if i < 0:
-        i = max(i + kind.__len__(items), 0)
+        i = max(i + _size(items), 0)
     if end < 0:
-        end = max(end + kind.__len__(items), 0)
-    while i < end and i < kind.__len__(items):
-        item = kind.__getitem__(items, i)
+        end = max(end + _size(items), 0)
+    while i < end and i < _size(items):
+        item = _at(items, i)
         if item is value or item == value:
             return i
         i += 1
@@ -101,10 +116,10 @@ def list_remove(self: list[Any], value: Any, /) -> None:
     list.__delitem__(self, i)
 
 
-def _differ_at(kind: Any, a: Any, b: Any) -> int:
+def _differ_at(a: Any, b: Any) -> int:
     i = 0
-    while i < kind.__len__(a) and i < kind.__len__(b):
-        one, other = kind.__getitem__(a, i), kind.__getitem__(b, i)
+    while i < _size(a) and i < _size(b):
+        one, other = _at(a, i), _at(b, i)
         if not (one is other or one == other):
             return i
         i += 1
@@ -114,14 +129,13 @@ def _differ_at(kind: Any, a: Any, b: Any) -> int:
 def list_eq(self: list[Any], other: Any, /) -> Any:
     if not is_a(other, list):
         return NotImplemented
-    size = list.__len__
-    return size(self) == size(other) and _differ_at(list, self, other) < 0 and size(self) == size(other)
+    return _size(self) == _size(other) and _differ_at(self, other) < 0 and _size(self) == _size(other)
 
 
 def tuple_eq(self: Any, other: Any, /) -> Any:
     if not is_a(other, tuple):
         return NotImplemented
-    return _differ_at(tuple, self, other) < 0 and tuple.__len__(self) == tuple.__len__(other)
+    return _differ_at(self, other) < 0 and _size(self) == _size(other)
 
 
 def opposite(equal: Any) -> Any:
@@ -137,10 +151,10 @@ def object_ne(self: Any, other: Any, /) -> Any:
 def ordered(kind: Any, compare: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     if not is_a(b, kind):
         return NotImplemented
-    i = _differ_at(kind, a, b)
+    i = _differ_at(a, b)
     if i < 0:
-        return compare(kind.__len__(a), kind.__len__(b))
-    return compare(kind.__getitem__(a, i), kind.__getitem__(b, i))
+        return compare(_size(a), _size(b))
+    return compare(_at(a, i), _at(b, i))
 
 
 def dict_(iterable: Any = (), /, **kwargs: Any) -> dict[Any, Any]:
