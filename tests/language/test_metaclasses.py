@@ -1,0 +1,94 @@
+"""Metaclasses whose `__call__` goes on to that of `type`."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import pytest
+
+from tests.oracle import Program, Table, check
+
+table = Table()
+
+
+class Marking(type):
+    def __call__(cls, *args, **kwargs):
+        made = super().__call__(*args, **kwargs)
+        made.marked = len(args)
+        return made
+
+
+class Passing(abc.ABCMeta):
+    def __call__(cls, *args, **kwargs):
+        return type.__call__(cls, *args, **kwargs)
+
+
+class Marked(metaclass=Marking):
+    def __init__(self, a, b=2):
+        self.a, self.b = a, b
+
+
+class Passed(metaclass=Passing):
+    def __new__(cls, n):
+        return "another" if n == 3 else object.__new__(cls)
+
+    def __init__(self, n):
+        self.n = n
+
+
+class Unfinished(Passed):
+    @abc.abstractmethod
+    def f(self):
+        pass
+
+
+class MarkedError(Exception, metaclass=Marking):
+    pass
+
+
+class MarkedList(list, metaclass=Marking):
+    pass
+
+
+def error_of(fn):
+    try:
+        return fn()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@table.snippet(max_graphs=1)
+def metaclasses_that_make_objects(x):
+    a, b = Marked(x), Marked(1, b=x)
+    return a.a + b.b, a.marked, b.marked, error_of(Marked), error_of(lambda: type.__call__(Marked, 1, 2, 3)), Passed(3), Passed(1).n
+
+
+# In two graphs of one operator each.
+@table.snippet(breaks=True, min_graphs=0)
+def what_type_makes(x):
+    error, items = MarkedError("a", 1), MarkedList([1, 2])
+    told = type.__call__(type, 3), type.__call__(int, "3"), type.__call__(Marked, **{"a": 1}).a, type.__call__(type, "Z", (), {"q": 1}).q
+    return x * len(items) + items.marked, error.args, error.marked, items, told, error_of(lambda: Unfinished(1)), error_of(lambda: type.__call__())
+
+
+@table.program(recompiles=(1,))
+def one_object_of_a_class() -> Any:
+    class Single(type):
+        made: dict = {}
+
+        def __call__(cls, *args, **kwargs):
+            if cls not in cls.made:
+                cls.made[cls] = super().__call__(*args, **kwargs)
+            return cls.made[cls]
+
+    class One(metaclass=Single):
+        def __init__(self, n):
+            self.n = n
+
+    return lambda x: (x * One(2).n, One(3).n, One(2) is One(5))
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_metaclasses(program: Program, twin: str) -> None:
+    check(program, twin)
