@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -127,3 +128,25 @@ def where_only_the_run_sees_it(x, y):
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_failing_graphs(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+@torch.library.custom_op("failing::bounded", mutates_args=())
+def bounded(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 10:
+        raise ValueError("too much")
+    return x.clone()
+
+
+bounded.register_fake(torch.empty_like)
+
+
+def test_the_error_tells_where_it_was_raised() -> None:
+    def fn(x):
+        with torch.autocast("cpu"):
+            return bounded(x * 2) + x.sin()
+
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(torch.ones(2))
+    with pytest.raises(ValueError, match="too much") as caught:
+        compiled(torch.full((2,), 50.0))
+    assert "bounded" in [frame.name for frame in caught.traceback] and not torch.is_autocast_enabled("cpu")

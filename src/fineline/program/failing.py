@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _enter_inference_mode
 
 from fineline.capture.journal import MOST_KEPT, has_history
 from fineline.capture.signals import Unrebuildable
@@ -48,8 +49,9 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
         own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
         return [
             *[f"{name} = {text}" for name, text in before.items()],
-            # Its frames hold an inference mode until they go.
-            *("failed = None", "try:", f"    {call}", "except Exception as error:", f"    failed = {own}.with_traceback(None)"),
+            # Its frames hold an inference mode until they go; else they tell where it was raised.
+            *("failed = None", "try:", f"    {call}", "except Exception as error:"),
+            f"    failed = {own}{'.with_traceback(None)' if _enter_inference_mode in states else ''}",
             "if failed is not None:",
             *[f"    {line}" for line in _stand(cap, r, states, before)],
             "    raise failed",
