@@ -183,8 +183,8 @@ def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | No
     if not constant and (src is None or torch.is_inference_mode_enabled() is not cap.start_ambient.inference_mode):
         return None
     try:
+        result = fn(a, **options)
         with computing(vm):
-            result = fn(a, **options)
             held = _copied(a) if constant else torch.from_numpy(a)
             changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
             form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
