@@ -186,6 +186,12 @@ def _text(name: str, value: Any) -> str:
     return sizes_text(value) if name in ("sizes", "strides") and value is not None else repr(value)
 
 
+def without_sizes(facts: TensorFacts) -> TensorFacts:
+    """The facts of a tensor with as many sizes and strides, any of them."""
+    unknown = (None,) * len(facts.sizes)
+    return facts._replace(sizes=unknown, strides=None if facts.strides is None else unknown)
+
+
 def sizes_text(sizes: tuple[int | None, ...]) -> str:
     """Sizes as a tuple is written, any size as a question mark."""
     texts = ["?" if size is None else str(size) for size in sizes]

@@ -28,7 +28,7 @@ from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
-from fineline.guards.facts import ambient_facts, storage_of
+from fineline.guards.facts import ambient_facts, storage_of, without_sizes
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import in_state, put_back_in, restore_lines
@@ -383,7 +383,8 @@ class SegmentWriter:
             sizes = sizes_of(symbols.shapes, examples)
             if sizes is None:
                 return None
-            tensors |= dict.fromkeys(symbols.numbers, int)
+            # What is known of the sizes, guarded as they are or found out to be, is in there.
+            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
         inputs = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
         return None if None in inputs else Kinds(self.cap.start_ambient, inputs, self._sharing(), sizes)
 
