@@ -389,19 +389,25 @@ def found(n):
     if n % 2:
         raise ValueError(f"{n} is odd")
     return Plan(n)
+
+@functools.lru_cache
+def endless(n):
+    out = [n + 1]
+    out.append(out)
+    return out
 """
 
 
 def with_caches() -> Any:
     module: dict[str, Any] = {"functools": functools, "Plan": Plan}
     exec(CACHED, module)
-    return module["product"], module["planned"], module["found"]
+    return module["product"], module["planned"], module["found"], module["endless"]
 
 
 # With a border behind each operator the lists are alive at one.
 @table.program(**VARYING, recompiles=(1,), max_graphs=2, twins=tuple([twin for twin in TWINS if twin != "borders"]))
 def sizes_that_are_only_read() -> Any:
-    product, planned, _ = with_caches()
+    product, planned, *_ = with_caches()
 
     def fn(x):
         (n, _), held = planned(plan(2), x.shape, (1,))
@@ -411,15 +417,21 @@ def sizes_that_are_only_read() -> Any:
     return fn, (product.cache_info, planned.cache_info)
 
 
+@table.program(**VARYING, recompiles=(1,), max_graphs=2, twins=tuple([twin for twin in TWINS if twin != "borders"]))
+def a_list_that_is_in_itself() -> Any:
+    *_, endless = with_caches()
+    return (lambda x: x * endless(x.shape[0])[1][1][0] + 1), endless.cache_info
+
+
 @table.program(**ANEW)
 def lists_that_are_given() -> Any:
-    product, _, _ = with_caches()
+    product, *_ = with_caches()
     return (lambda x: (x * 2 + 1, product(x.shape[0], 3))), product
 
 
 @table.program(**ANEW)
 def lists_that_are_one() -> Any:
-    product, _, _ = with_caches()
+    product, *_ = with_caches()
     kept: list[Any] = []
 
     def fn(x):
@@ -431,7 +443,7 @@ def lists_that_are_one() -> Any:
 
 @table.program(**ANEW)
 def lists_that_are_changed() -> Any:
-    product, _, _ = with_caches()
+    product, *_ = with_caches()
 
     def fn(x):
         product(x.shape[0] // 2, 1).append(1)
@@ -442,7 +454,7 @@ def lists_that_are_changed() -> Any:
 
 @table.program(**ANEW)
 def lists_at_a_break() -> Any:
-    product, _, _ = with_caches()
+    product, *_ = with_caches()
 
     def fn(x):
         held = product(x.shape[0], 2)
@@ -455,7 +467,7 @@ def lists_at_a_break() -> Any:
 
 @table.program(**ANEW)
 def objects_and_errors() -> Any:
-    *_, found = with_caches()
+    _, _, found, _ = with_caches()
 
     def fn(x):
         try:

@@ -32,6 +32,8 @@ class Inlined:
 
     def note(self, value: Any, code: CodeType) -> None:
         t = type(value)
+        if id(value) in self._given:
+            return
         if t in (list, dict, set):
             self._given[id(value)] = value, _items(value), code
         if t in (tuple, list, set, dict):
