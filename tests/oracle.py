@@ -277,6 +277,7 @@ def ambient() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
         "hooks": sum(len(hooks) for hooks in global_hooks()),
+        "saved": torch._C._autograd._top_saved_tensors_default_hooks(True) is not None,
         "recursion": sys.getrecursionlimit(),
         "trace": (sys.gettrace() is None, sys.getprofile() is None),
         "handling": repr(sys.exc_info()[1]),
@@ -318,6 +319,8 @@ def ambient_kept() -> Iterator[None]:
         torch.set_num_threads(saved[1])
         torch.set_warn_always(saved[2])
         torch.set_default_device(None)
+        while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
         torch.nn.attention._sdpa_kernel(enabled, set_priority=True)
         if torch.are_deterministic_algorithms_enabled():
             torch.use_deterministic_algorithms(False)

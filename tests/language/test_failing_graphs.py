@@ -130,6 +130,31 @@ def test_failing_graphs(program: Program, twin: str) -> None:
     check(program, twin)
 
 
+@torch.library.custom_op("failing::interrupted", mutates_args=())
+def interrupted(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 10:
+        raise KeyboardInterrupt
+    return x.clone()
+
+
+interrupted.register_fake(torch.empty_like)
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_an_interrupt_leaves_the_blocks(draws: bool) -> None:
+    def fn(x):
+        with torch.no_grad(), torch.autocast("cpu"):
+            y = torch.nn.functional.dropout(x) if draws else x
+            return interrupted(y * 0 + x * 2) + x.sin()
+
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(torch.ones(2))
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.full((2,), 50.0))
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
 @torch.library.custom_op("failing::bounded", mutates_args=())
 def bounded(x: torch.Tensor) -> torch.Tensor:
     if x.sum() > 10:

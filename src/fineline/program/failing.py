@@ -50,7 +50,7 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
         return [
             *[f"{name} = {text}" for name, text in before.items()],
             # Its frames hold an inference mode until they go; else they tell where it was raised.
-            *("failed = None", "try:", f"    {call}", "except Exception as error:"),
+            *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
             f"    failed = {own}{'.with_traceback(None)' if _enter_inference_mode in states else ''}",
             "if failed is not None:",
             *[f"    {line}" for line in _stand(cap, r, states, before)],
@@ -68,6 +68,8 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
         *[f"{name} = {text}" for name, text in before.items()],
         *drawn,
         *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
+        # An interrupt: the code is not run again, and goes nowhere.
+        *(["except BaseException:", *[f"    {line}" for line in _stand(cap, r, states, before)], "    raise"] if states else []),
         f"if {' or '.join(['failed', *checks])}:",
         *[f"    {line}" for line in (*_stand(cap, r, states, before), *back.values())],
         f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *roots])})",
