@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +93,10 @@ BLOCKS = (
 )  # fmt: skip
 
 
+def args(place: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return t(place, 4, 4), torch.tensor([0, 9 if place in (2, 4) else 1])
+
+
 def register(block: Callable, kind: str) -> None:
     def make() -> Any:
         seen = torch.zeros(4)
@@ -103,7 +109,6 @@ def register(block: Callable, kind: str) -> None:
         return lambda x, i: block(x, i, given), seen
 
     make.__name__ = f"{block.__name__}_{kind}"
-    args = lambda place: (t(place, 4, 4), torch.tensor([0, 9 if place in (2, 4) else 1]))  # noqa: E731
     table.program(calls=6, args=args, breaks=True, repeats=True, recompiles=(2, 4), backward=False)(make)
 
 
@@ -123,6 +128,33 @@ def where_only_the_run_sees_it(x, y):
         except RuntimeError as e:
             text = str(e)
     return x * 2, text
+
+
+class Noted:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("in")
+
+    def __exit__(self, *error):
+        self.log.append("out")
+
+
+@table.program(calls=6, args=args, breaks=True, repeats=True, recompiles=(2, 4), backward=False)
+def in_blocks_entered_before_a_graph_break():
+    log, large = [], torch.zeros(2**15)
+
+    def fn(x, i):
+        with Noted(log), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            fineline.graph_break()
+            y = y[i] @ x
+            # More than is kept to be put back.
+            large.add_(1)
+            return y
+
+    return fn, (log, large)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
@@ -153,6 +185,51 @@ def test_an_interrupt_leaves_the_blocks(draws: bool) -> None:
         compiled(torch.full((2,), 50.0))
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
     assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
+def test_an_interrupt_behind_a_graph_break_leaves_the_blocks() -> None:
+    log: list[Any] = []
+
+    def fn(x):
+        with Noted(log), torch.no_grad(), torch.autocast("cpu"):
+            y = x * 2
+            fineline.graph_break()
+            z = interrupted(y)
+            fineline.graph_break()
+            return z + 1
+
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(torch.ones(2))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            compiled(torch.full((2,), 50.0))
+        assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0)) and log == ["in", "out"] * 4
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_failed_call_keeps_nothing(behind: bool) -> None:
+    large = torch.zeros(2**15)
+
+    def fn(x):
+        with torch.no_grad(), torch.autocast("cpu"):
+            if behind:
+                fineline.graph_break()
+            large.add_(1)
+            return bounded(x * 2) + x.sin()
+
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(torch.ones(2))
+    x = torch.full((2,), 50.0)
+    alive = weakref.ref(x)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="too much"):
+            compiled(x)
+        del x
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @torch.library.custom_op("failing::bounded", mutates_args=())

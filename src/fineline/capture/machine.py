@@ -26,7 +26,7 @@ from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
 from fineline.capture.places import Place
 from fineline.capture.readers import attend
-from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unrebuildable
+from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
@@ -42,7 +42,7 @@ from fineline.report.tally import OPEN
 _NULLS = (NULL,) * 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
-FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError)
+FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
 # What C raises about the types of what it was given.
 SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
 # C functions of these modules do not look for their caller.

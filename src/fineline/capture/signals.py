@@ -51,6 +51,10 @@ class Abandoned(BaseException):
     """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
 
 
+class Unhandled(BaseException):
+    """A graph has failed, and can't be run again: in the exception's place, as what the user's handlers rely on is not known."""
+
+
 class Undecided(BaseException):
     """What comes next depends on a number that only the graph knows."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,17 @@ from torch.fx import Graph
 from fineline.graph.state import KERNELS, autocast_depth, differing, set_autocast_depth
 from fineline.guards.facts import AmbientFacts, ambient_facts
 from fineline.policy.scopes import SCOPE
+
+NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
+
+
+def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
+    """``lines`` that run a graph; what a compiler makes of one does not count how deep autocast is nested behind it."""
+    n = sum([NESTING[node.target] for node in graph.nodes if node.op == "call_function" and node.target in NESTING])
+    if n == 0:
+        return lines
+    before = f"depth = {rebuild.constant(autocast_depth, 'autocast_depth')}()"
+    return [before, *lines, f"{rebuild.constant(set_autocast_depth, 'set_autocast_depth')}(depth + {n})"]
 
 
 def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> list[str]:

@@ -87,7 +87,7 @@ class ExportWriter(SegmentWriter):
         return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable, shown: bool = True) -> Segment:
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
         segment = super().compile(self._take, again)
         self.segment = segment
         return segment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,7 @@ from fineline.program.kept import Kept
 from fineline.raw import told
 
 
-def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[str]:
+def retold(writer: Any, call: str, checks: list[str], again: Any) -> list[str]:
     """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
@@ -40,11 +39,11 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
     before, back = {}, {}
     if states - {torch._C._set_grad_enabled}:
         before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(cap.start_ambient, 'facts')})"
-    roots = [*map(r.param, cap.guards.roots())]
+    stand = _stand(cap, r, states, before)
     lost = cap.journal.written or cap.journal.slots or states or cap.caught
     if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
         errors = symbols.errors if symbols is not None else {}
-        if not errors and not states:
+        if not errors and not states and not again.in_blocks:
             return [call]
         own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
         return [
@@ -52,9 +51,10 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
             # Its frames hold an inference mode until they go; else they tell where it was raised.
             *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
             f"    failed = {own}{'.with_traceback(None)' if _enter_inference_mode in states else ''}",
-            "if failed is not None:",
-            *[f"    {line}" for line in _stand(cap, r, states, before)],
-            "    raise failed",
+            *("if failed is not None:", "    try:"),
+            *[f"        {line}" for line in _left(writer, again, "failed", stand)],
+            # It holds this frame, and with it what was given to the call.
+            *("    finally:", "        del failed"),
         ]
     if random:
         before["random"], back["random"] = f"{r.constant(random_states, 'random_states')}()", f"{r.constant(put_back, 'put_back')}(random)"
@@ -62,17 +62,17 @@ def retold(writer: Any, call: str, checks: list[str], again: Callable) -> list[s
         before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})", "kept.undo()"
     if drawn:
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
+    interrupt = ["except BaseException as error:", *[f"    {line}" for line in _left(writer, again, "error", stand)]] if states or again.in_blocks else []
     if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
         raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     return [
         *[f"{name} = {text}" for name, text in before.items()],
         *drawn,
         *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
-        # An interrupt: the code is not run again, and goes nowhere.
-        *(["except BaseException:", *[f"    {line}" for line in _stand(cap, r, states, before)], "    raise"] if states else []),
+        *interrupt,
         f"if {' or '.join(['failed', *checks])}:",
-        *[f"    {line}" for line in (*_stand(cap, r, states, before), *back.values())],
-        f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *roots])})",
+        *[f"    {line}" for line in (*stand, *back.values())],
+        f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *map(r.param, cap.guards.roots())])})",
     ]
 
 
@@ -85,6 +85,14 @@ def _stand(cap: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[s
     if "standing" in before:
         return ["standing.put_back()"]
     return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"]
+
+
+def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
+    """Has an ``error`` leave the segment, and the blocks around it that the code has entered before."""
+    r = writer.rebuild
+    roots = map(r.param, writer.cap.guards.roots())
+    leave = f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})" if again.in_blocks else f"raise {error}"
+    return [*stand, leave]
 
 
 def costs_little(writer: Any, written: list[Source]) -> bool:

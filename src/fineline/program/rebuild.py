@@ -31,7 +31,7 @@ from fineline.program.makers import MAKERS, iterator
 LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
+RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
 class Rebuilder:

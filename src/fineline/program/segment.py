@@ -31,7 +31,7 @@ from fineline.graph.sizes import Kinds, sizes_of
 from fineline.guards.facts import ambient_facts, storage_of, without_sizes
 from fineline.guards.source import Source
 from fineline.kinds import is_a
-from fineline.program.ambient import in_state, put_back_in, restore_lines
+from fineline.program.ambient import counted, in_state, put_back_in, restore_lines
 from fineline.program.drawing import does_more, draw_lines, may_fail
 from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
@@ -260,7 +260,7 @@ class SegmentWriter:
             late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Callable, shown: bool = True) -> Segment:
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
         """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises, if the graph is ``shown`` to one.
 
         ``again`` runs the segment, and all behind it, in Python.
@@ -298,7 +298,7 @@ class SegmentWriter:
             names = [names_of.get(node) or r.fresh("unused") for node in given]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += retold(self, text, checks, again)
+            lines += counted(retold(self, text, checks, again), recorder.graph, r)
             self._guard_storages()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")

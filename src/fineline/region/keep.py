@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.nn import Parameter
@@ -25,7 +23,6 @@ FEW_BORDERS = 4
 # At most so many operators gain nothing at all between two borders, and behind the last one, where they work on little data.
 TINY_GRAPH, LAST_GRAPH = 4, 2
 LITTLE = 2**16
-NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
 
 def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
@@ -62,10 +59,6 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
 
 def _too_small(run: Any, recorder: Any, last: bool) -> bool:
     """Whether its operators are too few for a graph of their own, behind a border that nobody asked for; behind the ``last`` one, or before another."""
-    nesting = [NESTING[node.target] for node in recorder.graph.nodes if node.op == "call_function" and node.target in NESTING]
-    if sum(nesting):
-        # A compiled graph does not count how deep autocast is nested: what undoes the count of one must be one too.
-        return False
     if not last and run.borders > FEW_BORDERS:
         return bool(recorder.calls < SMALL_GRAPH)
     if recorder.calls > (LAST_GRAPH if last else TINY_GRAPH) or (last and run.borders == 1):

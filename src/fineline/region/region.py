@@ -239,9 +239,14 @@ class Region:
             return None
         return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph)
 
-    def run_eagerly(self, site: Site, args: tuple, kwargs: dict) -> Any:
-        """The rest of a call from ``site`` on, in which nothing is captured."""
-        return self.fn(*args, **kwargs) if site is self.entry else Run(self, site, args, kwargs, False).go()
+    def run_eagerly(self, site: Site, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
+        """The rest of a call from ``site`` on, in which nothing is captured; what is ``thrown`` is raised there."""
+        if site is self.entry:
+            return self.fn(*args, **kwargs)
+        run = Run(self, site, args, kwargs, False)
+        if thrown is not None:
+            run.vm.pending, run.stop = None, thrown
+        return run.go()
 
     def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())

@@ -11,12 +11,13 @@ import torch
 
 from fineline.bytecode.code import CodeInfo
 from fineline.capture.capture import PLAIN_TENSORS
+from fineline.capture.signals import Unhandled
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
 from fineline.program.template import Template
-from fineline.raw import TRACEBACK
+from fineline.raw import TRACEBACK, told
 from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
@@ -29,6 +30,45 @@ class Everything(set):
 
     def __contains__(self, item: object) -> bool:
         return True
+
+
+class Again:
+    """Runs the rest of a call in Python, from ``site`` on."""
+
+    def __init__(self, site: Site, kwnames: tuple[str, ...]) -> None:
+        self._site, self._kwnames = weakref.ref(site), kwnames
+        self.in_blocks = site.template is not None and site.template.has_handlers
+
+    def __call__(self, failed: str, *roots: Any) -> Any:
+        """A branch goes another way than at its capture, or an operator has ``failed``."""
+        site, value = self._run(None, roots)
+        if failed:
+            site.region.graph_failed(failed)
+        return value
+
+    def leave(self, error: BaseException, *roots: Any) -> Any:
+        """Raises ``error``, behind which nothing can be run again, where the blocks around the site are left."""
+        # An interrupt may come anywhere.
+        thrown = Unhandled(told(error)) if is_a(error, Exception) else error
+        try:
+            return self._run(thrown, roots)[1]
+        except BaseException as e:
+            if e is not thrown:
+                raise
+        try:
+            raise error
+        finally:
+            # It holds this frame.
+            del error, thrown
+
+    def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[Site, Any]:
+        site, n = self._site(), len(roots) - len(self._kwnames)
+        assert site is not None
+        try:
+            return site, site.region.run_eagerly(site, roots[:n], dict(zip(self._kwnames, roots[n:], strict=True)), thrown)
+        except BaseException as e:
+            TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+            raise
 
 
 class Site:
@@ -85,24 +125,8 @@ class Site:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
-    def again(self, kwnames: tuple[str, ...]) -> Callable:
-        """Runs a call from here on in Python: a branch goes another way than at its capture, or an operator fails."""
-        here = weakref.ref(self)
-
-        def run(failed: str, *roots: Any) -> Any:
-            site = here()
-            assert site is not None
-            args, kwargs = roots[: len(roots) - len(kwnames)], dict(zip(kwnames, roots[len(roots) - len(kwnames) :], strict=True))
-            try:
-                value = site.region.run_eagerly(site, args, kwargs)
-            except BaseException as e:
-                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
-                raise
-            if failed:
-                site.region.graph_failed(failed)
-            return value
-
-        return run
+    def again(self, kwnames: tuple[str, ...]) -> Again:
+        return Again(self, kwnames)
 
     def observe(self, args: tuple, kwargs: dict) -> None:
         """A call that no program fits: what has changed since the newest one was captured varies."""
