@@ -9,6 +9,7 @@ import operator
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ NESTED = frozenset(
     {dict, OrderedDict, defaultdict, dict.__init__, dict.update, dict.__ior__, OrderedDict.update, OrderedDict.__ior__}
     | {itertools.chain.__dict__["from_iterable"], itertools.chain.from_iterable}
 )
+MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
@@ -394,7 +396,7 @@ def _may_run(cap: Capture, key: Any, reads: str, values: Any, positional: int) -
     # Of keyword arguments, the names are the keys.
     # Sets are compared with each other, which `tell_apart` guards.
     among: list | None = [] if key in SET_WALKERS else None
-    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among)) for n, a in enumerate(values)])
+    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among, key in NESTED)) for n, a in enumerate(values)])
 
 
 def _reads_arguments(fn: Any) -> bool:
@@ -409,14 +411,19 @@ def _python_items(cap: Capture, a: Any) -> bool:
     return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
 
 
-def keys_plain(cap: Capture, a: Any, among: list | None) -> bool:
-    """Whether the elements of ``a`` can become keys without running Python code."""
-    if is_a(a, dict):
-        return all([key_plain(cap, k, among) for k in dict.keys(a)])
-    if is_a(a, (list, tuple, set, frozenset, deque)) or type(a) in VIEWS:
-        return all([key_plain(cap, k[0] if is_a(k, tuple) and k else k, among) for k in a])
+def keys_plain(cap: Capture, a: Any, among: list | None, pairs: bool) -> bool:
+    """Whether what of ``a`` becomes keys can do so without running Python code."""
     # What an iterator gives is known only once it has given it.
-    return type(a) not in ITERATORS
+    return type(a) not in ITERATORS and all([key_plain(cap, k, among) for k in _keys(a, pairs)])
+
+
+def _keys(a: Any, pairs: bool) -> Iterable:
+    """What of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
+    if is_a(a, dict):
+        return dict.keys(a)
+    if not is_a(a, (list, tuple, set, frozenset, deque)) and type(a) not in VIEWS:
+        return ()
+    return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
 def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
@@ -439,7 +446,9 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
             cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
-            tell_apart(cap, values)
+            tell_apart(cap, values, key in SET_WALKERS)
+        elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
+            tell_apart(cap, [k for a in args for k in _keys(a, key in NESTED)], True)
         elif id(key) in IDENTITY and len(values) == 2:
             guard_identity(cap, *values)
     except NotForGraph as e:

@@ -114,7 +114,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(cap, op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
-            tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)])
+            tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = op(a, written_out(b) if is_a(a, (str, bytes, bytearray)) else b)
         if type(result) not in VALUES:
             cap.made.add(id(result))

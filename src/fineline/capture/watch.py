@@ -133,10 +133,10 @@ def guard_identity(cap: Any, a: Any, b: Any) -> None:
         cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
 
 
-def tell_apart(cap: Any, values: Any) -> None:
-    """C compares what ``values`` hold: those compared by identity must stay different objects."""
+def tell_apart(cap: Any, values: Any, hashed: bool = False) -> None:
+    """C compares what ``values`` hold, or looks them up if ``hashed``: those compared by identity must stay different objects."""
     regs: dict[int, int] = {}
-    for obj in leaves(cap, values):
+    for obj in leaves(cap, values, hashed):
         src = cap.sources.get(id(obj))
         if src is not None and src.reg not in regs.values():
             if regs:
@@ -154,21 +154,21 @@ def tell_from(cap: Any, obj: Any, among: Any) -> None:
         keep_apart(cap, one, others)
 
 
-def leaves(cap: Any, values: Any, depth: int = 0) -> Iterator[Any]:
-    """The objects in containers whose ``==`` is ``is``."""
+def leaves(cap: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
+    """The objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
     for v in values:
         t = type(v)
         if t in HOLDERS or is_a(v, tuple):
             if depth < 8:
-                yield from leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, depth + 1)
+                yield from leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, hashed, depth + 1)
         elif t in (dict, OrderedDict, MappingProxyType):
             if depth < 8:
-                yield from leaves(cap, (*v.keys(), *v.values()), depth + 1)
+                yield from leaves(cap, (*v.keys(), *v.values()), hashed, depth + 1)
         elif t is slice:
-            yield from leaves(cap, (v.start, v.stop, v.step), depth + 1)
+            yield from leaves(cap, (v.start, v.stop, v.step), hashed, depth + 1)
         elif t in BOUND:
             yield from parts(cap, v)
-        elif t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor)):
+        elif (t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor))) or (hashed and is_a(v, Tensor)):
             yield v
 
 

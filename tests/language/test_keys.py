@@ -1,0 +1,105 @@
+"""What becomes keys of a set or a dict: which of the objects are the same, or equal, decides how many there are."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+# Of three objects, those that a call is given.
+GIVEN = ((0, 1, 2), (0, 1, 0), (0, 1, 1), (0, 0, 0), (0, 1, 2))
+
+
+class Plain:
+    def method(self):
+        return 1
+
+
+class Equal:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return isinstance(other, Equal) and self.n == other.n
+
+    def __hash__(self):
+        return hash(self.n)
+
+
+def updated(kind: Callable, a: Any, b: Any) -> Any:
+    kept = kind(a)
+    kept.update(b)
+    return kept
+
+
+def merged(a: Any, b: Any) -> Any:
+    a |= b
+    return a
+
+
+def with_one_less(a: set, x: Any) -> set:
+    a.remove(x)
+    return a
+
+
+MADE: dict[str, Callable] = {
+    "set": set,
+    "frozenset": frozenset,
+    "display": lambda a: {*a},
+    "displays": lambda a: {*a, a[0], *a[1:]},
+    "updated_set": lambda a: updated(set, (), a),
+    "union": lambda a: {a[0]}.union(a[1:]),
+    "united": lambda a: {a[0]} | {*a[1:]},
+    "written_to": lambda a: with_one_less(set(a), a[2]),
+    "fromkeys": dict.fromkeys,
+    "ordered_fromkeys": OrderedDict.fromkeys,
+    "counter": Counter,
+    "of_a_dict": lambda a: set({x: 1 for x in a}),
+    "of_pairs": lambda a: dict([(x, 1) for x in a]),
+    "spread": lambda a: {**{a[0]: 1}, **{a[1]: 2}, a[2]: 3},
+    "updated_dict": lambda a: updated(dict, {a[0]: 1}, {a[1]: 2, a[2]: 3}),
+    "updated_ordered": lambda a: updated(OrderedDict, {a[0]: 1}, {a[1]: 2, a[2]: 3}),
+    "updated_default": lambda a: updated(partial(defaultdict, int), {a[0]: 1}, {a[1]: 2}),
+    "or": lambda a: {a[0]: 1} | {a[1]: 2},
+    "or_method": lambda a: {a[0]: 1}.__or__({a[1]: 2}),
+    "merged": lambda a: merged({a[0]: 1}, {a[1]: 2}),
+}  # fmt: skip
+KINDS: dict[str, Callable] = {
+    "objects": lambda n: Plain(),
+    "tensors": lambda n: torch.ones(1),
+    "functions": lambda n: lambda: n,
+    "methods": lambda n: Plain().method,
+    "pairs": lambda n: (1, Plain()),
+    "equal": Equal,
+    "equal_in_pairs": lambda n: (1, Equal(n)),
+    "equal_in_sets": lambda n: frozenset([Equal(n)]),
+}
+
+
+def register(kind: str, how: str) -> None:
+    objects = [KINDS[kind](n) for n in range(3)]
+
+    def make() -> Any:
+        # A copy: all of it is read behind a graph break as well.
+        return lambda x, given: (x * len(MADE[how](given)), x + len(MADE[how]([*given])))
+
+    make.__name__ = f"{how}_of_{kind}"
+    args = lambda place: (t(place), [objects[n] for n in GIVEN[place]])  # noqa: E731
+    table.program(calls=5, args=args, recompiles=(1, 2, 3, 4), breaks=True, backward=False)(make)
+
+
+for how in MADE:
+    for kind in KINDS:
+        register(kind, how)
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_keys(program: Program, twin: str) -> None:
+    check(program, twin)
