@@ -64,6 +64,9 @@ class KnownTensors:
         # In fake mode: what says whether a tensor that existed before was written into.
         self.fakes: Fakes | None = None
 
+    def __bool__(self) -> bool:
+        return bool(self._held or self._symbolic)
+
     def _memory(self, t: Tensor) -> Tensor:
         return t if self.fakes is None else self.fakes.twin(t)
 

@@ -89,7 +89,7 @@ class GeneratorShape(NamedTuple):
 
 
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
-COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push")
+COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push", "container_roots")
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -53,7 +53,8 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
     site.add(run.nargs, run.kwnames, segment)
-    if site is region.entry or site.segments[1:]:
+    # Where ways through the code meet, their number says little of the region.
+    if site is region.entry or (site.segments[1:] and not site.met):
         region.programs += 1
 
 

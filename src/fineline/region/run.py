@@ -32,7 +32,7 @@ from fineline.region.keep import keep
 from fineline.region.outside import make_outside, move_out, start_anew
 from fineline.region.refused import refused
 from fineline.region.restart import may_restart, take_back
-from fineline.region.site import Everything, Site
+from fineline.region.site import Everything, Site, site_behind
 from fineline.report.events import Event
 
 log = logging.getLogger("fineline")
@@ -240,19 +240,19 @@ class Run:
             region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
         try:
             template = Template(vm, border)
-            writer, after, failed = self._written(template, border, place, declared)
+            writer, after, failed = self._written(template, border, place, declared, idle is not None)
             while found := template.reduced & writer.rebuild.built:
                 template = Template(vm, border, held=template.held | found)
-                writer, after, failed = self._written(template, border, place, declared)
+                writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
             keep(self, writer, declared)
             sites = [after] if failed is None else [after, failed]
             if idle is not None:
                 after.left, after.newly_left, after.blocked = idle.info, newly, True
-            region.sites += sites
+            region.sites += [site for site in sites if not site.met]
             if vm.fakes is not None:
                 for site in sites:
-                    site.vary(vm.memory)
+                    site.vary(template.roots, vm.memory)
                 self._leave(template, functools.partial(self._now, *self.call))
         except Unrebuildable as e:
             vm.fail(e.error, e.text, False)
@@ -278,21 +278,18 @@ class Run:
             self._begin(failed, template, e, "failure")
             raise
         after.observe((*template.roots, value), {})
-        if after.varying.found:
-            # What varies here is known from other calls, and only fake mode has symbols.
-            self._leave(template, self._onwards(after.dispatcher, (*template.roots, value)))
         vm.known.carry(border.fn, vm.cap.recorder.mutated)
         self._begin(after, template, value, "result")
         return value
 
-    def _written(self, template: Template, border: Border, place: tuple, declared: bool) -> tuple[SegmentWriter, Site, Site | None]:
+    def _written(self, template: Template, border: Border, place: tuple, declared: bool, alone: bool) -> tuple[SegmentWriter, Site, Site | None]:
         """A program up to a border, and the sites behind it: with its result, and with its exception if somebody handles that."""
         template.place = place
         passed = self._passed(template)
-        after = Site(self.region, template, False, declared, passed)
-        failed = Site(self.region, template, True, declared, passed) if template.has_handlers else None
+        after = site_behind(self.region, template, False, declared, passed, alone)
+        failed = site_behind(self.region, template, True, declared, passed, alone) if template.has_handlers else None
         for site in (after, failed) if failed is not None else (after,):
-            site.idle = tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
+            site.idle = site.idle or tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
         first, vm = self.site is self.region.entry, self.vm
@@ -319,6 +316,9 @@ class Run:
 
     def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
+        if site is not None and (site.met or site.varying.found):
+            # What varies here is known from other calls, and only fake mode has symbols.
+            self._leave(template, self._onwards(site.dispatcher, (*template.roots, value)))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed
         # The template outlives the call: it must not hold what was alive in it.
         template.roots, template.containers, template.decomposed = [], [], []
@@ -329,7 +329,7 @@ class Run:
             vm.cap.active = False
             self.ended = True
             return
-        self.site = site
+        self.site, site.informed = site, bool(vm.known)
         self.nargs, self.kwnames = len(roots) + 1, ()
         self._roots([*roots, value], [*template.names, name])
         self._iterated(containers)
@@ -355,7 +355,6 @@ class Run:
             return vm.beyond(border)
         template.place = place
         live = (*template.roots, vm.beyond(border))
-        template.roots, template.containers, template.decomposed = [], [], []
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
             self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
@@ -374,10 +373,9 @@ class Run:
             self.region.sites.append(site)
         if self.site.newly_left and not self.region.options.error_on_recompile:
             # From the next call on, the function that has returned is one call.
+            self.site.newly_left = False
             start_anew(self.region)
-        vm.forget_generators()
-        self.behind = self._onwards(dispatcher, live)
-        raise Finished(None)
+        return self._leave(template, self._onwards(dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""

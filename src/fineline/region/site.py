@@ -90,6 +90,8 @@ class Site:
         # Whether random numbers are drawn behind it that may be symbols.
         self.draws = False
         self.resumed: list[tuple[Site, Any]] = []
+        # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
+        self.met = self.informed = False
         # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
         # first, has met in vain, and how many operators it has run.
         self.left: CodeInfo | None = None
@@ -125,6 +127,13 @@ class Site:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
+    def serves(self, template: Template, raised: bool, declared: bool, passed: Mapping) -> bool:
+        """Whether another program may lead here too: to the same frames, behind as many borders, so that none leads back."""
+        own = self.template
+        if own is None or own.stack != template.stack or (self.raised, self.declared, self.passed) != (raised, declared, passed):
+            return False
+        return not (self.informed or self.blocked or self.left) and own.same(template)
+
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
 
@@ -135,10 +144,10 @@ class Site:
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.template is None else (*self.template.names, "result")
 
-    def vary(self, memory: Callable[[Any], Any]) -> None:
-        """What is symbolic at a border is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
+    def vary(self, live: list, memory: Callable[[Any], Any]) -> None:
+        """What is symbolic of what is ``live`` at a border is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
         assert self.template is not None
-        for name, v in zip(self.template.names, self.template.roots, strict=True):
+        for name, v in zip(self.template.names, live, strict=True):
             if type(v) in (torch.SymInt, torch.SymFloat):
                 self.varying.add(name, number=True)
             elif type(v) in (int, float):
@@ -168,3 +177,12 @@ class Site:
                 site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
 
         segment.run.compiled = compiled
+
+
+def site_behind(region: Any, template: Template, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Site:
+    """The continuation behind a border; unless it is to be ``alone``, that of another way through the code, where both meet."""
+    for site in region.sites:
+        if not alone and site.serves(template, raised, declared, passed):
+            site.met = True
+            return site
+    return Site(region, template, raised, declared, passed)
