@@ -132,7 +132,8 @@ class Site:
         own = self.template
         if own is None or own.stack != template.stack or (self.raised, self.declared, self.passed) != (raised, declared, passed):
             return False
-        return not (self.informed or self.blocked or self.left) and own.same(template)
+        # Nobody else leads here any more if the dispatcher has gone.
+        return not (self.informed or self.blocked or self.left) and self._dispatcher() is not None and own.same(template)
 
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
