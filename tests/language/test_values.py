@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 
+from fineline import graph_break
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -333,6 +335,26 @@ HUGE = 10**5000
 def integers_too_long_to_write_out(x):
     n = 10**4503 + 1
     return x + n % 7, [n, -n], {n: HUGE - 1}, HUGE > n
+
+
+@table.snippet(max_graphs=1)
+def sentinels(x):
+    missing, settings, kept = object(), {"a": 1}, [object() for _ in range(3)]
+    found = [settings.get(name, missing) is missing for name in "ab"]
+    same = missing is missing, missing == missing, missing != kept[0], bool(missing), isinstance(missing, object), len({missing, *kept})
+    try:
+        missing.name = 1
+    except AttributeError as error:
+        told = str(error)
+    return x * len(found), next(iter([]), missing), missing, kept, same, found, told, max([], default=missing), Counter("abca").most_common(1)
+
+
+@table.snippet(breaks=True)
+def sentinels_behind_a_graph_break(x):
+    missing = object()
+    held = [missing, object()]
+    graph_break()
+    return x * held.index(missing), missing is held[0], held, type(missing)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -230,7 +230,7 @@ def _class_factory(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
 
 
 def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """property(), classmethod(), staticmethod(): they only hold what they are given."""
+    """property(), classmethod(), staticmethod(), object(): they only hold what they are given, if anything."""
     return vm.finish(f, vm.cap.fresh(vm.native(fn, tuple(args), kwargs)), then, data)
 
 
@@ -269,7 +269,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.super: _super,
         builtins.__build_class__: _build_class,
         type.__call__: _type_call,
-        **dict.fromkeys((property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
+        **dict.fromkeys((object, property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
         enum.EnumMeta.__call__: _enum_call,
         **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]
     }
