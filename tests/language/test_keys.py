@@ -100,6 +100,12 @@ for how in MADE:
         register(kind, how)
 
 
+@table.snippet(calls=4, args=lambda place: (t(place), [Equal(n) for n in GIVEN[place]]), breaks=True, recompiles=(1, 2, 3))
+def slices_of_objects(x, given):
+    a, b, c = given
+    return x + (slice(a, 1) == slice(c, 1)) + 2 * (slice(1, b) != slice(1, c)) + 4 * ([slice(a)].count(slice(b)))
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_keys(program: Program, twin: str) -> None:
     check(program, twin)

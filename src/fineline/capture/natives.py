@@ -195,6 +195,8 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
+        if t is slice and not is_value(a):
+            return all([deep_plain(cap, x, path) for x in (a.start, a.stop, a.step)])
         return id(a) not in cap.texts
     # In a cycle, it would be looked at as often as there are ways around.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
