@@ -310,7 +310,8 @@ class Region:
             reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
             raise RecompileLimit(reason, where="{}:{}".format(*place_of(self.fn)))
         self.said.add("limit")
-        reason = f"{programs} programs, which is its recompile_limit; calls that fit none of them run eagerly{often}"
+        limit = self.options.recompile_limit
+        reason = f"{programs} programs, with a recompile_limit of {limit}; calls that fit none of them run eagerly{often}"
         self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
         where = "{}:{}".format(*place_of(self.fn))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
