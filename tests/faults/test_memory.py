@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import linecache
-import subprocess
-import sys
 import weakref
 from contextlib import nullcontext
 from typing import Any
@@ -268,23 +266,3 @@ def test_the_collector_works_where_code_runs_by_itself(options: dict[str, Any]) 
             seen.clear()
     finally:
         gc.set_threshold(*before)
-
-
-FIRST = """
-import gc, weakref
-import torch
-import fineline
-
-gc.disable()
-model = torch.nn.Linear(4, 4)
-compiled = fineline.compile(model, backend="eager", dynamic=True)
-compiled(torch.ones(2, 4))
-gone = weakref.ref(model)
-del model, compiled
-assert gone() is None
-"""
-
-
-def test_the_first_symbolic_capture_of_a_process_keeps_nothing() -> None:
-    """PyTorch imports a part of it at the first."""
-    subprocess.run([sys.executable, "-c", FIRST], check=True, timeout=120)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import sympy
 import torch
-import torch.fx.experimental.validator  # else the first ShapeEnv does; z3 is missing there, and that error keeps the frames of the call
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.node import map_arg
