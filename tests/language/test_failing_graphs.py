@@ -207,6 +207,30 @@ def test_an_interrupt_behind_a_graph_break_leaves_the_blocks() -> None:
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0)) and log == ["in", "out"] * 4
 
 
+def test_no_handler_takes_what_comes_from_a_graph_that_cannot_run_again() -> None:
+    """It was raised somewhere behind the graph break: what the code has done since is not known."""
+    log: list[Any] = []
+    large = torch.zeros(2**15)
+
+    def fn(x):
+        for n in range(2):
+            try:
+                with Noted(log):
+                    fineline.graph_break()
+                    large.add_(1)
+                    x = bounded(x * 4)
+            except:  # noqa: E722
+                return n
+        return x
+
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(2):
+        compiled(torch.full((2,), 0.1))
+    with pytest.raises(ValueError, match="too much"):
+        compiled(torch.full((2,), 1.0))
+    assert log == ["in", "out"] * (len(log) // 2)
+
+
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_failed_call_keeps_nothing(behind: bool) -> None:
     large = torch.zeros(2**15)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.oracle import Program, Table, check, t
+from tests.soundness.mutations.membership import Equal
 
 table = Table()
 # Of three objects, those that a call is given.
@@ -20,17 +21,6 @@ GIVEN = ((0, 1, 2), (0, 1, 0), (0, 1, 1), (0, 0, 0), (0, 1, 2))
 class Plain:
     def method(self):
         return 1
-
-
-class Equal:
-    def __init__(self, n):
-        self.n = n
-
-    def __eq__(self, other):
-        return isinstance(other, Equal) and self.n == other.n
-
-    def __hash__(self):
-        return hash(self.n)
 
 
 def updated(kind: Callable, a: Any, b: Any) -> Any:

@@ -65,7 +65,7 @@ PINNED = (
     torch.iinfo,
 )
 # What operators take Python's own types for.
-DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
 LAZY = (float, int)
 # Containers that show the contents of another one, which can't be reached through them.
 WINDOWS = frozenset(

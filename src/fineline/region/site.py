@@ -51,7 +51,10 @@ class Again:
         # An interrupt may come anywhere.
         thrown = Unhandled(told(error)) if is_a(error, Exception) else error
         try:
-            return self._run(thrown, roots)[1]
+            value = self._run(thrown, roots)[1]
+            # What takes all that comes has taken what it knows too little of.
+            if thrown is error:
+                return value
         except BaseException as e:
             if e is not thrown:
                 raise
