@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import linecache
+import subprocess
+import sys
 import weakref
 from contextlib import nullcontext
 from typing import Any
@@ -266,3 +268,24 @@ def test_the_collector_works_where_code_runs_by_itself(options: dict[str, Any]) 
             seen.clear()
     finally:
         gc.set_threshold(*before)
+
+
+FIRST = """
+import gc, sys, weakref
+import torch
+import fineline
+
+gc.disable()
+model = torch.nn.Linear(4, 4)
+compiled = fineline.compile(model, backend=sys.argv[1], dynamic=sys.argv[2] == "dynamic")
+compiled(torch.ones(2, 4)).sum().backward()
+gone = weakref.ref(model)
+del model, compiled
+assert gone() is None
+"""
+
+
+@pytest.mark.parametrize("how", [("eager", "dynamic"), ("inductor", "static")], ids=" ".join)
+def test_the_first_capture_of_a_process_keeps_nothing(how: tuple[str, str]) -> None:
+    """PyTorch imports parts of itself there, whose frames stay until a collection."""
+    subprocess.run([sys.executable, "-c", FIRST, *how], check=True, timeout=240)

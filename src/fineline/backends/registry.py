@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from fineline.apart import apart
 from fineline.errors import BackendFailed, BadArgument
 
 BackendFn = Callable[..., Any]
@@ -40,7 +41,7 @@ class Registered:
         if not isinstance(self.source, EntryPoint):
             return self.source
         try:
-            fn = self.source.load()
+            fn = apart(self.source.load) if self.source in BUILTIN else self.source.load()
         except Exception as error:
             raise BackendFailed(f"{self.name!r} ({self.source.value}): {error}", id="FL303") from error
         if not callable(fn):

@@ -15,6 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes._tensorify_python_scalars import TensorifyState
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from fineline.apart import shapes_imported
+
 
 @contextmanager
 def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
@@ -23,6 +25,7 @@ def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
     Without one, both disk caches (AOTAutograd's and Inductor's) are bypassed: they look for a ``ShapeEnv`` there. Real
     inputs are faked here with static sizes, so that AOTAutograd finds them faked already and makes no size symbolic.
     """
+    shapes_imported()
     fake_mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     # The mode remembers what it faked only as long as the fakes live.
     fakes = [fake_mode.from_tensor(t, static_shapes=True) for t in example_inputs if _is_real(t, fake_mode)]

@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.fx.node import map_arg
 from torch.utils._sympy.numbers import int_oo
 
+from fineline.apart import shapes_imported
 from fineline.capture.drawn import Draws
 from fineline.capture.floats import Floats, hint
 from fineline.capture.inlined import Inlined
@@ -91,6 +92,7 @@ class Symbols:
         self.scalars, self.shaped = scalars, shaped
         self.machine, self.cap = machine, machine.cap
         self.varying = varying
+        shapes_imported()
         self.shapes = Shapes(machine)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.draws = self.shapes.draws

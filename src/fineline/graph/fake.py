@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
+from fineline.apart import shapes_imported
 from fineline.kinds import is_a
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -262,6 +263,7 @@ def _nothing_varies(t: Tensor) -> tuple[None, None]:
 
 def unsymbolic() -> Fakes:
     """Fakes of which no number is symbolic."""
+    shapes_imported()
     return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
 
 

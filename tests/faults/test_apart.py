@@ -1,0 +1,36 @@
+"""Calls on a thread of their own: what they return and raise, and imports that wait for each other."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fineline import apart
+
+NEEDED = """
+import importlib
+from fineline.apart import apart
+
+early = 1
+found = apart(lambda: importlib.import_module(__name__).early)
+"""
+
+
+def test_what_it_returns_and_raises() -> None:
+    assert apart.apart(threading.current_thread) is not threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        apart.apart(lambda: 1 // 0)
+
+
+def test_an_import_that_waits_for_the_caller_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "LONGEST", 0.2)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needed_early.py").write_text(NEEDED)
+    try:
+        assert importlib.import_module("needed_early").found == 1
+    finally:
+        sys.modules.pop("needed_early", None)
