@@ -32,15 +32,14 @@ def of_numbers(x):
     return out
 
 
-# Not counted: where a number in the list varies, other operators make the tensor.
-@table.snippet(**ANY, twins=tuple([twin for twin in TWINS if twin != "counted"]))
+@table.snippet(**ANY)
 def of_tensors_that_are_known(x):
     made = torch.tensor([1, 2]) if x[0] > 0 else torch.tensor([3, 4])
-    fineline.graph_break()
+    k = max(0.5, x[1].item())
     n = int(made[0])
-    other = torch.tensor([n, 1]) if x[1] > 0 else made
-    fineline.graph_break()
-    return x * n, [int(v) for v in other], made
+    other = torch.tensor([n, 1]) if x[2].item() > 0 else made
+    k += max(0.5, x[3].item())
+    return x * n * k, [int(v) for v in other], made
 
 
 @table.snippet(**ANY)
