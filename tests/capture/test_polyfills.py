@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from fineline.capture.native_table import classify
+from fineline.capture.polyfill_iterators import RangeIterator
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
 from tests.capture.traced import (
     Backwards,
@@ -388,6 +389,17 @@ def test_polyfills_stand_for_known_callables() -> None:
     assert [fn for fn in POLYFILLS if classify(fn) is None] == []
 
 
+@pytest.mark.parametrize("numbers", [range(0), range(5), range(5, 2), range(7, -4, -3), range(-2, 2**70, 2**68), range(3, 4)], ids=str)
+def test_the_rest_of_a_range(numbers: range) -> None:
+    for gone in range(len(numbers) + 1):
+        c = iter(numbers)
+        ours = RangeIterator(numbers.start + gone * numbers.step, numbers.stop, numbers.step)
+        for _ in range(gone):
+            next(c)
+        assert iter(ours) is ours and list(ours) == list(c)
+        assert next(ours, None) is None is next(ours, None)
+
+
 OPCODES_TO_AVOID = {"YIELD_VALUE", "SEND", "IMPORT_NAME", "BEFORE_WITH", "LOAD_BUILD_CLASS", "DELETE_GLOBAL", "STORE_GLOBAL"}
 
 
@@ -400,7 +412,7 @@ def _code_of(fn: Any) -> Iterator[types.CodeType]:
         yield fn.__code__
 
 
-@pytest.mark.parametrize("fn", list(dict.fromkeys([*POLYFILLS.values(), ITER_CALLABLE, ITER_SEQUENCE])), ids=lambda fn: fn.__qualname__)
+@pytest.mark.parametrize("fn", list(dict.fromkeys([*POLYFILLS.values(), ITER_CALLABLE, ITER_SEQUENCE, RangeIterator])), ids=lambda fn: fn.__qualname__)
 def test_plain_code(fn: Any) -> None:
     for code in _code_of(fn):
         assert not OPCODES_TO_AVOID & {i.opname for i in dis.get_instructions(code)}

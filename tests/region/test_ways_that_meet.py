@@ -10,7 +10,7 @@ import torch
 
 import fineline
 from fineline.report.events import LISTENERS
-from tests.oracle import TWINS, Program, Table, check, t
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 WAYS = list(itertools.product((-1.0, 1.0), repeat=4))

@@ -23,6 +23,14 @@ def int_argument(x, n):
     return x * n + n // 2, torch.zeros(n), x[: n - 1]
 
 
+LARGE = (3, 4, 5, 2**62 + 4, 2**62 + 6, 2**63 - 1, 2**62, 2**63, 2**70, -(2**62), -(2**63), -(2**64))
+
+
+@table.snippet(calls=12, args=lambda p: (t(p), LARGE[p]), recompiles=range(1, 12))
+def numbers_beyond_those_of_sizes(x, n):
+    return x + 1 if n < 2**62 + 5 else x - 1, n > -(2**62), n + 1
+
+
 @table.varied(lambda n: (t(n, n, 4), n, n / 8))
 def attributes_that_numbers_have(x, n, r):
     found = hasattr(n, "real"), hasattr(n, "is_integer"), hasattr(r, "is_integer"), hasattr(r, "numerator"), hasattr(n + r, "node")

@@ -99,6 +99,20 @@ class Enumerate(Lazy):
         return (count, item)
 
 
+class RangeIterator(Lazy):
+    """What is left of a range, of which any number may be the next."""
+
+    def __init__(self, at: int, stop: int, step: int) -> None:
+        self.at, self.stop, self.step = at, stop, step
+
+    def __next__(self) -> int:
+        at = self.at
+        if at >= self.stop if self.step > 0 else at <= self.stop:
+            raise StopIteration
+        self.at = at + self.step
+        return at
+
+
 class ReversedSequence(Lazy):
     """What `reversed` makes of an object with `__len__` and `__getitem__` only."""
 

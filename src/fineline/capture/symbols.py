@@ -399,7 +399,7 @@ class Symbols:
         if span is not None and shapes_to(symbol, self.shapes):
             if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (not is_size or span.lower > 0):
                 claims.append(sympy.Ge(symbol, span.lower, evaluate=False))
-            if span.upper not in (int_oo, sympy.S.Infinity) and span.upper < 2**62:
+            if span.upper not in (int_oo, sympy.S.Infinity) and (not is_size or span.upper < 2**62):
                 claims.append(sympy.Le(symbol, span.upper, evaluate=False))
         return claims
 

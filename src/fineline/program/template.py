@@ -6,8 +6,8 @@ import itertools
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Set
-from types import CellType, FunctionType, MethodType
+from collections.abc import Mapping, Set
+from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -19,8 +19,10 @@ from fineline.capture.journal import EMPTY, contents
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
+from fineline.capture.polyfill_iterators import RangeIterator
 from fineline.capture.signals import Border, Unrebuildable
 from fineline.capture.stand_ins import KINDS, table_recipe
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -88,6 +90,7 @@ class GeneratorShape(NamedTuple):
     called_at: Any
 
 
+NONE: Mapping[Any, Any] = MappingProxyType({})
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
 COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push", "container_roots")
 
@@ -118,13 +121,28 @@ def _held_besides(frame: Frame | None) -> Set[int]:
     return {id(v) for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2}
 
 
+class Number(NamedTuple):
+    """A place in a template that holds a number: a variable or the stack of a frame; of an iterator over a range, which number is next or where it stops."""
+
+    where: str
+    frame: int
+    slot: int
+
+
+Turned = frozenset[Number]
+# What tells the turns of a loop apart.
+COUNTERS = (int, float)
+RANGE_ITERATOR: type = type(iter(range(0)))
+
+
 class Template:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
-    def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset()) -> None:
+    def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
         """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
 
-        ``held``: iterators that stay what they are, as something else holds them too.
+        ``held``: iterators that stay what they are, as something else holds them too. ``turns``: where numbers are alive that would be part
+        of the shape, by the chain of frames.
         """
         self._constants = constants
         self.frames: list[FrameShape] = []
@@ -155,6 +173,12 @@ class Template:
         while f is not None:
             stack.append(f)
             f = f.back
+        self.chain = tuple([(f.info, f.ip) for f in stack])
+        self.turned: Turned = turns.get(self.chain, frozenset())
+        # Iterators over ranges that nothing but a loop holds.
+        self.lone: set[int] = set()
+        # The names of the numbers that are alive for the turns' sake.
+        self.numbers: list[str] = []
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(stack):
             self._frame_number(frame)
@@ -191,9 +215,12 @@ class Template:
         for i, name in enumerate(info.slots):
             self._hint = name
             needed = i in live or is_a(f.local[i], CellType) or (self._generators and self._holds_suspended(f.local[i]))
-            local.append(self._local(f.local[i]) if needed else Const(NULL))
+            local.append(self._local(f.local[i], at=Number("local", at, i)) if needed else Const(NULL))
         self._hint = f"{info.code.co_name}_value"
-        stack = tuple([self._local(f.stack[i]) for i in range(len(f.stack))])
+        # References: of the stack, and that of the question.
+        lone = {i for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
+        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i)) for i in range(len(f.stack))])
+        self.lone |= {shape.number for i, shape in enumerate(stack) if i in lone and type(shape) is Reduced}
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -213,8 +240,10 @@ class Template:
         self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame, gen.called_at)
         return at
 
-    def _local(self, v: Any, inside: bool = False) -> Any:
+    def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
         """What a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
+        if at in self.turned and (type(v) in COUNTERS or type(v) in SYMBOLIC):
+            return self._number(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self._root(v)
         if type(v) is not tuple or id(v) in self._cap.sources or id(v) in self._cap.made:
@@ -243,9 +272,9 @@ class Template:
             if t is FunctionType or (callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
                 # A getter or a continuation: as fixed as the class, guarded, that it was found in.
                 return Const(v)
-            if t in ITERATORS and id(v) not in self._passed:
+            if (t in ITERATORS or t is RangeIterator) and id(v) not in self._passed:
                 return self._iterator(v)
-        elif t in ITERATORS and id(v) not in cap.sources and id(v) not in self._passed:
+        elif (t in ITERATORS or t is RangeIterator) and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
         if id(v) not in cap.sources and self._holds_suspended(v):
             return self._object(v)
@@ -258,6 +287,13 @@ class Template:
             self.roots.append(v)
             self.names.append(self._hint)
         return Root(at)
+
+    def _number(self, v: Any) -> Root:
+        """One that is like another may be none at the next turn."""
+        self.roots.append(v)
+        self.names.append(self._hint)
+        self.numbers.append(self._hint)
+        return Root(len(self.roots) - 1)
 
     def _parts(self, v: Any) -> tuple[str, Any] | None:
         """-> (kind, parts) of an object that can be taken apart."""
@@ -314,6 +350,10 @@ class Template:
         if at is None:
             at = self._iterator_at[id(it)] = len(self.iterators)
             self.iterators.append(None)  # type: ignore[arg-type]
+            turned = [Number(where, 0, at) in self.turned for where in ("at", "stop")]
+            if type(it) is RangeIterator or (any(turned) and type(it) is RANGE_ITERATOR):
+                self.iterators[at] = self._rest_of_range(it, *turned)
+                return Reduced(at)
             recipe = table_recipe(it)
             reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
             self._kept.append(reduced)
@@ -323,6 +363,16 @@ class Template:
             self.containers += [a for a in (*reduced[1], *later) if id(a) in self._cap.sources or id(a) in self._cap.made]
             self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
         return Reduced(at)
+
+    def _rest_of_range(self, it: Any, *turned: bool) -> tuple:
+        if type(it) is RangeIterator:
+            self.decomposed += [it, it.__dict__]
+            at, stop, step = it.at, it.stop, it.step
+        else:
+            _, (whole,), passed = it.__reduce__()
+            at, stop, step = whole.start + passed * whole.step, whole.stop, whole.step
+        numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), turned, strict=True)]
+        return RangeIterator, (*numbers, Const(step)), Const(None)
 
     def build(self, vm: Machine, values: tuple) -> tuple[Any, list, list]:
         """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
@@ -399,15 +449,16 @@ class Template:
             gen.__name__ = code.co_name if code else "generator"
             gen.__qualname__ = code.co_qualname if code else "generator"
         vm.frame = frames[self.top]
-        vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in objects.values() if type(obj) in KINDS]])
+        made = [*objects.values(), *[it for it in iterators.values() if type(it) is RangeIterator]]
+        vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in made if type(obj) in KINDS]])
         vm.depth = self.depth
         vm.handled = value(self.handled)
         built = (
             value(self.data),
             [values[i] for i in self.container_roots],
             [
-                *objects.values(),
-                *[object.__getattribute__(o, "__dict__") for o in objects.values() if type(o).__dictoffset__ and type(o) is not MethodType],
+                *made,
+                *[object.__getattribute__(o, "__dict__") for o in made if type(o).__dictoffset__ and type(o) is not MethodType],
             ],
         )
         # The functions above are a cycle: what they hold would stay until a collection.

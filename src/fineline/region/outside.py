@@ -24,6 +24,7 @@ def start_anew(region: Any) -> None:
     """The next call is captured from its start; graphs that it has in common with this one are not compiled again."""
     region.entry.segments.clear()
     region.entry.dispatcher.set_entries([])
+    region.loops.clear()
 
 
 def move_out(options: Options, f: Frame | None) -> None:

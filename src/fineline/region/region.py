@@ -41,11 +41,13 @@ from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
+from fineline.region.outside import start_anew
 from fineline.region.restart import take_back
 from fineline.region.run import Run
 from fineline.region.site import Site
 from fineline.region.stances import instead
 from fineline.region.varying import Varying, marked
+from fineline.region.ways import Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 
@@ -90,6 +92,9 @@ class Region:
         self.varying: dict[Any, Varying] = {}
         self.entry = Site(self, None, False)
         self.sites = [self.entry]
+        # The dispatchers of those that loops go back to, and what is known of the turns.
+        self.loops: dict[Site, Any] = {}
+        self.turns = Turns()
         self.eager_under_hooks = False
         self.refuse = self._refusal()
         _ALL.add(self)
@@ -112,6 +117,8 @@ class Region:
             self.entry.dispatcher.set_entries([])
             self.entry.segments.clear()
             self.sites = [self.entry]
+            self.loops.clear()
+            self.turns.forget()
             self.varying = {None: self.entry.varying}
             self.programs = self.failures = 0
             self.eager_reason = None
@@ -125,6 +132,12 @@ class Region:
             self.options.broken.clear()
             self.others.clear()
             self.had_first_call = self.eager_under_hooks = False
+
+    def close_loop(self, own: Site, earlier: Site) -> None:
+        """Where a place of its ``own`` would be, a way leads back to an ``earlier`` one."""
+        earlier.met, self.loops[earlier] = True, earlier.dispatcher
+        if own in self.sites:
+            self.sites.remove(own)
 
     def segments(self) -> list[Segment]:
         """All programs, in the order of the sites' making."""
@@ -178,11 +191,16 @@ class Region:
                 if self.programs >= self.options.recompile_limit:
                     self._at_limit(self.programs, site, args, kwargs)
                     return self.fn(*args, **kwargs)
+            elif len(site.segments) >= self.options.recompile_limit and site in self.loops:
+                self.turns.unroll(site)
+                start_anew(self)
+                return self.run_eagerly(site, args, kwargs)
             elif len(site.segments) >= self.options.recompile_limit:
                 self._at_limit(len(site.segments), site, args, kwargs)
                 return self.run_eagerly(site, args, kwargs)
             site.observe(args, kwargs)
-            if site.segments or (site is self.entry and self.programs):
+            # The turns of a loop that is being captured are one call.
+            if (site.segments and self.capturing != me) or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
                 if self.options.error_on_recompile:
                     raise Recompiled(why, id="FL109", where="{}:{}".format(*place_of(self.fn)))

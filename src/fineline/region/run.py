@@ -32,7 +32,8 @@ from fineline.region.keep import keep
 from fineline.region.outside import make_outside, move_out, start_anew
 from fineline.region.refused import refused
 from fineline.region.restart import may_restart, take_back
-from fineline.region.site import Everything, Site, site_behind
+from fineline.region.site import Everything, Site
+from fineline.region.ways import Way, template_at, way_behind
 from fineline.report.events import Event
 
 log = logging.getLogger("fineline")
@@ -239,16 +240,16 @@ class Run:
             newly = leave(vm, idle)
             region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
         try:
-            template = Template(vm, border)
+            template = template_at(self, border)
             writer, after, failed = self._written(template, border, place, declared, idle is not None)
             while found := template.reduced & writer.rebuild.built:
-                template = Template(vm, border, held=template.held | found)
+                template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
             keep(self, writer, declared)
-            sites = [after] if failed is None else [after, failed]
+            sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
-                after.left, after.newly_left, after.blocked = idle.info, newly, True
+                after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
             region.sites += [site for site in sites if not site.met]
             if vm.fakes is not None:
                 for site in sites:
@@ -277,21 +278,21 @@ class Run:
             vm.known.clear()
             self._begin(failed, template, e, "failure")
             raise
-        after.observe((*template.roots, value), {})
+        after.site.observe((*template.roots, value), {})
         vm.known.carry(border.fn, vm.cap.recorder.mutated)
         self._begin(after, template, value, "result")
         return value
 
-    def _written(self, template: Template, border: Border, place: tuple, declared: bool, alone: bool) -> tuple[SegmentWriter, Site, Site | None]:
-        """A program up to a border, and the sites behind it: with its result, and with its exception if somebody handles that."""
+    def _written(self, template: Template, border: Border, place: tuple, declared: bool, alone: bool) -> tuple[SegmentWriter, Way, Way | None]:
+        """A program up to a border, and the ways on behind it: with its result, and with its exception if somebody handles that."""
         template.place = place
         passed = self._passed(template)
-        after = site_behind(self.region, template, False, declared, passed, alone)
-        failed = site_behind(self.region, template, True, declared, passed, alone) if template.has_handlers else None
-        for site in (after, failed) if failed is not None else (after,):
+        after = way_behind(self, template, False, declared, passed, alone)
+        failed = way_behind(self, template, True, declared, passed, alone) if template.has_handlers else None
+        for site, _ in (after, failed) if failed is not None else (after,):
             site.idle = site.idle or tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
-        behind = (after.dispatcher, failed.dispatcher if failed is not None else None)
+        behind = (after.go_on, failed.go_on if failed is not None else None)
         first, vm = self.site is self.region.entry, self.vm
         writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
@@ -314,11 +315,12 @@ class Run:
         """The rest of the call, by the programs behind a border; who runs the one that starts here, runs those behind it."""
         return functools.partial(run_on if self.start is self.region.entry else Next, dispatcher, live)
 
-    def _begin(self, site: Site | None, template: Template, value: Any, name: str) -> None:
+    def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
-        if site is not None and (site.met or site.varying.found):
+        site, live = way.site if way is not None else None, (*template.roots, value)
+        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.found):
             # What varies here is known from other calls, and only fake mode has symbols.
-            self._leave(template, self._onwards(site.dispatcher, (*template.roots, value)))
+            self._leave(template, self._onwards(way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed
         # The template outlives the call: it must not hold what was alive in it.
         template.roots, template.containers, template.decomposed = [], [], []

@@ -77,9 +77,11 @@ class Again:
 class Site:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
-    def __init__(self, region: Any, template: Template | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE) -> None:
+    def __init__(
+        self, region: Any, template: Template | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: Varying | None = None
+    ) -> None:
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
-        # dispatchers that it goes on with. The ways back are weak, so that all goes when the callable goes.
+        # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
         self._dispatcher: Callable[[], Any] = lambda: None
         self.template = template
@@ -103,7 +105,7 @@ class Site:
         self.segments: list[Segment] = []
         # The same place in the code, met as often in the call, is behind each program that leads there.
         place = (raised, template.stack, passed[template.stack]) if template is not None else None
-        self.varying: Varying = region.varying.setdefault(place, Varying(region.options.dynamic))
+        self.varying: Varying = varying or region.varying.setdefault(place, Varying(region.options.dynamic))
 
     @property
     def region(self) -> Any:
@@ -130,14 +132,24 @@ class Site:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
-    def serves(self, template: Template, raised: bool, declared: bool, passed: Mapping) -> bool:
-        """Whether another program may lead here too: to the same frames, behind as many borders, so that none leads back."""
+    def stands_for(self, template: Template, raised: bool, declared: bool) -> bool:
+        """Whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
         own = self.template
-        # The borders passed tell almost all sites apart, and are the quickest to compare.
-        if own is None or self.passed != passed or (self.raised, self.declared) != (raised, declared):
+        if own is None or own.stack != template.stack or (self.raised, self.declared) != (raised, declared):
             return False
         # Nobody else leads here any more if the dispatcher has gone.
-        return not (self.informed or self.blocked or self.left) and self._dispatcher() is not None and own.same(template)
+        return self.free and self._dispatcher() is not None and own.same(template)
+
+    @property
+    def free(self) -> bool:
+        """Whether its programs rely on nothing that the way here has told them."""
+        return not (self.informed or self.blocked or self.left)
+
+    def fits(self, live: tuple) -> bool:
+        """Whether it has a program for what is alive."""
+        dispatcher = self._dispatcher()
+        entries = dispatcher.entries if dispatcher is not None and self.free else ()
+        return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])
 
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
@@ -182,12 +194,3 @@ class Site:
                 site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
 
         segment.run.compiled = compiled
-
-
-def site_behind(region: Any, template: Template, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Site:
-    """The continuation behind a border; unless it is to be ``alone``, that of another way through the code, where both meet."""
-    for site in region.sites:
-        if not alone and site.serves(template, raised, declared, passed):
-            site.met = True
-            return site
-    return Site(region, template, raised, declared, passed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.guards.evaluate import read_leaf, read_step
 from fineline.guards.facts import tensor_facts
-from fineline.guards.postfix import run
+from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
 from fineline.guards.source import Source
 from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
@@ -95,6 +95,8 @@ class Varying:
         """Whether the number ``v`` that comes from ``src`` varies."""
         if type(v) is float and (not self.floats or src.text() in self.fixed or v == 0 or not math.isfinite(v)):
             return False
+        if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
+            return False
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
@@ -104,6 +106,10 @@ class Varying:
             self._sizes.setdefault(name, set()).update(dims)
         if number:
             self._numbers.add(name)
+
+    def differ(self, names: Iterable[str]) -> None:
+        """Numbers of these names do, from one turn of a loop to the next."""
+        self._numbers.update(names)
 
     def observe(self, roots: tuple, names: tuple) -> None:
         """A call that no program fits: notes which sizes and numbers differ from what the newest one was captured for."""

@@ -1,0 +1,48 @@
+"""What tells the turns of a loop apart, at a place that each of them comes to: numbers, if it can be told."""
+
+from __future__ import annotations
+
+from fineline.capture.polyfill_iterators import RangeIterator
+from fineline.program.template import COMPARED, COUNTERS, Const, Number, Template, Turned, alike
+
+
+def between(one: Template, other: Template) -> Turned:
+    """Where both hold other numbers, if nothing else tells them apart."""
+    if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators")):
+        return frozenset()
+    if len(one.frames) != len(other.frames) or len(one.iterators) != len(other.iterators):
+        return frozenset()
+    found: set[Number] = set()
+    for f, (mine, theirs) in enumerate(zip(one.frames, other.frames, strict=True)):
+        if not alike(tuple(mine._replace(local=(), stack=())), tuple(theirs._replace(local=(), stack=()))):
+            return frozenset()
+        for where in ("local", "stack"):
+            values = getattr(mine, where), getattr(theirs, where)
+            if len(values[0]) != len(values[1]):
+                return frozenset()
+            for i, (a, b) in enumerate(zip(*values, strict=True)):
+                if alike(a, b):
+                    continue
+                if not (type(a) is type(b) is Const and type(a.value) is type(b.value) and type(a.value) in COUNTERS):
+                    return frozenset()
+                found.add(Number(where, f, i))
+    for i, (it, before) in enumerate(zip(one.iterators, other.iterators, strict=True)):
+        if alike(it, before):
+            continue
+        (*numbers, step), (*others, same) = _rest(it, i in one.lone), _rest(before, i in other.lone)
+        if step is None or not alike(step, same):
+            return frozenset()
+        pairs = zip(("at", "stop"), numbers, others, strict=True)
+        found |= {Number(where, 0, i) for where, a, b in pairs if not alike(a, b)}
+    return frozenset(found)
+
+
+def _rest(shape: tuple, lone: bool) -> tuple:
+    """Of an iterator over a range: the next number, where it stops, and the step."""
+    make, args, state = shape
+    if make is RangeIterator:
+        return tuple(args)
+    if not lone or type(state) is not Const:
+        return None, None, None
+    whole = args[0].value
+    return Const(whole.start + state.value * whole.step), Const(whole.stop), Const(whole.step)

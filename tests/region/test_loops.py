@@ -1,0 +1,387 @@
+"""Loops with graph breaks in them: the turns go through the same programs, as far as they can, and are right where they can't."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from fineline.report.events import LISTENERS
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+
+def lengths(place: int) -> tuple[torch.Tensor]:
+    return (torch.arange(6.0) + place % 7,)
+
+
+ANY: dict[str, Any] = {"calls": 8, "args": lengths, "breaks": True, "recompiles": tuple(range(8)), "backward": False}
+
+
+@table.snippet(**ANY)
+def while_a_tensor_says_so(x):
+    while x.sum() < 200:
+        x = x * 1.5 + 1
+    return x
+
+
+@table.snippet(**ANY)
+def until_a_break(x):
+    while True:
+        x = x * 1.5 + 1
+        if x.max().item() > 50:
+            break
+    return x
+
+
+@table.snippet(**ANY)
+def over_a_range(x):
+    total = 0.0
+    for i in range(9):
+        x = x * 1.25 + i
+        total += x.sum().item()
+    return x, total, i
+
+
+@table.snippet(**ANY)
+def over_ranges_of_all_kinds(x):
+    seen = []
+    for i in range(9, -9, -2):
+        for k in range(i, 5, 3):
+            x = x + i * k
+            seen.append((i, k, x[0].item()))
+    for _ in range(0):
+        x.sum().item()
+    return x, seen
+
+
+@table.snippet(**ANY)
+def with_a_counter(x):
+    i, k = 0, 10
+    while i < 12 and k != 3:
+        x = x + i * k
+        k = k - 1 if x.sum().item() > 100 else k
+        i += 1
+    return x, i, k
+
+
+@table.snippet(**ANY)
+def that_is_left_and_gone_on_with(x):
+    for i in range(20):
+        x = x + i
+        if x[0].item() > 40:
+            break
+        if i % 3:
+            continue
+        x = x * 2
+    else:
+        x = x - 1000
+    return x, i
+
+
+@table.snippet(**ANY)
+def of_things_that_grow(x):
+    seen = []
+    for _ in range(6):
+        x = torch.cat([x, x[-1:] + 1])
+        seen.append(x.shape[0])
+        seen.append(x.sum().item())
+    return x, seen
+
+
+LAYERS = [torch.nn.Linear(6, 6) for _ in range(5)]
+
+
+@table.snippet(**ANY)
+def over_layers_by_their_number(x):
+    for i in range(len(LAYERS)):
+        x = LAYERS[i](x)
+        if x.sum().item() > 1e6:
+            return x
+    return x * 2
+
+
+@table.snippet(**ANY)
+def over_layers(x):
+    for layer in LAYERS:
+        x = layer(x)
+        if x.sum().item() > 1e6:
+            return x
+    return x * 2
+
+
+@table.snippet(**ANY)
+def where_the_types_change(x):
+    for i in range(8):
+        if i == 4:
+            x = x.double()
+        if i == 6:
+            x = x.view(2, 3)
+        x = x + i
+        x.sum().item()
+    return x
+
+
+@table.snippet(**ANY)
+def that_swap(x):
+    a, b = x, x * 2
+    n, m = 1, 1
+    for _ in range(7):
+        a, b = b, a + 1
+        n, m = m, n + m
+        a.sum().item()
+    return a, b, n, m
+
+
+@table.snippet(**ANY)
+def that_may_share(x):
+    held, other = [x], [x + 1]
+    for i in range(6):
+        held.append(held[-1] + i)
+        if held[-1].sum().item() > 60:
+            other = held
+        other.append(x)
+    return held, other, held is other
+
+
+@table.snippet(**ANY)
+def in_try(x):
+    caught = 0
+    for i in range(8):
+        try:
+            if x[i % 6].item() > 4:
+                raise ValueError(i)
+            x = x + 1
+        except ValueError as e:
+            caught += e.args[0]
+            x = x - 2
+        finally:
+            x = x * 1.125
+    return x, caught
+
+
+@table.snippet(**ANY)
+def in_functions_and_generators(x):
+    def gen(n):
+        for i in range(n):
+            yield i, x[i % 6].item()
+
+    def inner(y, n):
+        for k in range(n):
+            y = y + k
+            y.sum().item()
+        return y
+
+    for i, v in gen(7):
+        x = inner(x * 0.5 + v, i)
+    return x
+
+
+@table.snippet(**ANY)
+def whose_iterator_somebody_else_has(x):
+    numbers = iter(range(12))
+    pairs = zip(numbers, numbers)
+    out = []
+    for i in numbers:
+        x = x + i
+        if x[0].item() > 20:
+            next(numbers, None)
+        out.append(next(pairs, None))
+    return x, out, list(numbers)
+
+
+@table.snippet(**ANY)
+def over_a_range_of_its_own_size(x):
+    n = int(x[0].item()) + 2
+    for i in range(n):
+        x = x + i
+        x.sum().item()
+    for i in range(x.shape[0]):
+        x = x * i + x[i].item()
+    return x
+
+
+@table.snippet(**ANY)
+def with_modes(x):
+    x = x.clone().requires_grad_()
+    out = []
+    for i in range(6):
+        with torch.set_grad_enabled(i % 2 == 0):
+            y = x * i
+            y.sum().item()
+            out.append((y.requires_grad, torch.is_grad_enabled()))
+    return out
+
+
+@table.snippet(**ANY)
+def with_numbers_of_other_types(x):
+    n: Any = 1
+    for i in range(8):
+        n = n + i if i < 3 else n * 0.5 if i < 5 else bool(n) if i == 5 else str(n) if i == 6 else None
+        x = x + 1
+        x.sum().item()
+    return x, n
+
+
+@table.snippet(**ANY)
+def in_comprehensions(x):
+    return [[(x + i * j).sum().item() for i in range(4)] for j in range(3)], {i: x[i].item() for i in range(5)}
+
+
+@table.snippet(**ANY)
+def with_large_numbers(x):
+    for i in range(2**62, 2**62 + 5):
+        x = x + i % 7
+        x.sum().item()
+    for i in range(2**70, 2**70 + 3):
+        x = x + i % 5
+        x.sum().item()
+    return x, i
+
+
+@table.snippet(calls=4, breaks=True, recompiles=tuple(range(4)))
+def that_are_trained_through(x, y):
+    total = 0.0
+    for i in range(6):
+        x = (x * y).sin() + i
+        if x.detach().sum().item() > 0:
+            x = x * 2
+    while total < 3:
+        total = total + x.detach().abs().mean().item() + 1
+        y = y + x
+    return x + y
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_loops(program: Program, twin: str) -> None:
+    check(program, twin)
+
+
+def body(x, i):
+    # Enough for a graph of its own.
+    for _ in range(20):
+        x = (x * 0.5).sin() + i % 3
+    return x
+
+
+def ranged(x, n):
+    for i in range(n):
+        x = body(x, i)
+        fineline.graph_break()
+    return x
+
+
+def counted(x, n):
+    i, total = 0, 0.5
+    while i < n:
+        x = body(x, i)
+        total += x.sum().item()
+        i += 1
+    return x, total
+
+
+def asked(x, n):
+    turns = torch.zeros(())
+    while turns < n:
+        x = body(x, 1)
+        turns = turns + 1
+    return x
+
+
+def nested(x, n):
+    for i in range(n // 10):
+        for k in range(10):
+            x = body(x, i * k)
+            fineline.graph_break()
+    return x
+
+
+def grown(x, n):
+    for _ in range(n // 10):
+        x = torch.cat([body(x, 1), x[:1]])
+        fineline.graph_break()
+    return x
+
+
+def programs(compiled: Callable, fn: Callable, turns: list[int]) -> list[int]:
+    """How many are made in each call of so many turns."""
+    found, before = [], LISTENERS.all
+    for n in turns:
+        heard: list[str] = []
+        LISTENERS.all = (*before, lambda event, heard=heard: heard.append(event.kind))
+        try:
+            torch.testing.assert_close(compiled(t(n), n), fn(t(n), n), rtol=0, atol=0)
+        finally:
+            LISTENERS.all = before
+        found.append(heard.count("program"))
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}], ids=str)
+@pytest.mark.parametrize("fn", [ranged, counted, asked, nested, grown], ids=lambda fn: fn.__name__)
+def test_turns_have_their_programs_in_common(fn: Callable, options: dict[str, Any]) -> None:
+    """At most 400 graph breaks are captured in one call; each would be a program, and 100 for the shorter ones."""
+    found = programs(fineline.compile(fn, backend="eager", **options), fn, [100, 100, 150, 600, 500])
+    assert found[0] <= 10 and found[2] <= 4 and not found[1]
+    # How often a range is gone through is fixed where it is made.
+    assert max(found[3:]) <= (fn in (ranged, nested, grown))
+
+
+def test_turns_are_no_recompilation() -> None:
+    compiled = fineline.compile(ranged, backend="eager", options={"error_on_recompile": True})
+    for place in range(3):
+        assert torch.equal(compiled(t(place), 50), ranged(t(place), 50))
+
+
+def test_turns_that_have_nothing_in_common_are_captured_as_they_come() -> None:
+    """Each for its number, on the real values."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(12)]
+
+    def fn(x, n):
+        for i in range(n):
+            x = body(layers[i](x), 1)
+            fineline.graph_break()
+        return x
+
+    found = programs(fineline.compile(fn, backend="eager"), fn, [12, 12])
+    assert found == [13, 0]
+
+
+def test_a_loop_is_freed_at_once() -> None:
+    gc.collect()
+    layer = torch.nn.Linear(4, 4)
+
+    def fn(x, n):
+        return counted(layer(x), n)
+
+    compiled = fineline.compile(fn, backend="eager")
+    for n in (30, 40, 50):
+        assert torch.equal(compiled(t(n), n)[0], fn(t(n), n)[0])
+    gone = weakref.ref(layer)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        del layer, fn, compiled
+        assert gone() is None
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def test_programs_may_be_dropped_in_a_loop() -> None:
+    def fn(x, n):
+        for i in range(n):
+            x = body(x, i)
+            if x.sum().item() != 0 and i == 20:
+                fineline.reset()
+        return x
+
+    compiled = fineline.compile(fn, backend="eager")
+    for n in (30, 40, 50):
+        assert torch.equal(compiled(t(n), n), fn(t(n), n))
