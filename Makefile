@@ -48,6 +48,7 @@ bench: $(STAMP)
 	@$(PY) -m benchmarks.steady_inductor --train
 	@$(PY) -m benchmarks.bench $(ARGS)
 	@$(PY) -m benchmarks.dynamic
+	@$(PY) -m benchmarks.loops --backend inductor
 	@$(PY) -m benchmarks.table
 
 table: $(STAMP)

@@ -258,6 +258,220 @@ def that_are_trained_through(x, y):
     return x + y
 
 
+@table.snippet(**ANY)
+def that_count_in_a_cell(x):
+    n = 0
+
+    def bump(y):
+        nonlocal n
+        n += 1
+        return y + n
+
+    for _ in range(9):
+        x = bump(x)
+        x.sum().item()
+    return x, n
+
+
+class Box:
+    def __init__(s):
+        s.i = 0
+        s.seen = []
+
+
+@table.snippet(**ANY)
+def that_count_in_an_attribute(x):
+    b = Box()
+    for _ in range(9):
+        b.i += 1
+        x = x + b.i
+        if x[0].item() > 20:
+            b.seen.append(b.i)
+    return x, b.i, b.seen
+
+
+@table.snippet(**ANY)
+def whose_numbers_are_keys(x):
+    d = {}
+    for i in range(9):
+        d[i] = x + i
+        d[f"k{i}"] = x[0].item()
+    return d
+
+
+@table.snippet(**ANY)
+def whose_numbers_are_in_texts(x):
+    out = []
+    for i in range(9):
+        x = x + i
+        out.append(f"layer{i}:{x.sum().item():.2f}")
+    return x, out
+
+
+@table.snippet(**ANY)
+def over_a_reversed_range(x):
+    out = []
+    for i in reversed(range(9)):
+        x = x * 0.5 + i
+        out.append((i, x.sum().item()))
+    return x, out
+
+
+@table.snippet(**ANY)
+def that_index_too_far(x):
+    try:
+        for i in range(9):
+            x = x + x[i]
+            x.sum().item()
+    except IndexError as e:
+        return x, i, str(e)
+
+
+@table.snippet(**ANY)
+def that_write_rows(x):
+    buf = torch.zeros(9)
+    for i in range(9):
+        buf[i] = x.sum() + i
+        x = x + buf[i]
+        x.sum().item()
+    return buf, x
+
+
+@table.snippet(**ANY)
+def that_write_into_an_argument(x):
+    for i in range(9):
+        x.add_(i)
+        x[i % 6] += 1
+        x.sum().item()
+    return x
+
+
+@table.snippet(**ANY)
+def that_draw_numbers(x):
+    for i in range(9):
+        x = x + torch.rand(6) * i
+        if x.sum().item() < 0:
+            break
+        x = torch.nn.functional.dropout(x, 0.2 + i / 20)
+    return x
+
+
+@table.snippet(**ANY)
+def with_a_rate_that_decays(x):
+    lr = 0.1
+    tot = 0
+    for i in range(12):
+        x = x - lr * x
+        lr *= 0.9
+        tot += i
+        if x.abs().sum().item() < 1e-3:
+            break
+    return x, lr, tot, i
+
+
+@table.snippet(**ANY)
+def with_numbers_that_overflow(x):
+    n = 1
+    for i in range(60):
+        n *= 3
+        x = x + n % 7
+        x.sum().item()
+    return x, n
+
+
+def helper(x, i, k=2):
+    y = x * i
+    if y.sum().item() > 50:
+        y = y / k
+    return y + i
+
+
+@table.snippet(**ANY)
+def in_functions_with_numbers_for_arguments(x):
+    for i in range(9):
+        x = helper(x, i)
+        x = helper(x, i + 1, k=3)
+    return x
+
+
+@table.snippet(**ANY)
+def over_an_enumerated_generator(x):
+    def g(n):
+        for i in range(n):
+            yield x * i
+
+    for i, y in enumerate(g(9)):
+        x = x + y
+        if x[0].item() > 100:
+            break
+    return x, i
+
+
+@table.snippet(**ANY)
+def that_swap_lists(x):
+    a, b = [x], [x + 1]
+    for i in range(9):
+        a, b = b, a
+        a.append(x + i)
+        (x + i).sum().item()
+    return a, b
+
+
+@table.snippet(**ANY)
+def with_signed_zeros(x):
+    v = -1.0
+    for i in range(9):
+        v = v * 0.0 if i % 3 == 0 else v - 0.5
+        x = x + v
+        x.sum().item()
+    return x, v, str(v)
+
+
+@table.snippet(**ANY)
+def of_other_shapes_at_each_turn(x):
+    for i in range(1, 9):
+        x = torch.cat([x, torch.zeros(i)])[: 12 - i]
+        x.sum().item()
+    return x, x.shape
+
+
+@table.snippet(**ANY)
+def of_views(x):
+    base = torch.zeros(9, 6)
+    for i in range(9):
+        row = base[i]
+        row.add_(x)
+        x = base.sum(0) + i
+        x.sum().item()
+    return base, x
+
+
+@table.snippet(**ANY)
+def over_ranges_within(x):
+    for i in range(6):
+        for j in range(i):
+            x = x + j
+            x.sum().item()
+        for j in range(i, 0, -1):
+            x = x - j * i
+            x[0].item()
+    return x
+
+
+@table.snippet(**ANY)
+def that_count_in_a_module(x):
+    m = torch.nn.Linear(6, 6)
+    with torch.no_grad():
+        m.weight.fill_(0.1)
+        m.bias.fill_(0.0)
+    m.steps = 0
+    for i in range(9):
+        m.steps += 1
+        x = m(x) + m.steps
+        x.sum().item()
+    return x.detach(), m.steps
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_loops(program: Program, twin: str) -> None:
     check(program, twin)

@@ -285,7 +285,7 @@ class Writer:
         i, t = self.name("I"), self.name("T")
         xs = self.var("L") or "[tensor(5)]"
         if kind == 0:
-            self.emit(f"for {i} in range({self.number()} % 4):")
+            self.emit(f"for {i} in range({self.number()} % {self.pick([4, 4, 9])}):")
         elif kind == 1:
             self.emit(f"for {i}, {t} in enumerate({xs}[:3]):")
             self.bind("T", t)
@@ -297,7 +297,7 @@ class Writer:
             self.emit(f"for {i} in {self.pick(numbers)}:")
         else:
             self.emit(f"{i} = 0")
-            self.emit(f"while {i} < {self.number(0)}:")
+            self.emit(f"while {i} < {self.number(0)}{self.pick(['', '', ' + 5'])}:")
             self.emit(f"    {i} += 1")
         self.bind("I", i)
         self.block(self.draw(st.integers(1, 3)), loop=True)
