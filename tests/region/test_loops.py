@@ -567,6 +567,26 @@ def test_turns_that_have_nothing_in_common_are_captured_as_they_come() -> None:
     assert found == [13, 0]
 
 
+SAID = "one"
+
+
+def said(x, n):
+    for i in range(n):
+        x = body(x, i)
+        if i > 5:
+            x = x * len(SAID) + (SAID == "one one ")
+        fineline.graph_break()
+    return x
+
+
+def test_turns_that_come_to_differ_more_and_more_are_captured_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many programs as a region may have are too many for one place of a loop: another capture has a place for each turn."""
+    compiled = fineline.compile(said, backend="eager")
+    for k in range(24):
+        monkeypatch.setitem(said.__globals__, "SAID", "one " * k)
+        assert torch.equal(compiled(t(k), 12), said(t(k), 12))
+
+
 def test_a_loop_is_freed_at_once() -> None:
     gc.collect()
     layer = torch.nn.Linear(4, 4)
@@ -589,13 +609,25 @@ def test_a_loop_is_freed_at_once() -> None:
 
 
 def test_programs_may_be_dropped_in_a_loop() -> None:
-    def fn(x, n):
+    """Also where nothing but the region holds the programs, as the call has come to the loop in another way than the first."""
+    drops = []
+
+    @fineline.disable
+    def turned(i):
+        if drops and i == 20:
+            fineline.reset()
+
+    def fn(x, n, late):
+        if late:
+            x = body(x, 1)
+            fineline.graph_break()
         for i in range(n):
             x = body(x, i)
-            if x.sum().item() != 0 and i == 20:
-                fineline.reset()
+            turned(i)
         return x
 
     compiled = fineline.compile(fn, backend="eager")
-    for n in (30, 40, 50):
-        assert torch.equal(compiled(t(n), n), fn(t(n), n))
+    assert torch.equal(compiled(t(0), 30, False), fn(t(0), 30, False))
+    drops.append(True)
+    for n, late in ((30, True), (30, False), (40, True), (40, True)):
+        assert torch.equal(compiled(t(n), n, late), fn(t(n), n, late))

@@ -24,6 +24,8 @@ def start_anew(region: Any) -> None:
     """The next call is captured from its start; graphs that it has in common with this one are not compiled again."""
     region.entry.segments.clear()
     region.entry.dispatcher.set_entries([])
+    # Else the new programs would go on with those behind the old ones.
+    region.sites = [region.entry]
     region.loops.clear()
 
 

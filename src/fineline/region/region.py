@@ -192,6 +192,8 @@ class Region:
                     self._at_limit(self.programs, site, args, kwargs)
                     return self.fn(*args, **kwargs)
             elif len(site.segments) >= self.options.recompile_limit and site in self.loops:
+                text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
+                self._note_once(Event("limit", "FL104", f"{text}; from the next call on each turn has its own", *self._place_of_site(site)))
                 self.turns.unroll(site)
                 start_anew(self)
                 return self.run_eagerly(site, args, kwargs)

@@ -48,13 +48,13 @@ class Varying:
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
         self.fixed: set[str] = set()
-        # The newest program at this place, and what its arguments are called.
-        self._newest: Segment | None = None
+        # The guards of the newest program at this place, and what its arguments are called. Not the program: in a loop that leads here again.
+        self._newest: tuple = ((), ())
         self._names: tuple = ()
 
     def captured(self, segment: Segment, names: tuple) -> None:
         """A program that starts here, with arguments of these names."""
-        self._newest, self._names = segment, names
+        self._newest, self._names = (segment.steps, segment.texts), names
 
     @property
     def any(self) -> bool:
@@ -113,8 +113,7 @@ class Varying:
 
     def observe(self, roots: tuple, names: tuple) -> None:
         """A call that no program fits: notes which sizes and numbers differ from what the newest one was captured for."""
-        segment = self._newest
-        if self.dynamic is False or segment is None:
+        if self.dynamic is False:
             return
         if names != self._names:
             given = dict(zip(_told_apart(names), roots, strict=True))
@@ -122,7 +121,7 @@ class Varying:
         registers: dict[int, Any] = {}
         sources: dict[int, Source] = {}
         resized: set[str] = set()
-        for (op, dst, reg, payload), (src, _) in zip(segment.steps, segment.texts, strict=True):
+        for (op, dst, reg, payload), (src, _) in zip(*self._newest, strict=True):
             if op in ACCESS:
                 try:
                     registers[dst] = read_step(op, registers.get(reg), payload, roots)

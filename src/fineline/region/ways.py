@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fineline.capture.signals import Border
-from fineline.errors import InternalError
 from fineline.program.template import Template, Turned
 from fineline.program.turns import between
 from fineline.region.site import Site
@@ -46,16 +45,20 @@ class Loop:
         return (self._go_on or self._decide(live)) is not self._own
 
     def _decide(self, live: tuple) -> Callable[..., Any]:
-        own = self._site()
-        found = [site for ref in self._earlier if (site := ref()) is not None and site.fits(live)]
-        if own is None or not found or own.segments:
-            self._go_on = self._own
+        onward, own = self._own, self._site()
+        if self._go_on is not None or onward is None:
+            # Another thread has just decided.
+            return self._go_on or self
+        found = next((site for ref in self._earlier if (site := ref()) is not None and site.fits(live)), None)
+        if own is None or own.segments or found is None:
+            self._go_on = onward
             if own is not None:
                 own.region.turns.another(own)
-        else:
-            own.region.close_loop(own, found[0])
-            self._own, self._go_on = None, Back(found[0])
-        return self._go_on
+            return onward
+        own.region.close_loop(own, found)
+        self._go_on = back = Back(found)
+        self._own = None
+        return back
 
 
 class Back:
@@ -66,8 +69,8 @@ class Back:
 
     def __call__(self, *live: Any) -> Any:
         site = self._site()
-        if site is None:
-            raise InternalError("the programs of a loop were dropped while it ran")
+        # If the region drops its programs, the call under way still holds those that it began with, and what they lead to.
+        assert site is not None
         return site.dispatcher(*live)
 
 
