@@ -336,6 +336,7 @@ def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
 def YIELD_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     then, data = f.then, f.data
+    vm.depth -= 1
     back = vm.leave_generator(f, "suspended")
     if back is None:
         raise Finished(value)

@@ -7,6 +7,7 @@ from typing import Any
 from fineline.capture import protocols
 from fineline.capture.flow import sent
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.traces import check_depth
 from fineline.kinds import is_a
 
 
@@ -46,6 +47,13 @@ def resume_generator(
         if value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
     receiver = delegate(frame) if throw is not None else None
+    vm.depth += 1
+    if vm.depth > vm.max_depth:
+        try:
+            check_depth(vm)
+        except RecursionError:
+            vm.depth -= 1
+            raise
     gen.state, frame.generator = "running", gen
     gen.outer = vm.handled
     if gen.handled is not None:

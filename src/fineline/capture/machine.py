@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retrea
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.tensors import TensorOps
-from fineline.capture.traces import Traces, frames_below, raised_inside
+from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
@@ -51,8 +50,6 @@ QUIET = frozenset({"_operator", "builtins", "math"})
 LOOKING = (compile, eval, exec)
 # The interpreter's own, if its code raises them: the user's code can't.
 INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
-# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
-_SHALLOW = 50
 
 
 class Machine:
@@ -127,7 +124,7 @@ class Machine:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
-        self.max_depth = _SHALLOW
+        self.max_depth = SHALLOW
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -174,11 +171,9 @@ class Machine:
         frame.then = then
         frame.data = data
         self.frame = frame
-        depth = self.depth = self.depth + 1
-        if depth > self.max_depth:
-            self.max_depth = max(sys.getrecursionlimit() - frames_below(), _SHALLOW)
-            if depth > self.max_depth:
-                raise RecursionError("maximum recursion depth exceeded")
+        self.depth += 1
+        if self.depth > self.max_depth:
+            check_depth(self)
         return frame
 
     def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None:

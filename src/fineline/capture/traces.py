@@ -11,6 +11,8 @@ from fineline.raw import TRACEBACK
 
 # How many frames of a traceback are shown at each end.
 _ENDS = 60
+# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
+SHALLOW = 50
 
 
 class Traces:
@@ -69,6 +71,13 @@ def _frame_of(frame: Any, line: int) -> FrameType:
     stub = _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
     made: FrameType = FunctionType(stub, frame.globals)(frame.local).gi_frame
     return made
+
+
+def check_depth(vm: Any) -> None:
+    """Captured code, which adds no frames to Python's stack, may go as deep as eager code."""
+    vm.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
+    if vm.depth > vm.max_depth:
+        raise RecursionError("maximum recursion depth exceeded")
 
 
 def frames_below() -> int:
