@@ -137,6 +137,28 @@ def test_a_handled_recursion_error_is_no_program() -> None:
     assert "FL426" in {e.id for e in c._region.events}
 
 
+def counting(n, last):
+    yield n
+    if n != last:
+        yield from counting(n + 1, last)
+
+
+@pytest.mark.parametrize("finished", [0, 1200])
+def test_generators_that_run_count(finished: int) -> None:
+    """However many have run before: those are gone."""
+
+    def f(x, last):
+        for _ in range(finished):
+            x = x + sum(counting(0, 0))
+        return x + sum(counting(0, last))
+
+    c = fineline.compile(f, backend="eager")
+    for _ in range(2):
+        assert torch.equal(c(X, 200), f(X, 200))
+        e = outcome(c, X, -1)
+        assert type(e) is RecursionError and str(e) == "maximum recursion depth exceeded"
+
+
 # -- interrupts ---------------------------------------------------------------------------------------------------------
 class Interrupting:
     """Raises at the n-th time it is asked."""
