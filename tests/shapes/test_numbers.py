@@ -23,6 +23,31 @@ def int_argument(x, n):
     return x * n + n // 2, torch.zeros(n), x[: n - 1]
 
 
+@table.varied(growing)
+def texts_that_nobody_reads(x, n):
+    told = f"{x.shape[0]} rows"
+    told += f" of {n + 1:3d}, " + "%d columns" % x.shape[1]
+    if n < 0:
+        raise ValueError(told + str(x.shape))
+    return x * n, told, [repr(x.shape), str(n / 4), "{} {:>5}".format(n, x.shape[0])], {"told": told}
+
+
+@table.varied(lambda n: (t(n, 2, n), n), recompiles=range(1, 6))
+def texts_that_are_read(x, n):
+    told = {f"size {x.shape[1]}": x + 1}
+    suffix = "a" + str(n)
+    return told, suffix.endswith("2"), len(f"{suffix}{n}"), f"{n}" == "12", x * n
+
+
+@table.varied(lambda n: (t(n, 2, n),), breaks=True, recompiles=range(1, 6))
+def texts_over_graph_breaks(x):
+    told = f"{x.shape[1]}"
+    told += f" {x.sum().item():.1f} {x.shape[0]}"
+    x = x * 2
+    x.sum().item()
+    return x, told, told.split()
+
+
 LARGE = (3, 4, 5, 2**62 + 4, 2**62 + 6, 2**63 - 1, 2**62, 2**63, 2**70, -(2**62), -(2**63), -(2**64))
 
 

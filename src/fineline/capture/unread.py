@@ -19,7 +19,7 @@ from fineline.capture.attributes import type_info
 from fineline.capture.capture import SINGLETONS, VALUES, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
-from fineline.capture.signals import Border, Unrebuildable
+from fineline.capture.signals import Border, Retreat, Unrebuildable
 from fineline.capture.symbolic import SYMBOLIC, unknown
 from fineline.graph.body import Part
 from fineline.kinds import is_a
@@ -91,7 +91,7 @@ def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
-    late = [_late(vm, x) for x in given]
+    late = [_late(vm, x, (f.info.code, f.ip - 1) in vm.options.read_texts) for x in given]
     return None not in late and any(late)
 
 
@@ -117,13 +117,13 @@ def _plain(cap: Capture, fn: Callable, patterns: Any) -> bool:
     return fn is str.format and all([(not name or name.isdigit()) and _SPEC.fullmatch(spec or "") for _, name, spec, _ in fields])
 
 
-def _late(vm: Any, x: Any) -> bool | None:
-    """Whether only the graph knows ``x``; None: no program can make a text of it later."""
+def _late(vm: Any, x: Any, read: bool) -> bool | None:
+    """Whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     cap, t = vm.cap, type(x)
     if id(x) in cap.texts:
         return True
     if t in SYMBOLIC:
-        return unknown(x)
+        return unknown(x) or not read
     if t in SINGLETONS or (t in VALUES and t is not slice):
         cap.settle(x)
         return False
@@ -187,10 +187,28 @@ def _sample(vm: Any, x: Any) -> Any:
     return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
 
 
+def unread_again(vm: Any, text: Text) -> None:
+    """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once."""
+    places = set()
+    found = [text]
+    while found:
+        text = found.pop()
+        places.add(text.place)
+        for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
+            if id(x) in vm.texts:
+                found.append(vm.texts[id(x)])
+            elif is_a(x, Tensor) or unknown(x):
+                return
+    if not places <= vm.options.read_texts:
+        vm.options.read_texts |= places
+        raise Retreat("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
+
+
 def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     text = next((vm.texts[id(a)] for a in given if id(a) in vm.texts), None)
     if text is not None:
+        unread_again(vm, text)
         reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
         raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, args, kwargs, then, data))
 

@@ -64,6 +64,8 @@ class Options:
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    # Where texts of numbers that vary are made and then read: the numbers are constants there.
+    read_texts: set[tuple[CodeType, int]] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
     idle: dict[CodeType, bool] = field(default_factory=dict)
     # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract.

@@ -129,6 +129,7 @@ class Region:
             self.graphs.clear()
             self.compiled.clear()
             self.options.opaque.clear()
+            self.options.read_texts.clear()
             self.options.broken.clear()
             self.others.clear()
             self.had_first_call = self.eager_under_hooks = False
