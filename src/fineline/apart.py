@@ -31,7 +31,11 @@ def apart(fn: Callable[[], Any]) -> Any:
             errors.append(error)
 
     thread = threading.Thread(target=run, name="fineline-import", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        # The process has as many threads as it may, or is about to end.
+        return fn()
     thread.join(LONGEST)
     if errors:
         raise errors.pop()

@@ -26,6 +26,14 @@ def test_what_it_returns_and_raises() -> None:
         apart.apart(lambda: 1 // 0)
 
 
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert apart.apart(threading.current_thread) is threading.current_thread()
+
+
 def test_an_import_that_waits_for_the_caller_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "LONGEST", 0.2)
     monkeypatch.syspath_prepend(tmp_path)

@@ -15,7 +15,7 @@ from fineline.capture.native_table import classify
 from fineline.capture.natives import describe
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.specials import SPECIALS
-from fineline.capture.unread import forget_dead, joined, read, unread_again, waiting
+from fineline.capture.unread import forget_dead, joined, known_next_time, read, waiting
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -83,7 +83,7 @@ def attend(vm: Any, f: Frame) -> bool:
         vm.opaque.read = True
         return False
     text = next(texts[id(x)] for x in operands if id(x) in texts)
-    unread_again(vm, text)
+    known_next_time(vm, text)
     # The instruction comes again behind it, and finds the text on the stack.
     raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
 
@@ -94,7 +94,7 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
-        unread_again(vm, text)
+        known_next_time(vm, text)
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
         raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
 

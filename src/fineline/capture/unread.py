@@ -187,7 +187,7 @@ def _sample(vm: Any, x: Any) -> Any:
     return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
 
 
-def unread_again(vm: Any, text: Text) -> None:
+def known_next_time(vm: Any, text: Text) -> None:
     """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once."""
     places = set()
     found = [text]
@@ -208,7 +208,7 @@ def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict |
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     text = next((vm.texts[id(a)] for a in given if id(a) in vm.texts), None)
     if text is not None:
-        unread_again(vm, text)
+        known_next_time(vm, text)
         reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
         raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, args, kwargs, then, data))
 
