@@ -567,24 +567,50 @@ def test_turns_that_have_nothing_in_common_are_captured_as_they_come() -> None:
     assert found == [13, 0]
 
 
-SAID = "one"
+WORD = ""
+TALKS = False
+
+
+@fineline.disable
+def talk(i: int) -> None:
+    global WORD
+    WORD = f"{i}, " * i if TALKS and i % 2 else ""
 
 
 def said(x, n):
     for i in range(n):
         x = body(x, i)
         if i > 5:
-            x = x * len(SAID) + (SAID == "one one ")
-        fineline.graph_break()
+            x = x + len(WORD)
+        talk(i)
     return x
 
 
 def test_turns_that_come_to_differ_more_and_more_are_captured_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many programs as a region may have are too many for one place of a loop: another capture has a place for each turn."""
+    """As many programs as a region may have are too many for one place of a loop: the next capture has a place for each turn."""
     compiled = fineline.compile(said, backend="eager")
-    for k in range(24):
-        monkeypatch.setitem(said.__globals__, "SAID", "one " * k)
-        assert torch.equal(compiled(t(k), 12), said(t(k), 12))
+    assert programs(compiled, said, [40]) < [12]
+    monkeypatch.setitem(said.__globals__, "TALKS", True)
+    heard, before = [], LISTENERS.all
+    LISTENERS.all = (*before, lambda event: heard.append(f"{event.kind} {event.reason}"))
+    try:
+        assert torch.equal(compiled(t(1), 40), said(t(1), 40))
+    finally:
+        LISTENERS.all = before
+    assert [text for text in heard if text.startswith("limit") and "each turn has its own" in text]
+    assert programs(compiled, said, [40, 40]) == [41, 0]
+
+
+def test_calls_that_differ_more_and_more_run_eagerly_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another capture would help none of them."""
+    monkeypatch.setitem(said.__globals__, "WORD", "")
+    monkeypatch.setitem(said.__globals__, "talk", fineline.disable(lambda i: None))
+    compiled = fineline.compile(said, backend="eager")
+    found = []
+    for k in range(12):
+        monkeypatch.setitem(said.__globals__, "WORD", "one " * k)
+        found += programs(compiled, said, [12])
+    assert max(found[1:]) == 1 and found[-3:] == [0, 0, 0]
 
 
 def test_a_loop_is_freed_at_once() -> None:

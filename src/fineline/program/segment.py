@@ -6,10 +6,11 @@ import functools
 import itertools
 import linecache
 import math
+import sys
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -52,11 +53,20 @@ class Next:
 
 def run_on(go_on: Callable, live: tuple) -> Any:
     """Runs the segments behind a border, one after the other; as calls of each other a loop's would overflow the stack."""
+    call = object()  # noqa: F841  (which call is under way)
     while True:
         out = go_on(*live)
         if type(out) is not Next:
             return out
         go_on, live = out.go_on, out.live
+
+
+def call_under_way() -> object:
+    """What tells one call from another, behind its first graph break; None before."""
+    f: FrameType | None = sys._getframe(1)
+    while f is not None and f.f_code is not run_on.__code__:
+        f = f.f_back
+    return None if f is None else f.f_locals["call"]
 
 
 class Program:

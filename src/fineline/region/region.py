@@ -47,7 +47,7 @@ from fineline.region.run import Run
 from fineline.region.site import Site
 from fineline.region.stances import instead
 from fineline.region.varying import Varying, marked
-from fineline.region.ways import Turns
+from fineline.region.ways import FEW_CALLS, Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 
@@ -192,7 +192,7 @@ class Region:
                 if self.programs >= self.options.recompile_limit:
                     self._at_limit(self.programs, site, args, kwargs)
                     return self.fn(*args, **kwargs)
-            elif len(site.segments) >= self.options.recompile_limit and site in self.loops:
+            elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
                 text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
                 self._note_once(Event("limit", "FL104", f"{text}; from the next call on each turn has its own", *self._place_of_site(site)))
                 self.turns.unroll(site)

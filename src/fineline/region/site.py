@@ -15,7 +15,7 @@ from fineline.capture.signals import Unhandled
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
-from fineline.program.segment import Segment
+from fineline.program.segment import Segment, call_under_way
 from fineline.program.template import Template
 from fineline.raw import TRACEBACK, told
 from fineline.region.describe import describe_guards
@@ -103,6 +103,8 @@ class Site:
         self.newly_left = False
         self.idle: tuple[tuple[int, int], ...] = ()
         self.segments: list[Segment] = []
+        # The calls that they were captured in.
+        self.calls: set[object] = set()
         # The same place in the code, met as often in the call, is behind each program that leads there.
         place = (raised, template.stack, passed[template.stack]) if template is not None else None
         self.varying: Varying = varying or region.varying.setdefault(place, Varying(region.options.dynamic))
@@ -180,6 +182,7 @@ class Site:
     def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
+        self.calls.add(call_under_way())
         self.varying.captured(segment, self._names(nargs, kwnames))
         export = self.region.options.guard_export_fn
         if export is not None:

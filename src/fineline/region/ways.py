@@ -17,6 +17,8 @@ from fineline.region.site import Site
 TURNS = 3
 # As many turns as most loops over layers have are captured as they come, on the real values: what is constant in the code stays so.
 FEW_TURNS = 4
+# If the programs at a place in a loop come from no more calls than these, it is the turns that differ.
+FEW_CALLS = 2
 
 
 class Way(NamedTuple):
