@@ -95,6 +95,25 @@ def of_what_is_raised(x):
     return out
 
 
+@fineline.disable
+def risky(refuses: bool) -> float:
+    if refuses:
+        raise ValueError(refuses)
+    return 2.0
+
+
+@table.snippet(**ANY)
+def of_what_graph_breaks_raise(x):
+    out = x
+    for i in range(4):
+        k = max(0.5, x[i].item())
+        try:
+            out = out + risky(x[3 - i].item() < 0)
+        except ValueError:
+            out = out - k
+    return out
+
+
 @table.snippet(**ANY)
 def of_gradient_modes(x):
     y = x.clone().requires_grad_()
