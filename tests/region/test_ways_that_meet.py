@@ -96,9 +96,9 @@ def of_what_is_raised(x):
 
 
 @fineline.disable
-def risky(refuses: bool) -> float:
-    if refuses:
-        raise ValueError(refuses)
+def risky(x: torch.Tensor, at: int) -> float:
+    if x[at] < 0:
+        raise ValueError(at)
     return 2.0
 
 
@@ -106,11 +106,11 @@ def risky(refuses: bool) -> float:
 def of_what_graph_breaks_raise(x):
     out = x
     for i in range(4):
-        k = max(0.5, x[i].item())
+        out = out * 2 if x[i].item() > 0 else out + 1
         try:
-            out = out + risky(x[3 - i].item() < 0)
+            out = out + risky(x, 3 - i)
         except ValueError:
-            out = out - k
+            out = out - 1
     return out
 
 
