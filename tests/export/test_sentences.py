@@ -327,3 +327,30 @@ def test_theirs_is_back():
     assert torch._dynamo.export is not theirs
     fineline.uninstall()
     assert torch._dynamo.export is theirs
+
+
+def looked_at(x):
+    return {f"of {x.shape[0]}": x * 2}
+
+
+def returned(x):
+    return x * 2, "of " + f"{x.shape[0]}"
+
+
+def only_for_an_error(x):
+    told = "of " + f"{x.shape[0]}"
+    if x.shape[0] == 3:
+        raise ValueError(told)
+    return x * 2
+
+
+@pytest.mark.parametrize("fn", [looked_at, returned, only_for_an_error])
+def test_texts_of_sizes(fn):
+    """A graph gives no texts: one that is needed fixes its size."""
+    exported = fineline.export(fn, torch.ones(5), aten_graph=True, tracing_mode="symbolic")
+    assert str(exported.graph_module(torch.ones(5))) == str(fn(torch.ones(5)))
+    if fn is only_for_an_error:
+        assert str(exported.graph_module(torch.ones(6))) == str(fn(torch.ones(6)))
+    else:
+        with pytest.raises(AssertionError, match=r"size\(0\) == 5"):
+            exported.graph_module(torch.ones(6))

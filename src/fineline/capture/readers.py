@@ -77,13 +77,13 @@ def attend(vm: Any, f: Frame) -> bool:
             s[-n:] = [new]
             return True
         f.ip -= 1
+    text = next(texts[id(x)] for x in operands if id(x) in texts)
+    known_next_time(vm, text)
     if vm.opaque is not None:
         if vm.fakes is not None:
             raise Retreat("FL515", f"{name} reads the text of a tensor")
         vm.opaque.read = True
         return False
-    text = next(texts[id(x)] for x in operands if id(x) in texts)
-    known_next_time(vm, text)
     # The instruction comes again behind it, and finds the text on the stack.
     raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
 

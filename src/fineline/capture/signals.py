@@ -103,3 +103,11 @@ class Uncompiled(Unrebuildable):
     def __init__(self, error: str, text: str, option: tuple[str, Any]) -> None:
         super().__init__(text)
         self.error, self.option = error, option
+
+
+class Unkept(Exception):
+    """A capture that is to be kept as one program meets a graph break."""
+
+
+class Anew(Exception):
+    """A capture of which nobody has seen anything is to be made once more, where less varies."""

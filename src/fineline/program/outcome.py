@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.symbolic import SYMBOLIC
+from fineline.capture.unread import known_next_time
 from fineline.errors import NotExported
 from fineline.graph.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
@@ -73,6 +74,7 @@ class Outcome:
             node = cap.symbols.node(v)
             return self.output(node) if is_a(node, Node) else node
         if id(v) in cap.texts:
+            known_next_time(cap.guards.machine, cap.texts[id(v)])
             raise NotExported("the result holds the text of a tensor", id="FL603")
         if t in FX_CONSTANTS:
             return v

@@ -24,6 +24,7 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
+from fineline.capture.signals import Anew
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
@@ -240,6 +241,9 @@ class Region:
         run = Run(self, self.entry, args, kwargs, trial=True)
         try:
             run.go()
+        except Anew:
+            self.once(args, kwargs)
+            return
         except FinelineError:
             raise
         except BaseException as e:

@@ -12,7 +12,7 @@ import torch
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Border, Finished, Retreat, Uncompiled, Unrebuildable
+from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
@@ -45,10 +45,6 @@ DECLARED = ASKED | {"FL403"}
 MOST_BORDERS = 400
 # What would only be met again at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
-
-
-class Unkept(Exception):
-    """A trial meets a graph break."""
 
 
 class Run:
@@ -404,7 +400,7 @@ class Run:
         if self.trial:
             # Somebody wants to know what fake mode makes of the call.
             self._release()
-            raise refused(error, text, place_of(self.region.fn))
+            raise Anew if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
