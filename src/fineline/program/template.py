@@ -175,7 +175,8 @@ class Template:
             f = f.back
         self.chain = tuple([(f.info, f.ip) for f in stack])
         self.turned: Turned = turns.get(self.chain, frozenset())
-        # Iterators over ranges that nothing but a loop holds.
+        # Iterators over ranges that nothing but a loop holds: by identity, and by their numbers.
+        self._alone: set[int] = set()
         self.lone: set[int] = set()
         # The names of the numbers that are alive for the turns' sake.
         self.numbers: list[str] = []
@@ -191,7 +192,7 @@ class Template:
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset(self._iterator_at)
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
-        del self._object_at, self._holds, self._passed
+        del self._object_at, self._holds, self._passed, self._alone
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -218,9 +219,8 @@ class Template:
             local.append(self._local(f.local[i], at=Number("local", at, i)) if needed else Const(NULL))
         self._hint = f"{info.code.co_name}_value"
         # References: of the stack, and that of the question.
-        lone = {i for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
+        self._alone |= {id(f.stack[i]) for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i)) for i in range(len(f.stack))])
-        self.lone |= {shape.number for i, shape in enumerate(stack) if i in lone and type(shape) is Reduced}
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -350,8 +350,10 @@ class Template:
         if at is None:
             at = self._iterator_at[id(it)] = len(self.iterators)
             self.iterators.append(None)  # type: ignore[arg-type]
+            if id(it) in self._alone:
+                self.lone.add(at)
             turned = [Number(where, 0, at) in self.turned for where in ("at", "stop")]
-            if type(it) is RangeIterator or (any(turned) and type(it) is RANGE_ITERATOR):
+            if type(it) is RangeIterator or (any(turned) and at in self.lone):
                 self.iterators[at] = self._rest_of_range(it, *turned)
                 return Reduced(at)
             recipe = table_recipe(it)

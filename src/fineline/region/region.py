@@ -195,7 +195,8 @@ class Region:
                     return self.fn(*args, **kwargs)
             elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
                 text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
-                self._note_once(Event("limit", "FL104", f"{text}; from the next call on each turn has its own", *self._place_of_site(site)))
+                text += f"; from the next call on each turn has its own; last miss: {self.why_missed(site, args, kwargs)}"
+                self._note(Event("limit", "FL104", text, *self._place_of_site(site)))
                 self.turns.unroll(site)
                 start_anew(self)
                 return self.run_eagerly(site, args, kwargs)

@@ -58,6 +58,7 @@ class Loop:
                 own.region.turns.another(own)
             return onward
         own.region.close_loop(own, found)
+        own.region.turns.again(found)
         self._go_on = back = Back(found)
         self._own = None
         return back
@@ -138,6 +139,11 @@ class Turns:
             self._others[site.template.chain] += 1
             if self._others[site.template.chain] >= TURNS:
                 self.unroll(site)
+
+    def again(self, site: Site) -> None:
+        """A turn that is like one before it."""
+        if site.template is not None:
+            self._others.pop(site.template.chain, None)
 
     def unroll(self, site: Site) -> None:
         """From now on each turn has a place of its own."""
