@@ -87,6 +87,7 @@ SURROUNDINGS: dict[str, Callable[[], AbstractContextManager]] = {
     "torch_dispatch_modes": Dispatches,
     "saved_tensor_hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
     "functorch_levels": lambda: functorch_level(),
+    "dual_level": torch.autograd.forward_ad.dual_level,
 }
 
 

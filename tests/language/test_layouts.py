@@ -53,6 +53,22 @@ def a_sparse_buffer() -> nn.Module:
     return Net()
 
 
+# As many rows as before, and other ones: where sizes vary, nothing stands for what is to be negated when it is read.
+@table.snippet(
+    args=lambda place: (torch.view_as_complex(t(1, [3, 3, 5][place % 3], 4, 2)),), calls=6, recompiles=range(6), backward=False,
+)  # fmt: skip
+def conjugate_and_negative_views(z):
+    c = z.conj()
+    return c.is_conj(), c * 2, c.imag.is_neg(), c.imag + 1, c.imag.resolve_neg() is c.imag
+
+
+@table.snippet(
+    args=lambda place: (torch.view_as_complex(t(1, [3, 3, 5][place % 3], 4, 2)).conj(),), calls=6, recompiles=range(6), backward=False,
+)  # fmt: skip
+def conjugate_views_from_outside(z):
+    return z.is_conj(), z * 2, z.imag.is_neg(), z.imag + 1, z.imag.resolve_neg() is z.imag
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_layouts(program: Program, twin: str) -> None:
     check(program, twin)

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
-from tests.oracle import Program, Table, check
+import fineline
+from tests.oracle import Program, Table, check, t
 
 table = Table()
+
+with forward_ad.dual_level():
+    # PyTorch loads decompositions at their first use, and warns of what they are made with.
+    forward_ad.make_dual(torch.ones(2), torch.ones(2)).sin()
 
 
 def lengths(place: int) -> tuple[torch.Tensor]:
@@ -465,6 +471,28 @@ def that_count_in_a_module(x):
         x = m(x) + m.steps
         x.sum().item()
     return x.detach(), m.steps
+
+
+@table.snippet(calls=4, args=lambda place: (t(place, grad=True),), breaks=True, recompiles=(0, 1, 2, 3))
+def with_hooks_on_what_autograd_saves(x):
+    saved = []
+    for i in range(7):
+        # Neither on tensors that stand for others, nor twice where a turn is captured again.
+        with torch.autograd.graph.saved_tensors_hooks(lambda a, i=i: (saved.append((i, type(a))), a)[1], lambda a: a):
+            x = x.sin() * x
+            if x.sum() > 1e9:
+                break
+    return x, saved
+
+
+@table.snippet(calls=3, args=lambda place: (t(place),), breaks=True, recompiles=(0, 1, 2), min_graphs=0)
+def at_a_level_of_forward_gradients(x):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        for i in range(7):
+            dual = dual.sin() * 1.5 + i
+            fineline.graph_break()
+        return forward_ad.unpack_dual(dual)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -22,6 +22,7 @@ from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame, covered
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript, tensors_for_sizes
 from fineline.capture.gradients import dormant
+from fineline.capture.in_place import guard_writes, refusal
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
@@ -251,11 +252,15 @@ class TensorOps:
         targets = _targets(fn, args, kwargs)
         if targets:
             history = id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+            if refused := refusal(targets, history):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} {refused}")
             if writes_too_soon(vm, targets, history):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
             if vm.switches and history and writes_outside(vm, targets):
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
+            if history:
+                guard_writes(vm, targets)
             self.wrote(vm, targets)
         if not cap.caught:
             cap.caught = covered(vm.frame)
@@ -418,7 +423,10 @@ class TensorOps:
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:
     """Whether what an operator writes becomes part of an autograd history."""
-    return torch.is_grad_enabled() and any([is_a(a, Tensor) and a.requires_grad for a in (*args, *(kwargs or {}).values())])
+    if not torch.is_grad_enabled():
+        return False
+    given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
+    return any([is_a(x, Tensor) and x.requires_grad for x in given])
 
 
 def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:

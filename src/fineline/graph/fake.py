@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _saved_tensors_hooks_set_tracing
 from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._guards import Source as NamedSource
@@ -26,6 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fineline.apart import shapes_imported
+from fineline.guards.facts import has_tangent
 from fineline.kinds import is_a
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -164,7 +166,11 @@ class Fakes:
         if found is None:
             if type(t) not in (Tensor, torch.nn.Parameter):
                 raise NoTwin(f"a tensor of class {type(t).__name__}")
+            if has_tangent(t):
+                raise NoTwin("a tensor with a tangent of forward-mode gradients")
             symbolic, source = self.context(t)
+            if symbolic is not None and (t.is_conj() or t.is_neg()):
+                raise NoTwin("a conjugate or negative view")
             fake: Tensor
             with unwarned():
                 if symbolic is None:
@@ -221,6 +227,8 @@ class Fakes:
         kwargs = {k: self.inside(v) for k, v in kwargs.items()} if kwargs else {}
         # What fails here is tried on the real tensors: no cause for alarm.
         quiet, _LOG.disabled = _LOG.disabled, True
+        # The user's hooks are for the real tensors.
+        unhooked = _saved_tensors_hooks_set_tracing(True)
         try:
             if not self.symbolic:
                 with self.mode:
@@ -229,6 +237,7 @@ class Fakes:
             with self.mode, enable_python_dispatcher():
                 return self._out(fn(*args, **kwargs))
         finally:
+            _saved_tensors_hooks_set_tracing(unhooked)
             _LOG.disabled = quiet
 
     def inside(self, a: Any) -> Any:

@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import Graph
+
+from fineline.kinds import is_a
 
 Remake = Callable[[Tensor], Tensor]
 
@@ -39,11 +42,21 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
     ``inference_mode``: as where the graph begins; ``leaves``: the graph makes leaves of autograd.
     """
     if t.is_inference():
-        return None if inference_mode else _inference_tensor
+        return None if inference_mode else _inference_tensor if untracked(t) else _inference_data
     if leaves and t.grad_fn is None and t.requires_grad and not t._is_view():
         return _leaf
     # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
     return _bare_view if t.grad_fn is None and t.requires_grad and t._is_view() else None
+
+
+def untracked(t: Tensor) -> bool:
+    """Whether ``t`` has no version: it was made in an inference mode, and is not the ``data`` of what was. (Fakes may have one.)"""
+    if not t.is_inference() or is_a(t, FakeTensor):
+        return t.is_inference()
+    try:
+        return t._version < 0
+    except RuntimeError:
+        return True
 
 
 def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]]) -> Callable[..., Any]:
@@ -67,6 +80,10 @@ def _inference_tensor(t: Tensor) -> Tensor:
     if type(t) is not Tensor or t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_nested:
         return t.clone()
     return torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+
+
+def _inference_data(t: Tensor) -> Tensor:
+    return _inference_tensor(t).data
 
 
 @torch.no_grad()

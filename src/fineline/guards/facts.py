@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from fineline.guards.rulebook import RULEBOOK
@@ -64,6 +65,7 @@ class AmbientFacts(NamedTuple):
     torch_function_modes: tuple[type, ...]
     torch_dispatch_modes: tuple[type, ...]
     functorch_levels: tuple[str, ...]
+    dual_level: bool
     saved_tensor_hooks: bool
     dispatch_include: int
     dispatch_exclude: int
@@ -150,6 +152,7 @@ def ambient_facts() -> AmbientFacts:
         tuple([type(mode) for mode in functions]),
         tuple([type(mode) for mode in dispatches]),
         tuple([f"{level.key().name}:{level.level()}" for level in levels or ()]),
+        forward_ad._current_level >= 0,
         core._autograd._top_saved_tensors_default_hooks(True) is not None,
         core._dispatch_tls_local_include_set().raw_repr(),
         core._dispatch_tls_local_exclude_set().raw_repr(),
@@ -196,6 +199,15 @@ def sizes_text(sizes: tuple[int | None, ...]) -> str:
     """Sizes as a tuple is written, any size as a question mark."""
     texts = ["?" if size is None else str(size) for size in sizes]
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def has_tangent(t: torch.Tensor) -> bool:
+    """Whether ``t`` carries a tangent at the level of forward-mode gradients that is open."""
+    if forward_ad._current_level < 0 or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    # Nobody's modes see this.
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        return torch._VF._unpack_dual(t, level=forward_ad._current_level)[1] is not None
 
 
 def storage_of(value: Any) -> int:

@@ -10,6 +10,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/tensor/python_tensor.h>
 
 #include <atomic>
@@ -49,7 +50,8 @@ std::optional<AmbientPicture> picture_ambient() {
            context.deterministicAlgorithmsWarnOnly(), context.deterministicFillUninitializedMemory(), context.userEnabledFlashSDP(),
            context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(), context.userEnabledCuDNNSDP(),
            context.userEnabledOverrideableSDP(), context.allowFP16BF16ReductionMathSDP(), context.userEnabledCuDNN(),
-           context.userEnabledMkldnn(), !at::SavedTensorDefaultHooks::get_tls_state().stack.empty()})
+           context.userEnabledMkldnn(), !at::SavedTensorDefaultHooks::get_tls_state().stack.empty(),
+           torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr})
     bits = bits << 1 | static_cast<uint64_t>(bit);
   for (at::SDPBackend backend : context.sDPPriorityOrder()) bits = bits << 4 | static_cast<uint64_t>(backend);
 

@@ -29,7 +29,7 @@ from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
-from fineline.guards.facts import ambient_facts, storage_of, without_sizes
+from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.ambient import counted, in_state, put_back_in, restore_lines
@@ -296,7 +296,7 @@ class SegmentWriter:
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
             with in_state(cap.start_ambient, now):
-                compiled = self._compiled(compile_graph, gm, examples, bool(cap.start_ambient.functorch_levels or now.functorch_levels))
+                compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
             # Compiled code would look for the memory of fake tensors.
             compiled = as_it_is(gm) if self._on_fakes() else compiled
             # A graph that was known may give more than this program takes.
@@ -310,6 +310,7 @@ class SegmentWriter:
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
             lines += counted(retold(self, text, checks, again), recorder.graph, r)
             self._guard_storages()
+            self._guard_tangents()
         elif r.outputs:
             raise Unrebuildable("an output without a graph")
         else:
@@ -332,7 +333,7 @@ class SegmentWriter:
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
-            self.uncompiled = "it begins or ends inside of a transform of torch.func, whose tensors no compiler knows"
+            self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
         elif self._overlap(examples):
             # AOTAutograd takes memory that is written for what it was before.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
@@ -425,7 +426,9 @@ class SegmentWriter:
         return any([pattern.count(first) > 1 for first in written])
 
     def _overlap(self, examples: list) -> bool:
-        """Whether inputs that share memory lie on each other, and the graph writes there."""
+        """Whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
+        if any([0 in s.value.stride() and s.value.numel() for s in self.written() if s.value.layout is torch.strided]):
+            return True
         if not self._shares_what_it_writes():
             return False
         spans = sorted([(t.untyped_storage()._cdata, t.storage_offset(), _end(t)) for t in examples if is_a(t, Tensor)])
@@ -442,6 +445,21 @@ class SegmentWriter:
             for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:
                 offset = src.value.storage_offset()
                 guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
+
+    def _guard_tangents(self) -> None:
+        """Which inputs have a tangent decides what has one behind them, and that can be asked for."""
+        guards = self.cap.guards
+        for src in self._tensors() if self.cap.start_ambient.dual_level else ():
+            there = has_tangent(src.value)
+            guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
+
+
+def _transforms(facts: AmbientFacts) -> bool:
+    return bool(facts.functorch_levels) or facts.dual_level
+
+
+def _has_tangent(there: bool, t: Tensor) -> bool:
+    return has_tangent(t) == there
 
 
 def _end(t: Tensor) -> int:

@@ -25,6 +25,9 @@ def may_restart(run: Any) -> bool:
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         # On the fakes of a user's there are no symbols.
         return False
+    if cap.start_ambient.saved_tensor_hooks:
+        # They have been called.
+        return False
     if run.site is not run.start and (vm.inference_modes or forward_ad._current_level >= 0):
         return False
     return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])

@@ -1,0 +1,97 @@
+"""Writes that autograd allows into some tensors and refuses into others, and those that fail when they have written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Step, check, t
+
+
+def without_grad() -> torch.Tensor:
+    leaf = t(1, grad=True)
+    with torch.no_grad():
+        return leaf[0:]
+
+
+def of_inference() -> torch.Tensor:
+    with torch.inference_mode():
+        return t(1)
+
+
+KINDS: dict[str, Callable[[], torch.Tensor]] = {
+    "without a gradient": lambda: t(1),
+    "a leaf": lambda: t(1, grad=True),
+    "a result": lambda: t(1, grad=True) * 2,
+    "a leaf's view": lambda: t(1, grad=True)[0:],
+    "a result's view": lambda: (t(1, grad=True) * 2)[0:],
+    "one of split": lambda: (t(1, grad=True) * 2).split(2)[0],
+    "one of unbind": lambda: torch.stack([t(1, grad=True), t(2)]).unbind(0)[0],
+    "a view without grad": without_grad,
+    "detached": lambda: t(1, grad=True).detach(),
+    "expanded": lambda: (t(1, grad=True) * 2)[:1].expand(2, 4),
+    "of an inference mode": of_inference,
+}
+
+
+def itself(x):
+    x += 1
+    return x
+
+
+def a_view(x):
+    x[:, 1:] += 1
+    return x
+
+
+def with_a_method(x):
+    v = x[1:]
+    v.mul_(2)
+    return v
+
+
+def with_a_history(x):
+    return x.add_(torch.ones_like(x, requires_grad=True))
+
+
+def several(x):
+    torch._foreach_mul_([x, x[0].clone()], 2.0)
+    return x
+
+
+def what_draws_numbers(x):
+    return torch.nn.functional.dropout(x, 0.5, True, True)
+
+
+def behind_a_break(x):
+    v = x[0:]
+    fineline.graph_break()
+    v *= 2
+    return v
+
+
+def handled(write: Callable) -> Callable:
+    def fn(x):
+        try:
+            return write(x).detach()
+        except RuntimeError as e:
+            return str(e), x.detach().clone()
+
+    return fn
+
+
+def program(write: Callable, kinds: tuple[str, ...]) -> Program:
+    steps = [Step(i, lambda i: (KINDS[kinds[i]](),)) for i in range(len(kinds))]
+    return Program(f"{write.__name__}: {', '.join(kinds)}", lambda: handled(write), steps, frozenset(range(len(kinds))), min_graphs=0, breaks=True, backward=False)
+
+
+@pytest.mark.parametrize("write", [itself, a_view, with_a_method, with_a_history, several, what_draws_numbers, behind_a_break], ids=lambda f: f.__name__)
+def test_each_kind_after_each_other(write: Callable, twin: str) -> None:
+    # What a graph gives of an inference mode is made anew, with operators that count.
+    kinds = [k for k in KINDS if (twin, k) != ("counted", "of an inference mode")]
+    for first, second in itertools.product(("a leaf", "a result", "one of split", "expanded"), kinds):
+        check(program(write, (first, second, first)), twin)
