@@ -3,6 +3,7 @@
     python -m benchmarks.loops [--backend eager|inductor] [--calls 20]
 
 CPU seconds of this process; later calls are medians. torch.compile runs a function with such a loop eagerly, and compiles what it calls.
+Ratios are torch.compile's time by fineline's: above 1, fineline is faster.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def main() -> None:
     for name, (make, inputs) in MODELS.items():
         torch.manual_seed(0)
         model = make().eval()
+        took: dict[str, tuple[float, float]] = {}
         for front, compile_with in (("eager", None), ("torch.compile", torch.compile), ("fineline", fineline.compile)):
             graphs = []
             lookup = torch._dynamo.lookup_backend if front == "torch.compile" else None
@@ -111,8 +113,11 @@ def main() -> None:
             with torch.no_grad():
                 compiled = model if compile_with is None else compile_with(model, backend=backend)
                 first, later, equal = measure(compiled, model, inputs, args.calls)
+            took[front] = first, later
             told = "equal" if equal else "NOT EQUAL"
             print(f"  {name:20} {front:14} {first:8.3f} {later:9.5f} {len(graphs):4} graphs  {told}")
+        ratios = [rival / own for rival, own in zip(took["torch.compile"], took["fineline"], strict=True)]
+        print(f"  {'':20} {'ratio':14} {ratios[0]:7.2f}x {ratios[1]:8.2f}x")
         torch._dynamo.reset()
         fineline.reset()
 

@@ -304,6 +304,32 @@ def a_tensor_and_its_array(x, a):
     return worked_on(a, torch.from_numpy(a.numpy()), x), a
 
 
+# It is passed on unread: no program is for one number.
+@table.snippet(breaks=True, calls=5, min_graphs=0, backward=False, twins=BROKEN)
+def a_number_of_numpys_behind_a_break(x):
+    total = x.detach().numpy().sum()
+    fineline.graph_break()
+    return [total], x + 1
+
+
+# Operators take the real part, and warn of it.
+@table.snippet(breaks=True, recompiles=range(5), calls=5, min_graphs=0, backward=False, twins=BROKEN)
+def a_complex_number_of_numpys(x):
+    z = np.complex64(complex(x.sum().item(), 1))
+    fineline.graph_break()
+    return x * z, torch.full((2,), z)
+
+
+@table.snippet(breaks=True, recompiles=range(5), calls=5, min_graphs=0, backward=False, twins=BROKEN)
+def an_exception_of_numpys(x):
+    positive = x.detach().numpy().sum() > 0
+    fineline.graph_break()
+    try:
+        return +positive
+    except TypeError as e:
+        return type(e).__name__, str(e)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_numpy_arrays(program: Program, twin: str) -> None:
     check(program, twin)

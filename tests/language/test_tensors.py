@@ -545,6 +545,15 @@ def types_of_python_as_dtypes():
     return fn, state
 
 
+# Its gradient is asked for with a warning: once at each call, also where an earlier program has looked at it. (On fakes at first, and again.)
+@table.snippet(
+    args=lambda i: (t(i) if i == 0 else t(i, grad=True) * 2,), calls=3, recompiles=(1,), backward=False,
+    twins=("captured", "reference", "borders", "limit1", "strict", "aot", "counted"),
+)  # fmt: skip
+def the_gradient_of_what_is_no_leaf(x):
+    return x * 2, x.grad is None
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_tensors(program: Program, twin: str) -> None:
     check(program, twin)

@@ -148,7 +148,7 @@ class Capture:
             guards.check(src, "is", v)
             return v
         if t in VALUES and (t is not slice or is_value(v)):
-            if t in LAZY:
+            if t in LAZY or t in NUMPY_SCALARS:
                 if id(v) in self.lazy:
                     # A second way to the very number: a program that took one for the other would be wrong.
                     self.settle(v)
@@ -439,6 +439,8 @@ class Capture:
         elif is_a(a, enum.Enum):
             return a
         if t in NUMBERS:
+            if self.lazy:
+                self.settle(a)
             return a.item()
         if t is TENSOR_TYPE:
             return f"{a.__module__}.{a.__name__}"

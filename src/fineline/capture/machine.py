@@ -386,6 +386,9 @@ class Machine:
             raise e
         if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Retreat("FL515", f"{type(e).__name__}: {e}")
+        if id(e) not in self.cap.sources:
+            # C may have raised it, with attributes that its class, written in Python, reads.
+            self.cap.made.add(id(e))
         handled = self.handled
         if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
             link_: BaseException = handled

@@ -10,8 +10,9 @@ import torch
 
 _KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
 NUMPY_SCALARS: frozenset[type] = frozenset(getattr(np, name) for name in _KINDS.split())
-# Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype.
-NUMBERS = NUMPY_SCALARS - {np.bool_}
+# Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype. (Of complex ones they
+# drop the imaginary part, and warn.)
+NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
 DTYPE_ASKERS = frozenset(map(id, (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)))
 _FUNCTIONS = (
     "all any amax amin argmax argmin around average ceil clip dot gcd isscalar lcm max mean median min prod ptp round size std sum var"

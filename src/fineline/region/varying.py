@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstr
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from fineline.graph.fake import unwarned
 from fineline.guards.evaluate import read_leaf, read_step
 from fineline.guards.facts import tensor_facts
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
@@ -118,6 +119,11 @@ class Varying:
         if names != self._names:
             given = dict(zip(_told_apart(names), roots, strict=True))
             roots = tuple([given.get(name) for name in _told_apart(self._names)])
+        # The gradient of what is no leaf, for one, is read with a warning.
+        with unwarned():
+            self._compare_all(roots)
+
+    def _compare_all(self, roots: tuple) -> None:
         registers: dict[int, Any] = {}
         sources: dict[int, Source] = {}
         resized: set[str] = set()
