@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from fineline.capture.fake_forms import FAKE_FORMS
+from fineline.capture.frame import covered
 from fineline.capture.signals import Border, Retreat
-from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL
+from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, NoTwin, unsymbolic
+from fineline.kinds import is_a
+
+_OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 
 
 @contextmanager
@@ -24,7 +30,16 @@ def computing(vm: Any) -> Iterator[None]:
 def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
     if vm.fakes is None:
-        return fn(*args, **kwargs) if kwargs else fn(*args)
+        try:
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+        except Exception as e:
+            # Once it has left the call there is no program.
+            if not vm.cap.active or vm.opaque is not None or is_a(e, _OUT_OF) or not covered(vm.frame) or _always(vm, fn, args, kwargs, e):
+                raise
+            text = f"{getattr(fn, '__name__', fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
+            border = Border(fn, tuple(args), kwargs, "FL523", text)
+            border.raised = e
+        raise border
     name = getattr(fn, "__name__", str(fn))
     vm.computing = True
     try:
@@ -41,6 +56,18 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
         raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
     finally:
         vm.computing = False
+
+
+def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
+    """Whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
+    try:
+        with computing(vm):
+            unsymbolic().run(FAKE_FORMS.get(fn, fn), args, kwargs)
+    except (*DATA_DEPENDENT, *NO_KERNEL, NoTwin):
+        return is_a(error, NotImplementedError)
+    except Exception as e:
+        return type(e) is type(error)
+    return False
 
 
 def compute_known(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:

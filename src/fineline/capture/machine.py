@@ -365,6 +365,8 @@ class Machine:
 
     def beyond(self, border: Border) -> Any:
         """What is called at a border."""
+        if border.raised is not None:
+            border.raise_again()
         with self.pause.interrupted():
             return self.native(border.fn, border.args_, border.kwargs)
 

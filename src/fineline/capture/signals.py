@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 # Borders at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
@@ -31,6 +31,8 @@ class Border(BaseException):
         self.ops = ops
         self.push = True
         self.rule = ""
+        # What the call has raised, if it has been made already.
+        self.raised: Exception | None = None
         # Where the result goes instead of the stack, as in `Machine.call`.
         self.then: Callable | None = None
         self.data: Any = None
@@ -40,6 +42,14 @@ class Border(BaseException):
         if self.then is None and self.push:
             self.then, self.data = then, data
         return self
+
+    def raise_again(self) -> NoReturn:
+        assert self.raised is not None
+        try:
+            raise self.raised
+        finally:
+            # Its traceback leads to frames that hold this.
+            self.raised = None
 
     def discard(self) -> Border:
         """The result is of no interest (a statement's effect)."""

@@ -6,7 +6,7 @@ import sys
 from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
-from fineline.capture.places import is_own
+from fineline.capture.places import PROGRAM, is_own
 from fineline.raw import TRACEBACK
 
 # How many frames of a traceback are shown at each end.
@@ -26,7 +26,7 @@ class Traces:
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
         if self._error is not e:
-            self._error, self._inner, self._passed = e, without_own_frames(TRACEBACK.__get__(e)), []
+            self._error, self._inner, self._passed = e, _behind_the_call(TRACEBACK.__get__(e)), []
         if not is_own(frame.info.code):
             self._passed.append((frame, frame.line))
 
@@ -49,6 +49,13 @@ class Traces:
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     """``tb`` from the first frame on that is not fineline's."""
     while tb is not None and is_own(tb.tb_frame.f_code):
+        tb = tb.tb_next
+    return tb
+
+
+def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
+    """``tb`` without the frames that led to the call, those of a program that made it and stand-ins for the user's: these come again."""
+    while tb is not None and (is_own(tb.tb_frame.f_code) or tb.tb_frame.f_code.co_filename.startswith(PROGRAM)):
         tb = tb.tb_next
     return tb
 

@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
 from fineline.capture.journal import EMPTY, Written, contents
+from fineline.capture.places import PROGRAM
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.apart import apart
@@ -85,7 +86,7 @@ class Program:
         return self.run(*args)
 
     def _compile(self) -> Callable:
-        filename = f"<fineline program {self.name}>"
+        filename = f"{PROGRAM}{self.name}>"
         namespace = {"math": math, **self.constants}
         graph = namespace.get("graph")
         if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
