@@ -95,3 +95,12 @@ def test_each_kind_after_each_other(write: Callable, twin: str) -> None:
     kinds = [k for k in KINDS if (twin, k) != ("counted", "of an inference mode")]
     for first, second in itertools.product(("a leaf", "a result", "one of split", "expanded"), kinds):
         check(program(write, (first, second, first)), twin)
+
+
+def test_what_nobody_handles_is_raised_as_it_is() -> None:
+    for fullgraph in (False, True):
+        fn = fineline.compile(itself, backend="eager", fullgraph=fullgraph)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+                fn(t(1, grad=True))
+        assert torch.equal(fn(t(1)), t(1) + 1)

@@ -33,7 +33,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as e:
-            # Once it has left the call there is no program.
+            # An error that nobody handles leaves no program.
             if not vm.cap.active or vm.opaque is not None or is_a(e, _OUT_OF) or not covered(vm.frame) or _always(vm, fn, args, kwargs, e):
                 raise
             text = f"{getattr(fn, '__name__', fn)} raises {type(e).__name__}, which the numbers in its tensors decide"

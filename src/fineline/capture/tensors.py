@@ -252,7 +252,8 @@ class TensorOps:
         targets = _targets(fn, args, kwargs)
         if targets:
             history = id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
-            if refused := refusal(targets, history):
+            # An error that nobody handles leaves no program, and is raised as it is.
+            if covered(vm.frame) and (refused := refusal(targets, history)):
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} {refused}")
             if writes_too_soon(vm, targets, history):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
