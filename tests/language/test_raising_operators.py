@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import fineline
 from fineline.report.events import LISTENERS, Event
@@ -67,6 +68,33 @@ def test_what_raised_may_not_raise_again(name: str, around: Callable, twin: str)
     for order in ((bad, good, bad, good), (good, bad, good, bad)):
         steps = [Step(k, lambda k, order=order: (t(k), order[k].clone())) for k in range(4)]
         check(Program(name, lambda: around(call), steps, frozenset(range(4)), min_graphs=0, breaks=True, backward=False), twin)
+
+
+def checkpointed(x, i):
+    return checkpoint(lambda a: (a[i] * 2, a + 1), x, use_reentrant=False)[0]
+
+
+def under_vmap(x, i):
+    return torch.func.vmap(lambda k: x[k] * 2)(i)
+
+
+def under_grad(x, i):
+    return torch.func.grad(lambda a: (a[i] * a[0]).sum())(x)
+
+
+# The graph that an operator runs raises: the user's call is what runs eagerly, at the next call as well.
+@pytest.mark.parametrize("call", [checkpointed, under_vmap, under_grad], ids=lambda f: f.__name__)
+def test_graphs_in_graphs(call: Callable) -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        try:
+            return call(x, i)
+        except IndexError:
+            return x * 3
+
+    orders = (BAD, GOOD, BAD, GOOD)
+    steps = [Step(k, lambda k: (t(k, 3, 3), orders[k].clone())) for k in range(4)]
+    for twin in ("captured", "reference", "borders", "aot"):
+        check(Program(call.__name__, lambda: fn, steps, frozenset(range(4)), min_graphs=0, breaks=True, backward=False), twin)
 
 
 # Of what follows from sizes and dtypes nothing depends on a run: one graph.

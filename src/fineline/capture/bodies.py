@@ -21,7 +21,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
-from fineline.capture.compute import computing
+from fineline.capture.compute import compute, computing
 from fineline.capture.journal import EMPTY, Journal, contents
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
@@ -39,18 +39,26 @@ _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.Mo
 class NoBody(Exception):
     """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else.
 
-    ``rule``: the user's that has it break the graph.
+    ``rule``: the user's that has it break the graph; ``raised``: what the call has raised, if it has been made already.
     """
 
-    def __init__(self, text: str, error: str = "FL520", rule: str = "") -> None:
+    def __init__(self, text: str, error: str = "FL520", rule: str = "", raised: Exception | None = None) -> None:
         super().__init__(text)
-        self.error, self.rule = error, rule
+        self.error, self.rule, self.raised = error, rule, raised
 
     def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> Border:
         """Where the operator runs instead, as it does in eager code."""
         border = Border(fn, args, kwargs, self.error, f"{text}: {self}")
-        border.rule = self.rule
+        border.rule, border.raised, self.raised = self.rule, self.raised, None
         return border
+
+
+def computed(vm: Any, op: Any, args: tuple) -> Any:
+    """What an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
+    try:
+        return compute(vm, op, args, None)
+    except Border as b:
+        raise NoBody(b.reason, b.error, b.rule, b.raised) from None
 
 
 class Body:

@@ -12,9 +12,8 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.capture.autograd_function import see_closed
-from fineline.capture.bodies import Bodies, NoBody
+from fineline.capture.bodies import Bodies, NoBody, computed
 from fineline.capture.capture import PARTIAL, is_value
-from fineline.capture.compute import compute
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
@@ -50,10 +49,11 @@ def _captured(vm: Any, function: Any, *args: Any, context_fn: Any = noop_context
     gm = bodies.module(body, "checkpointed")
     if context_fn is not noop_context_fn:
         gm.meta[CONTEXT] = context_fn
-    if vm.fakes is None:
-        results = checkpointed(opened(gm), *values, **options)
-    else:
-        results = compute(vm, gm, values, None)
+
+    def checkpointed_body(*values: Any) -> Any:
+        return checkpointed(opened(gm), *values, **options)
+
+    results = computed(vm, gm if vm.fakes is not None else checkpointed_body, tuple(values))
     part = vm.cap.recorder.part("checkpointed", gm)
     vm.tensors.keep(vm, CHECKPOINT, "call_function", CHECKPOINT, (part, *nodes), options, results)
     value = body.rebuilt(results)

@@ -20,8 +20,7 @@ from torch._higher_order_ops.utils import _hop_compile_and_call
 from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
-from fineline.capture.bodies import Bodies, Body, NoBody
-from fineline.capture.compute import compute
+from fineline.capture.bodies import Bodies, Body, NoBody, computed
 from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
@@ -63,7 +62,7 @@ class Call:
         ``graphs``: which arguments are graphs, by their place, with their names; ``nodes``: those whose nodes are known.
         """
         vm = self.vm
-        result = compute(vm, self.op, args, None)
+        result = computed(vm, self.op, args)
         part = vm.cap.recorder.part
         fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else vm.cap.to_fx(a) for i, a in enumerate(args)])
         if not any([type(v) in SYMBOLIC for v in result]):
