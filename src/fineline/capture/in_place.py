@@ -23,7 +23,7 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     """
     if not torch.is_inference_mode_enabled() and any(map(untracked, _tensors(targets))):
         return "writes into an inference tensor outside of an inference mode"
-    if any(map(_on_itself, _tensors(targets))):
+    if any(map(lies_on_itself, _tensors(targets))):
         return "writes into memory that lies on itself"
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
 
@@ -37,7 +37,7 @@ def guard_writes(vm: Any, targets: Iterable[Any]) -> None:
         if storage_of(vm.memory(t)) not in storages:
             continue
         refused = _refused(t)
-        if cap.symbols is not None and t._is_view() and (refused or 0 in t.stride()):
+        if cap.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
             # What stands for a view there has memory of its own, and may be written.
             raise Retreat("FL515", "whether a view may be written in place depends on what it is a view of")
         text = f"autograd {'refuses' if refused else 'allows'} to write in place"
@@ -52,7 +52,8 @@ def _refused(t: Tensor) -> bool:
     return bool(of_leaf) or _get_creation_meta(t) != CreationMeta.DEFAULT
 
 
-def _on_itself(t: Tensor) -> bool:
+def lies_on_itself(t: Tensor) -> bool:
+    """Whether several numbers of ``t`` are one in memory, as in what ``expand`` gives."""
     # Without a question to symbols: none stands for a stride of zero.
     layers = zip(t.shape, t.stride(), strict=True) if t.layout is torch.strided and not t.is_nested else ()
     return any([type(stride) is int and stride == 0 and (type(n) is not int or n > 1) for n, stride in layers])

@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture
+from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.places import PROGRAM
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
@@ -428,7 +429,7 @@ class SegmentWriter:
 
     def _overlap(self, examples: list) -> bool:
         """Whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
-        if any([0 in s.value.stride() and s.value.numel() for s in self.written() if s.value.layout is torch.strided]):
+        if any([lies_on_itself(s.value) for s in self.written()]):
             return True
         if not self._shares_what_it_writes():
             return False
