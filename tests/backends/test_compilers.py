@@ -184,6 +184,38 @@ def test_aot_eager_draws_the_same_random_numbers() -> None:
     assert alike(list(want), list(compiled(*inputs)))
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_random_numbers_that_nobody_uses_are_drawn(grad: bool) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        torch.rand(3).mul_(2)
+        y = torch.empty(3).normal_().zero_()
+        torch.nn.functional.dropout(x, 0.5)
+        return x.sin() + y.sum()
+
+    compiled = fineline.compile(fn, backend="aot_eager")
+    for _ in range(3):
+        drawn = []
+        for f in (fn, compiled):
+            torch.manual_seed(0)
+            f(torch.ones(2, requires_grad=grad))
+            drawn.append(torch.rand(4))
+        assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_is_asserted_without_a_text_is_asserted(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > 0).all())
+        return x + 1
+
+    compiled = fineline.compile(fn, backend=backend)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
+            compiled(-torch.ones(2))
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_symbolic_sizes_stay_symbolic() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     batch = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])

@@ -82,19 +82,42 @@ def under_grad(x, i):
     return torch.func.grad(lambda a: (a[i] * a[0]).sum())(x)
 
 
-# The graph that an operator runs raises: the user's call is what runs eagerly, at the next call as well.
-@pytest.mark.parametrize("call", [checkpointed, under_vmap, under_grad], ids=lambda f: f.__name__)
-def test_graphs_in_graphs(call: Callable) -> None:
+def of_two(x, i):
+    return torch.cond(x.sum() > -100, lambda x, i: x[i] * 2, lambda x, i: x[i] * 3, (x, i))
+
+
+# The graph that an operator runs raises: the user's call is what runs eagerly, at the next call as well. One that was captured without
+# an error is begun again.
+@pytest.mark.parametrize("good_first", [False, True])
+@pytest.mark.parametrize("call", [checkpointed, of_two, under_vmap, under_grad], ids=lambda f: f.__name__)
+def test_graphs_in_graphs(call: Callable, good_first: bool) -> None:
+    if call is of_two and not good_first:
+        pytest.skip("torch.cond compiles its functions in eager code, and prints what they raise")
+
     def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         try:
             return call(x, i)
         except IndexError:
             return x * 3
 
-    orders = (BAD, GOOD, BAD, GOOD)
+    orders = (GOOD, BAD, GOOD, BAD) if good_first else (BAD, GOOD, BAD, GOOD)
     steps = [Step(k, lambda k: (t(k, 3, 3), orders[k].clone())) for k in range(4)]
     for twin in ("captured", "reference", "borders", "aot"):
         check(Program(call.__name__, lambda: fn, steps, frozenset(range(4)), min_graphs=0, breaks=True, backward=False), twin)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_the_code_handles_is_not_printed(backend: str, capfd: pytest.CaptureFixture) -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        try:
+            return checkpointed(x, i)
+        except IndexError:
+            return x * 3
+
+    compiled = fineline.compile(fn, backend=backend)
+    for i in (GOOD, BAD, GOOD, BAD):
+        compiled(t(1, 3, 3), i.clone())
+    assert "FX-traced" not in capfd.readouterr().err
 
 
 # Of what follows from sizes and dtypes nothing depends on a run: one graph.

@@ -9,9 +9,11 @@ from typing import Any
 
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import config
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
+from fineline.backends.eager import unannounced
 from fineline.backends.tracing import compiled_copy, tracing_context
 
 
@@ -19,7 +21,8 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> 
     """What Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
-    with tracing_context(example_inputs):
+    # Else draws of random numbers that nobody uses are taken out of the graph, and later ones are others than in eager code.
+    with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)
 
 
@@ -27,6 +30,9 @@ def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., 
     # A boxed graph takes its inputs in one list and empties it, so that activations are freed at their last use.
     gm.graph.set_codegen(_BoxedCodeGen())
     gm.recompile()
+    for part in gm.modules():
+        if isinstance(part, GraphModule):
+            unannounced(part)
     forward = gm.forward
 
     def run(args: list[Any]) -> Any:

@@ -29,6 +29,7 @@ def as_it_is(gm: GraphModule) -> Callable[..., Any]:
 
 def opened(gm: GraphModule) -> GraphModule:
     """The graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
+    unannounced(gm)
     inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
     ops = [node for node in gm.graph.nodes if node.target in (INVOKE, CHECKPOINT)]
     if not ops and all(module is getattr(gm, name) for name, module in inside.items()):
@@ -47,7 +48,13 @@ def opened(gm: GraphModule) -> GraphModule:
             node.target = checkpointed
     plain = GraphModule(root, graph, type(gm).__name__)
     plain.meta.update(gm.meta)
+    unannounced(plain)
     return plain
+
+
+def unannounced(gm: GraphModule) -> None:
+    """FX prints to stderr where in a graph's code an exception comes from: that may be one that the user's code handles."""
+    type(gm)._wrapped_call = staticmethod(nn.Module.__call__)  # type: ignore[attr-defined]
 
 
 def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:

@@ -57,6 +57,11 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
     AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).
     """
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
+    for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
+        if len(node.args) == 1:
+            # AOTAutograd drops the overload without a text, as if it did nothing (torch 2.13). Where it fails, eager code says what.
+            node.args = (*node.args, "a number is zero")
+            own.recompile()
     known = {n.node.expr for n in example_inputs if isinstance(n, torch.SymInt)}
     places: list[tuple[int, int]] = []
     sizes: list[torch.SymInt] = []

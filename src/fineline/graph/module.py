@@ -11,6 +11,8 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from fineline.backends.eager import unannounced
+
 
 class CapturedGraph(_LazyGraphModule):
     """A graph module that the capturing call itself need not write the code of."""
@@ -18,11 +20,11 @@ class CapturedGraph(_LazyGraphModule):
     def real_recompile(self) -> None:
         if self._needs_recompile():
             self._real_recompile()
+            unannounced(self)
             weakref.finalize(self, _forget_source, getattr(self.forward.__code__, "co_filename", ""))
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
         self.real_recompile()
-        # Not through ``__call__``, which prints where an exception comes from: that may be one that the user's code handles.
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward

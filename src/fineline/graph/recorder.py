@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from fineline.backends.eager import CONTEXT
 from fineline.graph.function_node import function_node
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import RESTORED
@@ -31,6 +32,8 @@ _BUILTINS = frozenset(dir(builtins))
 TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
+# Operators that do what the graphs do that they run.
+_RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
 
 
 class NotForGraph(Exception):
@@ -53,6 +56,8 @@ def scattered(t: Any) -> bool:
 
 
 def _harmless(target: Any, states: bool) -> bool:
+    if is_a(target, HigherOrderOperator):
+        return target.name() in _RUNNING
     if is_a(target, (OpOverload, OpOverloadPacket)):
         return not is_custom(target) and classify_torch(target) == "op"
     module = getattr(target, "__module__", None)
@@ -196,7 +201,11 @@ class Recorder:
 
     def harmless(self, states: bool = False) -> bool:
         """Whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
-        return all([node.op != "call_function" or _harmless(node.target, states) for node in self.graph.nodes])
+        inside = [m for part in (*self.parts.values(), *self.modules.values()) for m in part.modules()]
+        # The contexts around a checkpoint are the user's.
+        plain = all([is_a(m, GraphModule) and CONTEXT not in m.meta for m in inside])
+        graphs = (self.graph, *[m.graph for m in inside if plain])
+        return plain and all([node.op != "call_function" or _harmless(node.target, states) for graph in graphs for node in graph.nodes])
 
     def forget(self) -> None:
         self._nodes.clear()
