@@ -98,6 +98,26 @@ def nested(x: Tensor) -> Tensor:
     return torch.nested.nested_tensor([x[:2] + 1, x[2:]]).to_padded_tensor(0.0) + 1
 
 
+# AOTAutograd would end the process: "layout_impl is only implemented for TensorImpl subclasses".
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compressed_tensors_with_gradients_are_shown_to_no_compiler(backend: str, dynamic: bool | None) -> None:
+    def inside(x: Tensor) -> Tensor:
+        return (x * 2).to_sparse_csr() @ x + 1
+
+    def held(x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(inside, x, use_reentrant=False)
+
+    def given(x: Tensor) -> Tensor:
+        return x.to_dense() * 2 + 1
+
+    plain = t(0, 4, 4).detach()
+    for fn, x in ((inside, plain), (held, plain), (given, plain.to_sparse_csr()), (given, plain.to_sparse_bsc((2, 2)))):
+        compiled = fineline.compile(fn, backend=backend, dynamic=dynamic)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x.requires_grad_()), fn(x.requires_grad_()))
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("fn", [scattered, compressed, nested])
 def test_inductor_is_given_none_that_it_does_not_take(fn: Any, dynamic: bool | None) -> None:

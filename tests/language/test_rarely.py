@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import sys
 import types
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -361,6 +362,14 @@ def what_object_writes_past_a_setattr() -> Any:
         return told, sorted(vars(noted))
 
     return fn, noted
+
+
+# Its length is no guard's to ask: the same length is no reason to capture again.
+@table.snippet(args=lambda place: (t(place), array.array("i", range([3, 3, 4, 3][place]))), calls=4, recompiles={0, 2}, breaks=True, min_graphs=0)
+def arrays_of_pythons_own(x, a):
+    y = x + len(a) if a else x
+    del a[0]
+    return y * 2, list(a)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -29,6 +29,9 @@ def computing(vm: Any) -> Iterator[None]:
 
 def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
+    unfaked = vm.options.unfaked
+    if unfaked and getattr(fn, "__name__", "") in unfaked:
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{fn.__name__} does not run on fake tensors")
     if vm.fakes is None:
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)

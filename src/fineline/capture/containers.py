@@ -20,6 +20,7 @@ from fineline.capture.signals import Border
 from fineline.capture.subscripts import store_dict_item
 from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
+from fineline.guards.evaluate import SIZED
 from fineline.kinds import is_a
 
 TENSOR_LEN = Tensor.__len__
@@ -73,28 +74,30 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)
         if t in natives.CONTAINERS:
-            guard_length(cap, obj)
+            _guard_length(cap, obj, then, data)
             return vm.finish(f, len(obj), then, data)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(cap, t).look(cap, "__len__")[1]
             if in_python(method):
                 return vm.call(f, protocols.length, [obj], None, then, data)
-            guard_length(cap, obj)
+            _guard_length(cap, obj, then, data)
             return vm.finish(f, len(obj), then, data)
         return natives.call(vm, f, len, len, [obj], None, then, data)
     return vm.finish(f, len(obj), then, data)
 
 
-def guard_length(cap: Any, obj: Any) -> None:
+def _guard_length(cap: Any, obj: Any, then: Any, data: Any) -> None:
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
         if cap.journal.wrote(obj) or is_a(obj, (types.MappingProxyType, bytearray)):
             try:
                 cap.expand(obj, ordered=False)
             except NotForGraph as e:
-                raise Border(len, (obj,), None, "FL413", str(e)) from None
-        else:
+                raise Border(len, (obj,), None, "FL413", str(e)).to(then, data) from None
+        elif is_a(obj, SIZED):
             cap.guards.check(src, "len", len(obj))
+        else:
+            raise Border(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
 
 
 def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

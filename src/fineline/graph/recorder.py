@@ -32,6 +32,7 @@ _BUILTINS = frozenset(dir(builtins))
 TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
+_COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 # Operators that do what the graphs do that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
 
@@ -53,6 +54,11 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
 def scattered(t: Any) -> bool:
     """Whether ``t`` is a sparse or a nested tensor, which few compilers take."""
     return type(t) in (Tensor, FakeTensor) and (t.is_nested if t.layout is torch.strided else t.layout is not torch.jagged)
+
+
+def fatal(t: Any) -> bool:
+    """Whether AOTAutograd ends the process where it meets ``t``: "layout_impl is only implemented for TensorImpl subclasses" (torch 2.13)."""
+    return is_a(t, Tensor) and t.requires_grad and t.layout in _COMPRESSED
 
 
 def _harmless(target: Any, states: bool) -> bool:
@@ -81,8 +87,8 @@ class Recorder:
         self.calls = 0
         # No operator yet, only changes of PyTorch's state such as the grad mode.
         self.only_state = True
-        # An operator gave a sparse or a nested tensor.
-        self.scattered = False
+        # An operator gave a sparse or a nested tensor; one that no compiler may be shown.
+        self.scattered = self.fatal = False
         self._nodes: dict[int, tuple[Callable[[], Any], Any]] = {}
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
@@ -166,7 +172,8 @@ class Recorder:
         node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
         self.calls += 1
         if is_a(out, NAMED):
-            self.scattered = self.scattered or scattered(out)
+            if scattered(out):
+                self.scattered, self.fatal = True, self.fatal or fatal(out)
             entry = self._nodes.get(id(out))
             if entry is None or entry[0]() is not out:
                 self._nodes[id(out)] = (weakref.ref(out), node)

@@ -91,6 +91,7 @@ class SubRecorder(Recorder):
         # What is known of the tensors goes by weak references; the operands themselves may go.
         self.lifted = [(hole, hole, None) for hole, _, _ in self.lifted]  # type: ignore[misc]
         self._add_counts()
+        parent.scattered, parent.fatal = parent.scattered or self.scattered, parent.fatal or self.fatal
 
     def inline(self) -> None:
         """All nodes go to the parent's graph."""

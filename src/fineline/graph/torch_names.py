@@ -174,6 +174,8 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "effect": "fork freeze load save script trace wait",
         },
         "torch.nested": {"op": "as_nested_tensor narrow nested_tensor"},
+        # Where is_compiling() is true it gives an operator tensors for numbers, which that refuses (torch 2.13).
+        "torch.optim.adamax": {"effect": "_multi_tensor_adamax"},
         "torch.overrides": {"metadata": "is_tensor_like"},
         "torch.random": {"effect": "get_rng_state initial_seed manual_seed seed set_rng_state"},
         "torch.sparse": {"op": "sum to_sparse_semi_structured"},

@@ -216,10 +216,12 @@ def raw_type_attr(klass: type, name: str) -> Any:
     return _ABSENT
 
 
+SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
+
+
 def raw_len(value: Any) -> int:
     """Length as C sees it, whatever ``__len__`` a subclass defines."""
-    builtins: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
-    for builtin in builtins:
+    for builtin in SIZED:
         if is_a(value, builtin):
             return int(builtin.__len__(value))
     raise TypeError(f"no raw length for {type(value).__name__}")
@@ -265,7 +267,7 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
             return f"{op}: {_short(payload)} -> {_short(value)}"
         case "type":
             return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
-        case "len" if is_a(value, (list, tuple, dict, set, frozenset)):
+        case "len" if is_a(value, SIZED):
             return f"len: {payload} -> {raw_len(value)}"
         case "keys" if is_a(value, dict):
             return f"keys: {_short(payload)} -> {_short(tuple(dict.keys(value)))}"

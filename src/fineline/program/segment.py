@@ -28,9 +28,10 @@ from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.errors import BackendFailed
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
-from fineline.graph.recorder import scattered
+from fineline.graph.recorder import fatal, scattered
 from fineline.graph.remade import remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
+from fineline.graph.unfaked import unfaked
 from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -341,6 +342,8 @@ class SegmentWriter:
             self.uncompiled = "it writes into inputs that lie on each other in memory"
         if self.uncompiled:
             return as_it_is(gm)
+        if self.cap.recorder.fatal or any(map(fatal, examples)):
+            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense", True))
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
@@ -352,6 +355,8 @@ class SegmentWriter:
             if self.cap.recorder.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse or nested tensors ({e.reason})"
                 raise Uncompiled("FL522", text, ("dense", True)) from None
+            if symbols is None and (name := unfaked(gm, examples)):
+                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("unfaked", frozenset({name}))) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None

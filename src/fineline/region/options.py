@@ -81,6 +81,8 @@ class Options:
     constant_arrays: bool = True
     # Whether sparse and nested tensors stay out of graphs.
     dense: bool = False
+    # The names of operators that do not run on fake tensors, which the backend has failed on: they stay out of graphs.
+    unfaked: frozenset[str] = frozenset()
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
 

@@ -453,7 +453,9 @@ class Run:
     def _move_out(self, e: Unrebuildable) -> bool:
         """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
         if is_a(e, Uncompiled):
-            setattr(self.region.options, *e.option)
+            name, value = e.option
+            held = getattr(self.region.options, name)
+            setattr(self.region.options, name, held | value if is_a(held, frozenset) else value)
             return True
         return make_outside(self.region, self.site, e.called_at)
 

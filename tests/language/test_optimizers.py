@@ -1,0 +1,103 @@
+"""PyTorch's optimizers, each with the settings that its own tests use, in compiled training steps: parameters and states as in eager code."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.common_optimizers import optim_db
+
+import fineline
+from tests.oracle import TWINS, Program, Step, check, t
+
+# As is_compiling() is true, they ask for a step's number less often.
+IN_TWINS = tuple(twin for twin in TWINS if twin != "counted")
+# How an optimizer computes -> the settings that ask for it.
+WAYS: dict[str, dict[str, Any]] = {"default": {}, "foreach": {"foreach": True}, "single": {"foreach": False}, "fused": {"fused": True}}
+
+
+def built(cls: type, settings: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    with torch.no_grad():
+        for k, p in enumerate(model.parameters()):
+            p.copy_(t(k, *p.shape))
+    # Muon takes matrices alone.
+    matrices = [p for p in model.parameters() if p.ndim == 2 or cls.__name__ != "Muon"]
+    fresh = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in settings.items()}
+    return model, cls(matrices, **fresh)
+
+
+def programs() -> list:
+    return list(_programs())
+
+
+def _programs() -> Iterator[Any]:
+    for info in optim_db:
+        cls = info.optim_cls
+        # SparseAdam takes sparse gradients alone.
+        inputs = [] if cls is torch.optim.SparseAdam else list(enumerate(info.optim_inputs_func(device="cpu")))
+        # The first are the defaults, and the last sets the most.
+        for (k, given), way in itertools.product(inputs[:: len(inputs) - 1 or 1], WAYS):
+            # is_compiling() spares ``capturable`` a check of the device: eager code refuses it here.
+            if given.kwargs.get("capturable") or (k and way != "default"):
+                continue
+            settings = {**given.kwargs, **WAYS[way]}
+            try:
+                built(cls, settings)
+            except (TypeError, ValueError, RuntimeError):
+                continue
+            yield pytest.param(cls, settings, id=f"{cls.__name__}-{k}-{way}")
+
+
+@pytest.mark.parametrize(("cls", "settings"), programs())
+def test_steps(cls: type, settings: dict[str, Any], twin: str) -> None:
+    def make() -> Any:
+        model, optimizer = built(cls, settings)
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            def closure() -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                return loss
+
+            if cls is torch.optim.LBFGS:
+                return optimizer.step(closure)
+            loss = closure()
+            optimizer.step()
+            return loss.detach()
+
+        return fn, (model, optimizer)
+
+    def slower(state: Any) -> None:
+        for group in state[1].param_groups:
+            group["lr"] = group["lr"] * 0.5
+
+    steps = [Step(k, change=slower if k == 3 else None) for k in range(5)]
+    name = f"{cls.__name__} {settings}"
+    check(Program(name, make, steps, frozenset(range(5)), min_graphs=0, breaks=True, backward=False, tolerance=1e-6), twin)
+
+
+# Fake tensors, and AOTAutograd, refuse an operator that these call.
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(("cls", "settings"), [(torch.optim.Adam, {"foreach": True}), (torch.optim.Adagrad, {"fused": True})])
+def test_what_compilers_refuse_runs_between_graphs(cls: type, settings: dict[str, Any], backend: str) -> None:
+    runs = []
+    for compile in (lambda fn: fn, lambda fn: fineline.compile(fn, backend=backend)):
+        model, optimizer = built(cls, settings)
+
+        def fn(x: torch.Tensor, model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = compile(fn)
+        runs.append([*[step(t(k)) for k in range(4)], *model.parameters()])
+    for a, b in zip(*runs, strict=True):
+        torch.testing.assert_close(a, b)
