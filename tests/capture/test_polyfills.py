@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import copy
 import dis
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -336,6 +338,33 @@ case(pow, lambda: (2, 3, 5))
 case(pow, lambda: (2, "a"))
 case(pow, lambda: (), lambda: {"base": 2, "exp": 3})
 
+
+for search in (bisect.bisect_left, bisect.bisect_right):
+    for numbers in ((), (1, 2, 2, 3), (2, 2, 2)):
+        for wanted in (0, 2, 2.5, 9, "a"):
+            case(search, lambda numbers=numbers, wanted=wanted: (list(numbers), wanted))
+    case(search, lambda: ([1, 2, 3, 4], 3, 1, 3))
+    case(search, lambda: ([1, 2, 3, 4], 3, 1, -1))
+    case(search, lambda: ([1, 2, 3, 4], 9, 0, 7))
+    case(search, lambda: ([1, 2, 3, 4], 3, -1))
+    case(search, lambda: ([1, 2, 3, 4], 3, 1.0))
+    case(search, lambda: ([1, 2, 3, 4], 3, 4, -2))
+    case(search, lambda: (items(1, 2, 3), Item(2)))
+    case(search, lambda: (Sequence(1, 2, 3), 2))
+    case(search, lambda: (5, 2))
+    case(search, lambda: ([4, 3, 1], -3), lambda: {"key": lambda n: -n})
+    case(search, lambda: ([4, 3, 1], -3), lambda: {"key": fail_at_two()})
+for change in (heapq.heapify, heapq._heapify_max, heapq.heappop, heapq._heappop_max):  # type: ignore[attr-defined]
+    for numbers in ((), (1,), (3, 1, 2), (5, 3, 8, 1, 9, 2, 7, 7, 1), (1, "a", 2), (9, 1, "a", 2)):
+        case(change, lambda numbers=numbers: (list(numbers),))
+    case(change, lambda: ((1, 2),))
+    case(change, lambda: (items(3, 1, 2),))
+for change in (heapq.heappush, heapq.heappushpop, heapq.heapreplace, heapq._heapreplace_max):  # type: ignore[attr-defined]
+    for numbers in ((), (1,), (1, 3, 2), (1, 2, 3, 4, 5, 6, 7), (1, "a", 2)):
+        for new in (0, 4, 99, "b"):
+            case(change, lambda numbers=numbers, new=new: (list(numbers), new))
+    case(change, lambda: ((1, 2), 1))
+    case(change, lambda: (items(1, 3, 2), Item(2)))
 
 @pytest.mark.parametrize(("fn", "make", "kwargs"), CASES)
 def test_same_as_c(fn: Any, make: Callable[[], tuple[Any, ...]], kwargs: Callable[[], dict[str, Any]]) -> None:

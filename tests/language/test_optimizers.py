@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim import lr_scheduler as schedules
 from torch.testing._internal.common_optimizers import optim_db
 
 import fineline
@@ -80,6 +81,44 @@ def test_steps(cls: type, settings: dict[str, Any], twin: str) -> None:
     steps = [Step(k, change=slower if k == 3 else None) for k in range(5)]
     name = f"{cls.__name__} {settings}"
     check(Program(name, make, steps, frozenset(range(5)), min_graphs=0, breaks=True, backward=False, tolerance=1e-6), twin)
+
+
+SCHEDULES: dict[str, Any] = {
+    "steps": lambda o: schedules.StepLR(o, 2),
+    "milestones": lambda o: schedules.MultiStepLR(o, [1, 3]),
+    "linear": lambda o: schedules.LinearLR(o, total_iters=3),
+    "exponential": lambda o: schedules.ExponentialLR(o, 0.9),
+    "polynomial": lambda o: schedules.PolynomialLR(o, 4),
+    "cosine": lambda o: schedules.CosineAnnealingLR(o, 3),
+    "warm restarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 2),
+    "cyclic": lambda o: schedules.CyclicLR(o, 0.01, 0.1, step_size_up=2),
+    "one cycle": lambda o: schedules.OneCycleLR(o, 0.1, total_steps=9),
+    "lambda": lambda o: schedules.LambdaLR(o, lambda epoch: 0.95**epoch),
+    "plateau": lambda o: schedules.ReduceLROnPlateau(o, patience=1),
+    "sequential": lambda o: schedules.SequentialLR(o, [schedules.ConstantLR(o), schedules.ExponentialLR(o, 0.9)], [3]),
+    "chained": lambda o: schedules.ChainedScheduler([schedules.ConstantLR(o), schedules.ExponentialLR(o, 0.9)]),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name: str, twin: str) -> None:
+    def make() -> Any:
+        model, optimizer = built(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9})
+        schedule = SCHEDULES[name](optimizer)
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            schedule.step(*([loss.item()] if name == "plateau" else []))
+            return loss.detach()
+
+        return fn, (model, optimizer, schedule)
+
+    steps = [Step(k) for k in range(6)]
+    check(Program(name, make, steps, frozenset(range(6)), min_graphs=0, breaks=True, backward=False), twin)
 
 
 # Fake tensors, and AOTAutograd, refuse an operator that these call.

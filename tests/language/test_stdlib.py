@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import collections
 import copy
 import dataclasses
 import functools
+import heapq
 import itertools
 import math
 import threading
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -427,6 +429,51 @@ def features_of_the_future() -> Any:
 @table.program(breaks=True, min_graphs=0)
 def no_features_of_the_future() -> Any:
     return WITHOUT["fn"]
+
+
+# -- bisect and heapq --------------------------------------------------------------------------------------------------
+@table.snippet(min_graphs=0, breaks=True)
+def a_heap_of_tensors_with_scores(x):
+    heap = []
+    for k in range(5):
+        heapq.heappush(heap, (float(k * 7 % 5), k, x * k))
+        if len(heap) > 3:
+            heapq.heappop(heap)
+    return [v for _, _, v in heapq.nlargest(2, heap, key=lambda entry: entry[0])], heapq.nsmallest(2, [3, 1, 2]), heap
+
+
+@table.snippet(args=lambda place: (t(place), [5, 1, 4 + place]), recompiles=range(9), min_graphs=0, breaks=True)
+def a_heap_from_outside(x, heap):
+    heapq.heapify(heap)
+    least = heapq.heappop(heap)
+    heapq.heappush(heap, least + 10)
+    return x * least, heapq.heappushpop(heap, 0), heapq.heapreplace(heap, 3)
+
+
+@table.snippet(args=lambda place: (t(place), place), calls=6, recompiles=range(6), min_graphs=0, breaks=True)
+def a_number_that_varies_among_sorted_ones(x, n):
+    numbers = [1, 3, 5]
+    bisect.insort(numbers, n)
+    return x * bisect.bisect(numbers, n), bisect.bisect_left(numbers, 2), numbers
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def heaps_that_refuse(x):
+    seen = []
+    for call in (lambda: heapq.heappush([1], "a"), lambda: heapq.heappop([]), lambda: heapq.heappush((1,), 1)):
+        try:
+            call()
+        except (TypeError, IndexError) as e:
+            seen.append(str(e))
+    return x, seen
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_heap_of_losses(x):
+    heap = []
+    for k in (3.0, 1.0, 2.0):
+        heapq.heappush(heap, x.sum() * 0 + k)
+    return [heapq.heappop(heap) for _ in range(3)]
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -23,10 +23,12 @@ from __future__ import annotations
 
 import _operator
 import _weakref
+import bisect
 import builtins
 import cmath
 import collections
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -83,6 +85,8 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure deep": "compress count",
             "callback deep": "accumulate dropwhile filterfalse groupby pairwise starmap takewhile",
         },
+        bisect: {"pure deep": "bisect_left bisect_right"},
+        heapq: {"mutator deep": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace"},
         functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {
             "pure none": "_tuplegetter",

@@ -24,7 +24,7 @@ from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
-from fineline.capture.polyfills import POLYFILLS
+from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all, written_out
 from fineline.capture.unread import waiting
@@ -99,7 +99,7 @@ ONE_BY_ONE = frozenset(
     }
 )
 # What compares the symbolic numbers among others, and guards how that ends.
-SORTERS = frozenset({sorted, list.sort})
+SORTERS = frozenset({sorted, list.sort, *ORDERED})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}

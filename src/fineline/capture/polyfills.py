@@ -7,9 +7,11 @@ methods. A classmethod is keyed by its descriptor, and its polyfill takes the cl
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import collections
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -22,10 +24,27 @@ from fineline.capture import polyfill_containers as c
 from fineline.capture import polyfill_iterators as i
 from fineline.capture import polyfill_itertools as t
 from fineline.capture import polyfill_operators as o
+from fineline.capture import polyfill_order as order
 from fineline.capture import protocols
 
+# The functions of bisect and heapq.
+ORDERED: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
+    {
+        bisect.bisect_left: order.bisect_left,
+        bisect.bisect_right: order.bisect_right,
+        heapq._heapify_max: order.heapify_max,
+        heapq._heappop_max: order.heap_pop_max,  # type: ignore[attr-defined]
+        heapq._heapreplace_max: order.heap_replace_max,  # type: ignore[attr-defined]
+        heapq.heapify: order.heapify,
+        heapq.heappop: order.heap_pop,
+        heapq.heappush: order.heap_push,
+        heapq.heappushpop: order.heap_push_pop,
+        heapq.heapreplace: order.heap_replace,
+    }
+)
 POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
+        **ORDERED,
         builtins.abs: lambda a, /: a.__abs__(),
         builtins.all: b.all_,
         builtins.any: b.any_,
