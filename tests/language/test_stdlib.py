@@ -10,13 +10,18 @@ import dataclasses
 import functools
 import heapq
 import itertools
+import logging
 import math
+import os
+import re
+import struct
 import threading
 from typing import Any
 
 import pytest
 import torch
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -476,6 +481,74 @@ def a_heap_of_losses(x):
     return [heapq.heappop(heap) for _ in range(3)]
 
 
+# -- texts, patterns, logs ---------------------------------------------------------------------------------------------
+LAYER = re.compile(r"layers\.(\d+)")
+
+
+@table.snippet(max_graphs=1)
+def patterns(x):
+    found = [re.match(r"h(\d+)\b", "h12").group(1), re.split(r"\s*,\s*", "a , b"), LAYER.sub(r"h.\1", "layers.3.w"), re.subn("[aeiou]", "", "naive")]
+    return x * int(LAYER.search("layers.3.w").group(1)), found, re.compile("z+") is re.compile("z+"), id(None) == id(None)
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_function_for_each_match(x):
+    seen = []
+
+    def upper(m):
+        seen.append(m.span())
+        return m.group().upper()
+
+    y = x + 1
+    return y * 2, re.sub("[ab]", upper, "cab"), seen
+
+
+@table.snippet(args=lambda place: (t(place), ["layers.1", "h.2", "layers.1", "layers.5"][place]), calls=4, recompiles={0, 1, 3})
+def patterns_and_names_from_outside(x, name):
+    m = LAYER.fullmatch(name)
+    return x * 2 if m is None else x + int(m.group(1)), re.sub("h", "x", name)
+
+
+@table.snippet(max_graphs=1)
+def names_and_bytes(x):
+    return x * 2, os.path.basename("a/b.py"), os.path.join("a", "b"), struct.unpack("<i", struct.pack("<i", 7))
+
+
+@table.snippet(min_graphs=0, breaks=True)
+def a_pattern_that_is_wrong(x):
+    try:
+        re.compile("(")
+    except re.error as e:
+        return x + 1, str(e)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_stdlib(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_a_log_that_is_off_breaks_no_graph(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("fineline.tests.stdlib")
+    log.setLevel(logging.WARNING)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        log.debug("shape %s", tuple(y.shape))
+        return y * 100 if log.isEnabledFor(logging.DEBUG) else y
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+    assert len(graphs) == 1
+    log.setLevel(logging.DEBUG)
+    with pytest.raises(fineline.errors.Unsupported):
+        compiled(torch.ones(2))
+    loud = fineline.compile(fn, backend=backend)
+    assert [loud(torch.ones(2)).tolist() for _ in range(2)] == [[200.0, 200.0]] * 2
+    assert caplog.messages == ["shape (2,)"] * 2

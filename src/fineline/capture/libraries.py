@@ -1,11 +1,16 @@
-"""Functions of libraries that do something else while they are compiled, and not what they do in an eager call: what is captured in their place."""
+"""Functions of libraries that are not captured as they stand: some do something else while they are compiled, some fill a cache of their own."""
 
 from __future__ import annotations
 
+import logging
+import re
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from fineline.capture.frame import Frame
+from fineline.capture.signals import Border
 
 _CAPTURING = "transformers.utils.output_capturing"
 
@@ -38,3 +43,44 @@ NAMES = frozenset(name for _, name in _STAND_INS)
 def stand_in(fn: types.FunctionType) -> Callable | None:
     """What is captured in the place of ``fn``."""
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
+
+
+def _pattern(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``re`` compiles a pattern once; what it gives for a text is as good as a constant."""
+    pattern, flags = [*args, *(kwargs or {}).values()]
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, (pattern, flags), None), then, data)
+    if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
+        return vm.push_function(f, fn, args, kwargs, then, data)
+    vm.cap.settle(pattern)
+    vm.cap.settle(flags)
+    compiled = vm.native(fn, (pattern, flags), None)
+    vm.cap.pin(compiled, "pattern")
+    return vm.finish(f, compiled, then, data)
+
+
+def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
+    values = (*args, *(kwargs or {}).values())
+    if vm.cap.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
+        raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
+    for v in values if vm.cap.active else ():
+        vm.cap.settle(v)
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _enabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
+    if vm.cap.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
+        fn(*args)
+    return vm.push_function(f, fn, args, kwargs, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        re._compile: _pattern,  # type: ignore[attr-defined]
+        re.Pattern.sub: _replaced,
+        re.Pattern.subn: _replaced,
+        logging.Logger.isEnabledFor: _enabled,
+    }
+)

@@ -32,6 +32,8 @@ import heapq
 import itertools
 import math
 import operator
+import os
+import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -87,6 +89,8 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         bisect: {"pure deep": "bisect_left bisect_right"},
         heapq: {"mutator deep": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace"},
+        os: {"pure deep": "fspath"},
+        struct: {"pure deep": "calcsize pack unpack"},
         functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {
             "pure none": "_tuplegetter",
@@ -136,6 +140,7 @@ PROTOCOL: Mapping[Any, str] = MappingProxyType(
         math.floor: "__floor__",
         math.trunc: "__trunc__",
         operator.index: "__index__",
+        os.fspath: "__fspath__",
     }
 )
 """Functions that dispatch on the type of their first argument: the special method to run if that is written in Python."""

@@ -23,6 +23,7 @@ from fineline.capture import (
     inference,
     introspection,
     iteration,
+    libraries,
     marked,
     protocols,
     rule_blocks,
@@ -82,7 +83,7 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 _FAMILIES: tuple[Any, ...] = (
     arrays, attribute_functions, checkpoint, classes, containers, copying, draws, higher_order, indices, inference, introspection, rule_blocks,
-    marked, iteration, tensor_types, texts, unbacked,
+    libraries, marked, iteration, tensor_types, texts, unbacked,
 )  # fmt: skip
 
 _HANDLERS: Mapping[Any, Callable] = MappingProxyType(

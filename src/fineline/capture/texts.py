@@ -61,8 +61,9 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                     return vm.call(f, method, given, kwargs, _checked, (fn, then, data))
                 if name != names[-1] and method is not object.__str__:
                     break
-    if fn is id and len(args) == 1 and not kwargs and _lasts(cap, args[0]):
-        identify(cap, args[0])
+    if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(cap, args[0])):
+        if type(args[0]) not in SINGLETONS:
+            identify(cap, args[0])
         return vm.finish(f, id(args[0]), then, data)
     if fn in SIGNS and args and is_a(args[0], Tensor):
         try:
