@@ -54,7 +54,12 @@ def opened(gm: GraphModule) -> GraphModule:
 
 def unannounced(gm: GraphModule) -> None:
     """FX prints to stderr where in a graph's code an exception comes from: that may be one that the user's code handles."""
-    type(gm)._wrapped_call = staticmethod(nn.Module.__call__)  # type: ignore[attr-defined]
+    type(gm)._wrapped_call = staticmethod(_call)  # type: ignore[attr-defined]
+
+
+def _call(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    # Looked up at each call: FX puts another one there while it traces.
+    return nn.Module.__call__(gm, *args, **kwargs)
 
 
 def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
