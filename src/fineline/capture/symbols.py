@@ -86,10 +86,11 @@ class Symbols:
     """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`).
 
     ``scalars`` and ``shaped``: numbers that are read from tensors, and sizes that depend on such numbers, are symbols as well.
+    ``behind``: the segment is one behind a graph break, as a rule a short one.
     """
 
-    def __init__(self, machine: Any, varying: Any, scalars: bool = False, shaped: bool = False) -> None:
-        self.scalars, self.shaped = scalars, shaped
+    def __init__(self, machine: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
+        self.scalars, self.shaped, self.behind = scalars, shaped, behind
         self.machine, self.cap = machine, machine.cap
         self.varying = varying
         shapes_imported()
@@ -148,6 +149,8 @@ class Symbols:
         expr = number.node._expr if type(number) in SYMBOLIC else sympy.Integer(number)
         self._bound.append((place, expr))
         if type(number) in SYMBOLIC:
+            if self.behind and not self.fakes.symbolic:
+                self.fakes.keep_later()
             self.fakes.symbolic = True
             if expr.is_Symbol:
                 self.leaves.setdefault(expr, place)

@@ -263,7 +263,7 @@ class Region:
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
         if own.first_call == "live" and not (fake or scalars or shaped or site.varying.any or marked((*args, *kwargs.values()))):
             return None
-        return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph)
+        return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph, site is not self.entry)
 
     def run_eagerly(self, site: Site, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured; what is ``thrown`` is raised there."""
