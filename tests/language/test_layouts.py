@@ -98,6 +98,18 @@ def nested(x: Tensor) -> Tensor:
     return torch.nested.nested_tensor([x[:2] + 1, x[2:]]).to_padded_tensor(0.0) + 1
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_quantized_tensors_are_taken_by_no_compiler(backend: str, dynamic: bool | None) -> None:
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return (x.dequantize() * w).sin() + torch.quantize_per_tensor(w, 0.1, 0, torch.qint8).int_repr()
+
+    compiled = fineline.compile(fn, backend=backend, dynamic=dynamic)
+    for place in range(3):
+        x, w = torch.quantize_per_tensor(t(place).detach(), 0.1, 0, torch.qint8), t(place + 1)
+        torch.testing.assert_close(compiled(x, w), fn(x, w))
+
+
 # AOTAutograd would end the process: "layout_impl is only implemented for TensorImpl subclasses".
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("dynamic", [None, True])

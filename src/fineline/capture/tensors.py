@@ -247,7 +247,7 @@ class TensorOps:
             if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
         if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse or nested tensor")
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse, nested or quantized tensor")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         if targets:
@@ -267,7 +267,7 @@ class TensorOps:
             cap.caught = covered(vm.frame)
         result = compute(vm, fn, args, kwargs)
         if vm.options.dense and scattered(result):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse or nested tensor")
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))

@@ -52,8 +52,8 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
 
 
 def scattered(t: Any) -> bool:
-    """Whether ``t`` is a sparse or a nested tensor, which few compilers take."""
-    return type(t) in (Tensor, FakeTensor) and (t.is_nested if t.layout is torch.strided else t.layout is not torch.jagged)
+    """Whether ``t`` is a sparse, a nested or a quantized tensor, which few compilers take."""
+    return type(t) in (Tensor, FakeTensor) and (t.is_nested or t.is_quantized if t.layout is torch.strided else t.layout is not torch.jagged)
 
 
 def fatal(t: Any) -> bool:
@@ -87,7 +87,7 @@ class Recorder:
         self.calls = 0
         # No operator yet, only changes of PyTorch's state such as the grad mode.
         self.only_state = True
-        # An operator gave a sparse or a nested tensor; one that no compiler may be shown.
+        # An operator gave a sparse, a nested or a quantized tensor; one that no compiler may be shown.
         self.scattered = self.fatal = False
         self._nodes: dict[int, tuple[Callable[[], Any], Any]] = {}
         self._last_placeholder: Node | None = None

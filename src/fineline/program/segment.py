@@ -353,7 +353,7 @@ class SegmentWriter:
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
             if self.cap.recorder.scattered or any(map(scattered, examples)):
-                text = f"the backend can't compile a graph with sparse or nested tensors ({e.reason})"
+                text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
                 raise Uncompiled("FL522", text, ("dense", True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
                 raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("unfaked", frozenset({name}))) from None

@@ -79,7 +79,7 @@ class Options:
     inference_borders: bool = False
     # Whether NumPy's arrays that are made of constants are constants.
     constant_arrays: bool = True
-    # Whether sparse and nested tensors stay out of graphs.
+    # Whether sparse, nested and quantized tensors stay out of graphs.
     dense: bool = False
     # The names of operators that do not run on fake tensors, which the backend has failed on: they stay out of graphs.
     unfaked: frozenset[str] = frozenset()
