@@ -451,3 +451,22 @@ def test_an_inference_mode_in_a_graph_of_a_graph(within: Any, dynamic: bool | No
         a.sum().backward()
         b.sum().backward()
         assert alike(xs[0].grad, xs[1].grad)
+
+
+@torch.library.custom_op("compilers::without_fake", mutates_args=())
+def without_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.clone() * 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_an_operator_without_a_fake_kernel_runs_between_graphs(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return without_fake(x.sin() + 1).cos() * 3
+
+    compiled = fineline.compile(fn, backend=backend)
+    for n in range(3):
+        x = torch.full((2,), float(n))
+        torch.testing.assert_close(compiled(x), fn(x))
+    strict = fineline.compile(fn, backend=backend, fullgraph=True)
+    with pytest.raises(fineline.errors.Unsupported, match="FL102.*without_fake.*does not run on fake tensors"):
+        strict(torch.ones(2))

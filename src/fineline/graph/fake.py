@@ -163,7 +163,8 @@ class Fakes:
 
     def keep_later(self) -> None:
         """The first operators of symbolic sizes keep no results: to check these costs as much again, and pays where layers repeat."""
-        self.mode.unkept, self.mode.cache_enabled = UNKEPT, False
+        if self.mode.cache_enabled:
+            self.mode.unkept, self.mode.cache_enabled = UNKEPT, False
 
     def close(self) -> None:
         """No tensor becomes fake any more."""
