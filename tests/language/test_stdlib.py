@@ -514,6 +514,22 @@ def names_and_bytes(x):
     return x * 2, os.path.basename("a/b.py"), os.path.join("a", "b"), struct.unpack("<i", struct.pack("<i", 7))
 
 
+class Named:
+    def __init__(self, name):
+        self.name = name
+
+    def __fspath__(self):
+        return self.name
+
+
+@table.snippet(
+    args=lambda place: (t(place), [Named("a/b"), "c/d", Named(5), Named("e")][place], [True, None, False, True][place]),
+    calls=4, recompiles=range(4), min_graphs=0, breaks=True,
+)  # fmt: skip
+def names_that_objects_give(x, named, flag):
+    return x * 2, os.path.basename(named), id(flag) == id(True)
+
+
 @table.snippet(min_graphs=0, breaks=True)
 def a_pattern_that_is_wrong(x):
     try:

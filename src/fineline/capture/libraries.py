@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -69,6 +70,13 @@ def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 
+def _path(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
+    if vm.cap.active and type(args[0]) not in (str, bytes):
+        raise Border(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
 def _enabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
     if vm.cap.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
@@ -81,6 +89,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         re._compile: _pattern,  # type: ignore[attr-defined]
         re.Pattern.sub: _replaced,
         re.Pattern.subn: _replaced,
+        os.fspath: _path,
         logging.Logger.isEnabledFor: _enabled,
     }
 )

@@ -89,7 +89,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         bisect: {"pure deep": "bisect_left bisect_right"},
         heapq: {"mutator deep": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace"},
-        os: {"pure deep": "fspath"},
+        os: {"special": "fspath"},
         struct: {"pure deep": "calcsize pack unpack"},
         functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {
@@ -140,7 +140,6 @@ PROTOCOL: Mapping[Any, str] = MappingProxyType(
         math.floor: "__floor__",
         math.trunc: "__trunc__",
         operator.index: "__index__",
-        os.fspath: "__fspath__",
     }
 )
 """Functions that dispatch on the type of their first argument: the special method to run if that is written in Python."""

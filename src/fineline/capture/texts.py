@@ -62,7 +62,9 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                 if name != names[-1] and method is not object.__str__:
                     break
     if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(cap, args[0])):
-        if type(args[0]) not in SINGLETONS:
+        if type(args[0]) in SINGLETONS:
+            cap.settle(args[0])
+        else:
             identify(cap, args[0])
         return vm.finish(f, id(args[0]), then, data)
     if fn in SIGNS and args and is_a(args[0], Tensor):
