@@ -206,6 +206,7 @@ def test_random_numbers_that_nobody_uses_are_drawn(grad: bool) -> None:
 def test_what_is_asserted_without_a_text_is_asserted(backend: str) -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         torch._assert_async((x > 0).all())
+        torch._assert_async((x < 9).all(), assert_msg="too large")
         return x + 1
 
     compiled = fineline.compile(fn, backend=backend)
@@ -213,6 +214,8 @@ def test_what_is_asserted_without_a_text_is_asserted(backend: str) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
             compiled(-torch.ones(2))
+    with pytest.raises(RuntimeError, match="too large"):
+        compiled(torch.full((2,), 10.0))
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
 
 
@@ -456,6 +459,17 @@ def test_an_inference_mode_in_a_graph_of_a_graph(within: Any, dynamic: bool | No
 @torch.library.custom_op("compilers::without_fake", mutates_args=())
 def without_fake(x: torch.Tensor) -> torch.Tensor:
     return x.clone() * 2
+
+
+@pytest.mark.parametrize("suppress", [False, True])
+def test_a_backend_that_fails_inside_of_a_transform_leaves_it(suppress: bool) -> None:
+    def fn(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda a: (a * without_fake(z)).sum())(x) * 2
+
+    compiled = fineline.compile(fn, backend="aot_eager", options={"suppress_errors": suppress})
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(3), torch.ones(3)), torch.full((3,), 4.0))
+        assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

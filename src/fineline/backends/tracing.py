@@ -58,7 +58,7 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
     """
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
     for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
-        if len(node.args) == 1:
+        if len(node.args) == 1 and not node.kwargs:
             # AOTAutograd drops the overload without a text, as if it did nothing (torch 2.13). Where it fails, eager code says what.
             node.args = (*node.args, "a number is zero")
             own.recompile()

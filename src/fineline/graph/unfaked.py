@@ -10,6 +10,8 @@ from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import GraphModule, Interpreter, Node
 
 from fineline.graph.fake import unsymbolic
+from fineline.graph.state import Standing
+from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 
 
@@ -27,11 +29,13 @@ class _Finder(Interpreter):
 
 def unfaked(gm: GraphModule, examples: Sequence[Any]) -> str:
     """The name of the first such operator; "" if there is none, or it runs graphs itself."""
-    finder = _Finder(gm)
+    finder, standing = _Finder(gm), Standing(ambient_facts())
     try:
         # As AOTAutograd runs it: some operators run on fake tensors as they are, and not when what they write is a result.
         unsymbolic().run(dispatch_functionalize(finder.run), examples, None)
     except Exception:  # the backend's own error is what is told
+        # It may have failed inside of a transform, say.
+        standing.put_back()
         node = finder.failed
         if node is None or not node.op.startswith("call_") or is_a(node.target, HigherOrderOperator):
             return ""

@@ -30,6 +30,8 @@ from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
 from fineline.graph.same import outputs_as
 from fineline.graph.sizes import Kinds
+from fineline.graph.state import Standing
+from fineline.guards.facts import ambient_facts
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
@@ -398,10 +400,13 @@ class Region:
                 gm.graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
+        standing = Standing(ambient_facts())
         try:
             compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
-        except BackendFailed as e:
-            if not self.options.suppress_errors:
+        except BaseException as e:
+            # AOTAutograd that fails inside of a transform of the graph does not leave it.
+            standing.put_back()
+            if not is_a(e, BackendFailed) or not self.options.suppress_errors:
                 raise
             self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
             log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
