@@ -94,19 +94,16 @@ def heap_push_pop(heap: Any, item: Any, /) -> Any:
 
 
 def heapify(heap: Any, /) -> None:
-    if type(heap) is not list:
-        heapq.heapify(heap)
-        return
-    for at in range(len(heap) // 2 - 1, -1, -1):
-        _sink(heap, at, _forward)
+    heapq.heapify(heap) if type(heap) is not list else _heapified(heap, _forward)
 
 
 def heapify_max(heap: Any, /) -> None:
-    if type(heap) is not list:
-        heapq._heapify_max(heap)
-        return
+    heapq._heapify_max(heap) if type(heap) is not list else _heapified(heap, _backward)
+
+
+def _heapified(heap: list, before: Callable[[Any, Any], Any]) -> None:
     for at in range(len(heap) // 2 - 1, -1, -1):
-        _sink(heap, at, _backward)
+        _sink(heap, at, before)
 
 
 def _rise(heap: list, start: int, at: int, before: Callable[[Any, Any], Any]) -> None:
