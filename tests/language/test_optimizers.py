@@ -80,7 +80,7 @@ def test_steps(cls: type, settings: dict[str, Any], twin: str) -> None:
 
     steps = [Step(k, change=slower if k == 3 else None) for k in range(5)]
     name = f"{cls.__name__} {settings}"
-    check(Program(name, make, steps, frozenset(range(5)), min_graphs=0, breaks=True, backward=False, tolerance=1e-6), twin)
+    check(Program(name, make, steps, frozenset(range(5)), breaks=True, backward=False, tolerance=1e-6), twin)
 
 
 SCHEDULES: dict[str, Any] = {
@@ -118,7 +118,7 @@ def test_schedules(name: str, twin: str) -> None:
         return fn, (model, optimizer, schedule)
 
     steps = [Step(k) for k in range(6)]
-    check(Program(name, make, steps, frozenset(range(6)), min_graphs=0, breaks=True, backward=False), twin)
+    check(Program(name, make, steps, frozenset(range(6)), breaks=True, backward=False), twin)
 
 
 # Fake tensors, and AOTAutograd, refuse an operator that these call.
