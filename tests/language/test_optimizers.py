@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,3 +143,51 @@ def test_what_compilers_refuse_runs_between_graphs(cls: type, settings: dict[str
         runs.append([*[step(t(k)) for k in range(4)], *model.parameters()])
     for a, b in zip(*runs, strict=True):
         torch.testing.assert_close(a, b)
+
+
+LOADED = """
+import sys, torch
+if sys.argv[1] == "loaded":
+    import torch._dynamo
+import fineline
+
+model = torch.nn.Linear(4, 1)
+x = torch.ones(3, 4)
+
+def names(optimizer, calls):
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append([n.name for n in gm.graph.nodes if n.op.startswith("call")])
+        return gm.forward
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    compiled = fineline.compile(step, backend=backend)
+    for _ in range(calls):
+        compiled(x)
+    return seen
+
+print([names(torch.optim.LBFGS(model.parameters(), lr=1e-3, max_iter=4), 12), names(torch.optim.Adam(model.parameters()), 3)])
+"""
+
+
+def test_graphs_are_the_same_where_torch_dynamo_is_loaded() -> None:
+    # As it is loaded, it disables parts of the optimizers, for its own limits.
+    runs = [
+        subprocess.run([sys.executable, "-c", LOADED, way], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+        for way in ("alone", "loaded")
+    ]
+    assert not runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout
+    lbfgs, adam = ast.literal_eval(runs[0].stdout)
+    # The lists of past steps that LBFGS keeps make no programs; what it calls is one.
+    assert lbfgs == [["linear", "square", "mean"]]
+    assert len(adam) > 1

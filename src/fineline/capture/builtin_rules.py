@@ -15,7 +15,7 @@ from fineline.capture import native_table
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.libraries import stand_in
-from fineline.capture.marked import RECORDING, own_function
+from fineline.capture.marked import GROWING, RECORDING, own_function
 from fineline.capture.natives import hashable
 from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.specials import SPECIALS
@@ -72,6 +72,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
         "records": Kind("disable", "it writes a record that says when it was called, and where from", _MARKED),
+        "growing": Kind("disable", "each of its calls would be a program of its own; a function that it is given is captured", _MARKED),
         "library": Kind("substitute", "what it does while compiled is not what it does in eager calls", "fineline/capture/libraries.py"),
         # fineline's own
         "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
@@ -102,6 +103,7 @@ def _rows() -> Iterator[Rule]:
     listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in native_table.listed()}
     listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
+    listed[id(GROWING)] = (GROWING, "growing")
     for fn, kind in listed.values():
         yield row(kind, fn)
     for name, kind in DYNAMO_NAMES.items():
@@ -143,6 +145,8 @@ def _kind(fn: Any) -> str:
 def _of_function(fn: types.FunctionType) -> str:
     if fn in SPECIALS:
         return "special"
+    if fn is GROWING:
+        return "growing"
     if fn is graph_break:
         return "graph_break"
     if own_function(fn) is not None:

@@ -45,12 +45,18 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 RECORDING = frozenset({logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit})
 
 
+# It keeps lists that are longer after each call (100 past steps): each of its calls would be a program of its own.
+GROWING = inspect.unwrap(torch.optim.LBFGS.step)
+
+
 def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
     """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
     if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
         return None
+    if fn.__code__ is GROWING.__code__:
+        return _calls_back
     return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
 
 
@@ -65,6 +71,20 @@ def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of this very call").to(then, data)
+
+
+def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function that runs in Python, and the functions that it is given are captured."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    plain, given = fn, args
+    if vm.run_frame is not None:
+        plain, given = type(vm.run_frame).calling, [vm.run_frame, fn, *args]
+        vm.cap.pin(plain, fn.__qualname__)
+        vm.cap.pin(vm.run_frame, fn.__qualname__)
+    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    border.rule = "built-in: each of its calls would be a program of its own"
+    raise border.to(then, data)
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
@@ -249,7 +269,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 # What these two give.
 TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
 
-KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in RECORDING if is_a(fn, types.FunctionType)])
+KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)])
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

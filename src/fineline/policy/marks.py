@@ -120,6 +120,10 @@ def is_dynamo_compiling() -> bool:
     return False
 
 
+# The reasons of what PyTorch's compiler disables as it is loaded, as it has no way with optimizers: no wish of the user's.
+_UNASKED = ("optimizer <class", "don't trace into fused optimizer")
+
+
 def torch_mark(fn: Any) -> str | None:
     """What PyTorch's own marks say of a function: "disable", "disable_frame", "wrapped" (compiled: run the original through), or None."""
     d = getattr(fn, "__dict__", None)
@@ -127,6 +131,8 @@ def torch_mark(fn: Any) -> str | None:
         return None
     if fn.__module__ != "torch._compile" and getattr(getattr(fn, "__code__", None), "co_qualname", "") == "_disable_dynamo.<locals>.inner":
         return "disable"
+    if d.get("_torchdynamo_disable") and str(d.get("_torchdynamo_disable_msg")).startswith(_UNASKED):
+        return "wrapped"
     if d.get("_torchdynamo_disable"):
         # Its old `skip`, which is about one frame too, says nothing of recursion.
         return "disable" if d.get("_torchdynamo_disable_recursive") else "disable_frame"

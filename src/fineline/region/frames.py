@@ -65,6 +65,15 @@ class FrameRunner:
         # Each step of a generator is such a frame's.
         return real_generator(result) if type(result) is InterpretedGenerator else result
 
+    def calling(self, target: types.FunctionType, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function in Python; those that it is given become regions."""
+        return target(*[self._given(target, a) for a in args], **{name: self._given(target, a) for name, a in kwargs.items()})
+
+    def _given(self, caller: types.FunctionType, fn: Any) -> Any:
+        if type(fn) is not types.FunctionType or fn.__code__.co_flags & _LATER:
+            return fn
+        return functools.partial(self._child(caller.__code__, fn.__code__, _apply), fn)
+
     frame = None  # what a Capture asks of its machine
 
     def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
