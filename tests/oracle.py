@@ -271,6 +271,7 @@ def ambient() -> dict[str, Any]:
         "default dtype": str(torch.get_default_dtype()),
         "autocast depth": autocast_depth(),
         "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu")), torch.is_autocast_cache_enabled()),
+        "autograd": autograd_state(),
         "device": str(torch.get_default_device()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "kernels": (*kernels(), torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled),
@@ -282,6 +283,15 @@ def ambient() -> dict[str, Any]:
         "trace": (sys.gettrace() is None, sys.getprofile() is None),
         "handling": repr(sys.exc_info()[1]),
     }
+
+
+def autograd_state() -> tuple[Any, ...]:
+    core, functorch = torch._C, torch._C._functorch
+    return (
+        core._is_multithreading_enabled(), core._is_fwd_grad_enabled(), core._is_view_replay_enabled(), torch.autograd.forward_ad._current_level,
+        core._autograd._saved_tensors_hooks_get_disabled_error_message(), functorch.get_inplace_requires_grad_allowed(),
+        functorch.get_single_level_autograd_function_allowed(), functorch._is_vmap_fallback_enabled(),
+    )  # fmt: skip
 
 
 def kernels() -> tuple[Any, ...]:

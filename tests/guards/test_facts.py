@@ -49,6 +49,9 @@ def switched(get: Callable[[], Any], put: Callable[[Any], None], value: Any) -> 
 SURROUNDINGS: dict[str, Callable[[], AbstractContextManager]] = {
     "grad_mode": torch.no_grad,
     "inference_mode": torch.inference_mode,
+    "forward_grad_mode": lambda: torch.autograd.forward_ad._set_fwd_grad_enabled(False),
+    "multithreading": lambda: torch.autograd.set_multithreading_enabled(False),
+    "view_replay": lambda: torch.autograd._force_original_view_tracking(True),
     "autocast_cpu": lambda: torch.autocast("cpu"),
     "autocast_cpu_dtype": lambda: switched(
         lambda: torch.get_autocast_dtype("cpu"), lambda d: torch.set_autocast_dtype("cpu", d), torch.float16

@@ -92,9 +92,9 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards", "hooks_seen", "journal",
-        "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "states", "symbolic", "symbols", "texts",
-        "types",
+        "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards",
+        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "states",
+        "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -129,6 +129,8 @@ class Capture:
         self.start_ambient = ambient_facts()
         # The functions that nodes call to change PyTorch's state.
         self.states: set[Any] = set()
+        # What a function that reads PyTorch's state said before that was changed.
+        self.answers: dict[Any, Any] = {}
         self.random = random_states()
         self.guards.ambient(self.start_ambient)
 

@@ -37,7 +37,7 @@ from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
-from fineline.graph.state import KERNELS, differing
+from fineline.graph.state import KERNELS, answers_before, differing
 from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.guards.facts import ambient_facts
@@ -172,6 +172,7 @@ class TensorOps:
                 raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
             if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
                 raise Border(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
+            answers_before(fn, cap.answers)
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
             cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result)

@@ -16,10 +16,15 @@ from fineline.guards.facts import AmbientFacts, ambient_facts
 
 # PyTorch has no deeper nesting of forward-mode gradients, and does not say how deep it is.
 MOST_LEVELS = 2
+_FUNCTORCH: Any = torch._C._functorch
+_AUTOGRAD: Any = torch._C._autograd
 
 SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
         "grad_mode": torch._C._set_grad_enabled,
+        "forward_grad_mode": torch._C._set_fwd_grad_enabled,
+        "multithreading": torch._C._set_multithreading_enabled,
+        "view_replay": torch._C._set_view_replay_enabled,
         "autocast_cpu_dtype": functools.partial(torch.set_autocast_dtype, "cpu"),
         "autocast_cpu": functools.partial(torch.set_autocast_enabled, "cpu"),
         "autocast_cuda_dtype": functools.partial(torch.set_autocast_dtype, "cuda"),
@@ -40,6 +45,41 @@ KERNELS = frozenset([has_side_effect(set_) for name, set_ in SETTERS.items() if 
 """Functions that say which kernels of attention may be chosen. Backends that drop nodes whose results nobody uses leave these alone, too."""
 RESTORED = KERNELS | {torch._C._set_grad_enabled}
 """Functions that change nothing but state that `restore` takes back."""
+
+
+_FLAGS: tuple[tuple[Callable[[], bool], Callable[[bool], Any]], ...] = (
+    (_FUNCTORCH.get_inplace_requires_grad_allowed, _FUNCTORCH.set_inplace_requires_grad_allowed),
+    (_FUNCTORCH.get_single_level_autograd_function_allowed, _FUNCTORCH.set_single_level_autograd_function_allowed),
+    (_FUNCTORCH._is_vmap_fallback_enabled, _FUNCTORCH._set_vmap_fallback_enabled),
+)
+_HOOKS = (_AUTOGRAD._saved_tensors_hooks_get_disabled_error_message, _AUTOGRAD._saved_tensors_hooks_is_enabled)
+_ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
+    {
+        _AUTOGRAD._saved_tensors_hooks_disable: _HOOKS,
+        _AUTOGRAD._saved_tensors_hooks_enable: _HOOKS,
+        **{set_: (ask,) for ask, set_ in _FLAGS},
+    }
+)
+
+
+def answers_before(fn: Callable, known: dict[Any, Any]) -> None:
+    """Notes what functions say of a state that ``fn`` is about to change, if no guard covers that state: guards hold where a program starts."""
+    for ask in _ASKING.get(fn, ()):
+        known.setdefault(ask, ask())
+
+
+def changed(known: dict[Any, Any]) -> list[tuple[Callable[[Any], Any], Any, Any]]:
+    """What of that is not as it was: what sets it, how it was, and how it is."""
+    pairs: list[tuple[Any, Callable[[Any], Any]]] = [(_HOOKS[0], set_hooks_message), *_FLAGS]
+    return [(set_, known[ask], ask()) for ask, set_ in pairs if ask in known and ask() != known[ask]]
+
+
+def set_hooks_message(message: str | None) -> None:
+    """Why hooks on saved tensors are disabled; None: they are not."""
+    if message is None:
+        _AUTOGRAD._saved_tensors_hooks_enable()
+    else:
+        _AUTOGRAD._saved_tensors_hooks_disable(message)
 
 
 def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:
@@ -71,18 +111,16 @@ def set_autocast_depth(depth: int) -> None:
 
 def hidden_states() -> tuple[Any, ...]:
     """What no guard is on unless it is asked for: transforms of torch.func, and blocks of autocast, change it, and change it back."""
-    autograd = torch._C._autograd
-    disabled = autograd._saved_tensors_hooks_get_disabled_error_message()
-    return disabled, torch._C._functorch.get_inplace_requires_grad_allowed(), autocast_depth()
+    return _HOOKS[0](), [ask() for ask, _ in _FLAGS], autocast_depth()
 
 
 def put_back_hidden(states: tuple[Any, ...]) -> None:
-    disabled, in_place, depth = states
+    disabled, flags, depth = states
     set_autocast_depth(depth)
-    autograd = torch._C._autograd
-    if disabled != autograd._saved_tensors_hooks_get_disabled_error_message():
-        autograd._saved_tensors_hooks_disable(disabled) if disabled is not None else autograd._saved_tensors_hooks_enable()
-    torch._C._functorch.set_inplace_requires_grad_allowed(in_place)
+    if disabled != _HOOKS[0]():
+        set_hooks_message(disabled)
+    for (_, set_), flag in zip(_FLAGS, flags, strict=True):
+        set_(flag)
 
 
 def leave_dual_levels(level: int) -> None:

@@ -130,6 +130,7 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
          "_get_overrideable_sdp_enabled _get_sdp_priority_order _get_torch_function_state _get_tracing_state _has_torch_function "
          "_has_torch_function_unary _has_torch_function_variadic _is_autocast_available _is_tracing _is_torch_function_all_disabled "
          "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack _len_torch_function_stack "
+         "_is_fwd_grad_enabled _is_multithreading_enabled _is_view_replay_enabled "
          "_log_api_usage_metadata _log_api_usage_once _mps_is_available get_autocast_cpu_dtype get_autocast_gpu_dtype get_default_dtype "
          "get_num_threads is_autocast_cache_enabled is_autocast_cpu_enabled is_grad_enabled is_inference_mode_enabled _cxx_flags"),
         (torch._C._functorch, "get_dynamic_layer_stack_depth get_interpreter_stack maybe_current_level peek_interpreter_stack "

@@ -39,6 +39,9 @@ class AmbientFacts(NamedTuple):
 
     grad_mode: bool
     inference_mode: bool
+    forward_grad_mode: bool
+    multithreading: bool
+    view_replay: bool
     autocast_cpu: bool
     autocast_cpu_dtype: torch.dtype
     autocast_cuda: bool
@@ -126,6 +129,9 @@ def ambient_facts() -> AmbientFacts:
     return AmbientFacts(
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        core._is_fwd_grad_enabled(),
+        core._is_multithreading_enabled(),
+        core._is_view_replay_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda"),

@@ -45,8 +45,9 @@ std::optional<AmbientPicture> picture_ambient() {
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   uint64_t bits = 0;
   for (bool bit : {
-           autograd.get_grad_mode(), autograd.get_inference_mode(), at::autocast::is_autocast_enabled(at::kCPU),
-           at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::is_autocast_cache_enabled(), context.deterministicAlgorithms(),
+           autograd.get_grad_mode(), autograd.get_inference_mode(), autograd.get_fw_grad_mode(),
+           autograd.get_multithreading_enabled(), autograd.get_view_replay_enabled(),
+           at::autocast::is_autocast_enabled(at::kCPU), at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::is_autocast_cache_enabled(), context.deterministicAlgorithms(),
            context.deterministicAlgorithmsWarnOnly(), context.deterministicFillUninitializedMemory(), context.userEnabledFlashSDP(),
            context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(), context.userEnabledCuDNNSDP(),
            context.userEnabledOverrideableSDP(), context.allowFP16BF16ReductionMathSDP(), context.userEnabledCuDNN(),

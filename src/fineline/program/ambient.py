@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
-from fineline.graph.state import KERNELS, autocast_depth, differing, set_autocast_depth
+from fineline.graph.state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
 from fineline.guards.facts import AmbientFacts, ambient_facts
 from fineline.policy.scopes import SCOPE
 
@@ -26,9 +26,10 @@ def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
     return [before, *lines, f"{rebuild.constant(set_autocast_depth, 'set_autocast_depth')}(depth + {n})"]
 
 
-def restore_lines(before: AmbientFacts, after: AmbientFacts, rebuild: Any) -> list[str]:
+def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: Any) -> list[str]:
     """Statements that put the state where the captured code left it; a compiled graph may not have."""
     lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
+    lines += [f"{rebuild.constant(set_, 'set_state')}({rebuild.expr(now)})" for set_, _, now in changed(answers)]
     if (before.autocast_cpu and not after.autocast_cpu) or (before.autocast_cuda and not after.autocast_cuda):
         # Eager code between two graphs has kept casts of weights; a compiled graph does not forget them.
         lines.append(f"{rebuild.constant(torch.clear_autocast_cache, 'clear_autocast_cache')}()")
@@ -46,10 +47,13 @@ def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
 
 
 @contextmanager
-def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
+def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
     """A backend traces under the state in which its graph begins, which the capture has left behind."""
     for name, set_ in differing(now, start):
         set_(getattr(start, name))
+    others = changed(answers)
+    for change, before, _ in others:
+        change(before)
     inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
     depth = autocast_depth()
     try:
@@ -60,3 +64,5 @@ def in_state(start: AmbientFacts, now: AmbientFacts) -> Iterator[None]:
         set_autocast_depth(depth)
         for name, set_ in differing(ambient_facts(), now):
             set_(getattr(now, name))
+        for change, _, after in others:
+            change(after)

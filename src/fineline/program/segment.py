@@ -298,7 +298,7 @@ class SegmentWriter:
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
-            with in_state(cap.start_ambient, now):
+            with in_state(cap.start_ambient, now, cap.answers):
                 compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
             # Compiled code would look for the memory of fake tensors.
             compiled = as_it_is(gm) if self._on_fakes() else compiled
@@ -321,7 +321,7 @@ class SegmentWriter:
         if cap.symbols is not None:
             cap.symbols.guard()
         # A block of rules is entered and left without an operator.
-        lines += restore_lines(cap.start_ambient, now, r)
+        lines += restore_lines(cap.start_ambient, now, cap.answers, r)
         lines += r.lines + self.tail
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"

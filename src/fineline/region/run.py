@@ -78,8 +78,8 @@ class Run:
         if not capture:
             vm.cap.active = False
             self.ended = True
-        elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth():
-            # What leaves a transform of torch.func that was entered before can't be undone.
+        elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth() and not vm.cap.start_ambient.dual_level:
+            # What leaves a transform of torch.func, or a level of forward-mode gradients, that was entered before can't be undone.
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why) or site.draws)
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
