@@ -26,6 +26,9 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
     new = new.__func__ if is_a(new, staticmethod) else new
     if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
         raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
+    if cap.active and info.look(cap, "__del__")[1] is not None:
+        # What no program makes has no end.
+        raise Border(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
     state = (cls, args, kwargs, then, data)
     if is_a(new, types.FunctionType):
         vm.class_value(new)
