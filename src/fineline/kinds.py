@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch  # noqa: F401  (the native core is linked with its libraries)
+import torch
 
 
 def is_a_in_python(obj: Any, kinds: Any) -> bool:
@@ -21,4 +21,9 @@ else:
         is_a = is_a_in_python
 
 
-__all__ = ["is_a"]
+def taken_as_it_is(t: Any) -> bool:
+    """Whether operators take a tensor of this class for a plain one, as they do parameters, also of classes of the user's."""
+    return t.__torch_function__ is torch._C._disabled_torch_function_impl and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
+__all__ = ["is_a", "taken_as_it_is"]

@@ -554,6 +554,56 @@ def the_gradient_of_what_is_no_leaf(x):
     return x * 2, x.grad is None
 
 
+class Scaled(torch.nn.Parameter):
+    """A parameter with something more, as libraries that quantize have them."""
+
+    scale = 2.0
+
+    @property
+    def doubled(self) -> torch.Tensor:
+        return self.data * 2
+
+
+class Weighing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Scaled(t(1, 4, 4))
+
+    def forward(self, x):
+        y = x @ self.weight * self.weight.scale
+        return y + self.weight.doubled.sum(), isinstance(self.weight, Scaled), self.weight.shape
+
+
+def refusing(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    raise TypeError("no operators")
+
+
+@table.program(calls=3, grad=True, max_graphs=2, change={1: lambda module: setattr(module.weight, "scale", 3.0)}, recompiles={1})
+def parameters_of_a_class_of_ones_own():
+    module = Weighing()
+    return module, module
+
+
+def overrides(cls: Any) -> None:
+    cls.__torch_function__ = classmethod(refusing)
+
+
+@table.program(calls=3, change={1: overrides}, recompiles={1, 2}, breaks=True)
+def parameters_whose_class_begins_to_override():
+    class Fresh(torch.nn.Parameter):
+        pass
+
+    weight = Fresh(t(1))
+
+    def fn(x):
+        try:
+            return x * weight + 1
+        except TypeError as e:
+            return str(e)
+
+    return fn, Fresh
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_tensors(program: Program, twin: str) -> None:
     check(program, twin)

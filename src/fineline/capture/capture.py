@@ -38,7 +38,7 @@ from fineline.graph.randomness import random_states
 from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
-from fineline.kinds import is_a
+from fineline.kinds import is_a, taken_as_it_is
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -424,7 +424,9 @@ class Capture:
         if t is slice:
             return slice(self.to_fx(a.start), self.to_fx(a.stop), self.to_fx(a.step))
         if is_a(a, Tensor):
-            if type(a).__torch_function__ is Tensor.__torch_function__:
+            if taken_as_it_is(t):
+                for name in ("__torch_function__", "__torch_dispatch__"):
+                    self.guards.check(self.guards.type_attr(t, name, getattr(t, name)), "is", getattr(t, name))
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:

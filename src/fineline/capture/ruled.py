@@ -60,7 +60,7 @@ def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[s
 def _kind(a: Any) -> Any:
     """What a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
     t = type(a)
-    if is_a(a, Tensor) and t.__torch_function__ is Tensor.__torch_function__:
+    if t in (Tensor, torch.nn.Parameter):
         return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
     if t in (tuple, list, torch.Size, slice):
         items = [_kind(x) for x in ((a.start, a.stop, a.step) if t is slice else a)]

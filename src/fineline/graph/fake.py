@@ -29,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 from fineline.apart import shapes_imported
 from fineline.guards.facts import has_tangent
-from fineline.kinds import is_a
+from fineline.kinds import is_a, taken_as_it_is
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 # Of Longformer with symbolic sizes, 74 short segments, the first capture takes 8 s instead of 29; of BERT behind a graph break 0.78 instead of 0.70.
@@ -202,7 +202,7 @@ class Fakes:
             return t
         found = self._twins.get(id(t))
         if found is None:
-            if type(t) not in (Tensor, torch.nn.Parameter):
+            if type(t) is not Tensor and not taken_as_it_is(type(t)):
                 raise NoTwin(f"a tensor of class {type(t).__name__}")
             if has_tangent(t):
                 raise NoTwin("a tensor with a tangent of forward-mode gradients")
