@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import fineline
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 capturing = pytest.importorskip("transformers.utils.output_capturing")
 table = Table()
@@ -72,6 +73,12 @@ def collectors_across_breaks() -> Any:
         return x, mine
 
     return fn
+
+
+@table.program(max_graphs=1)
+def module_that_was_exported():
+    exported = torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), (t(0),)).module()
+    return lambda x: exported(x) * 2 + 1
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -21,7 +21,7 @@ from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.specials import SPECIALS
 from fineline.graph import torch_table
 from fineline.kinds import is_a
-from fineline.policy.marks import DYNAMO_NAMES, graph_break, torch_mark
+from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_mark
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
 
@@ -69,6 +69,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "marks_size": Kind("forbid", "it marks a size of a tensor, which is too late in captured code", _MARKS),
         "settles_size": Kind("constant", "the size is a constant from here on", _MARKS),
         "identity": Kind("constant", "it gives back what it marks", _MARKS),
+        "in_block": Kind("substitute", "a block of that compiler's around a function, which is captured in its place", _MARKS),
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
         "records": Kind("disable", "it writes a record that says when it was called, and where from", _MARKED),
@@ -157,7 +158,7 @@ def _of_function(fn: types.FunctionType) -> str:
     if kind is not None and kind != "python":
         return kind
     if (fn.__module__ or "").startswith("torch._dynamo"):
-        return DYNAMO_NAMES.get(fn.__name__, "opaque")
+        return dynamo_kind(fn)
     if fn.__code__.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
         return "coroutine"
     return torch_mark(fn) or kind or "code"

@@ -21,7 +21,7 @@ from fineline.capture.watch import known_code
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
 from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-from fineline.policy.marks import DYNAMO_NAMES, MARKS, torch_mark
+from fineline.policy.marks import MARKS, dynamo_kind, torch_mark
 from fineline.policy.rule import Rule
 from fineline.policy.spots import break_rule
 from fineline.policy.stance import Stances
@@ -132,7 +132,7 @@ def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:
     """The handler for a function of torch._dynamo."""
-    return _DYNAMO.get(DYNAMO_NAMES.get(fn.__name__, "opaque"))
+    return _DYNAMO.get(dynamo_kind(fn))
 
 
 def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -208,10 +208,15 @@ def traces_itself(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     raise Border(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
 
 
-def _patched_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """``nn.Module.__init__`` once torch.compile has run in the process: the original; the rest is that compiler's bookkeeping."""
-    init = fn.__closure__[fn.__code__.co_freevars.index("init")].cell_contents
-    return vm.call(f, init, args, kwargs, then, data)
+def _original(name: str) -> Callable:
+    """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
+
+    def call(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
+        vm.cap.pin(plain, name)
+        return vm.call(f, plain, args, kwargs, then, data)
+
+    return call
 
 
 def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -273,5 +278,6 @@ KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING
 
 _DYNAMO: dict[str, Callable] = {
     "marks_size": _marks_size, "settles_size": _settles_size,
-    "graph_break": explicit_break, "true": gives(True), "nothing": gives(None), "identity": _identity, "opaque": _opaque, "patched_init": _patched_init,
+    "graph_break": explicit_break, "true": gives(True), "nothing": gives(None), "identity": _identity, "opaque": _opaque,
+    "patched_init": _original("init"), "in_block": _original("func"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from fineline.capture.marked import own_function
 from fineline.capture.specials import SPECIALS
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
-from fineline.policy.marks import DYNAMO_NAMES
+from fineline.policy.marks import dynamo_kind
 from fineline.policy.rule import Rule
 
 SKIPPED = ("data", "effect")
@@ -29,6 +29,6 @@ def looked_into(fn: Any, rule: Rule) -> types.FunctionType | None:
     kind = classify_torch(fn)
     if kind in SKIPPED or (kind == "op" and rule.selector.kind in ("object", "name")):
         return fn
-    if kind in (None, "python") and (fn.__module__ or "").startswith("torch._dynamo") and fn.__name__ not in DYNAMO_NAMES:
+    if kind in (None, "python") and (fn.__module__ or "").startswith("torch._dynamo") and dynamo_kind(fn) == "opaque":
         return fn
     return None

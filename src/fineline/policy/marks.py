@@ -156,6 +156,13 @@ DYNAMO_NAMES: dict[str, str] = {
     "assume_constant_result": "identity",
     "_disallow_in_graph_helper": "identity",
     "patched_init": "patched_init",
+    "wrap_dunder_call_ctx_manager.<locals>.inner": "in_block",
 }
+
+
+def dynamo_kind(fn: Any) -> str:
+    """What a function of torch._dynamo is to a capture."""
+    return DYNAMO_NAMES.get(fn.__qualname__) or DYNAMO_NAMES.get(fn.__name__, "opaque")
+
 
 Handler = Callable[..., Any]
