@@ -305,6 +305,8 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
         if src is not None and not cap.journal.slot_written(obj, descr):
             cap.guards.check(src, "predicate", (partial(member_is_empty, member_of(cap, obj, descr)), f"has no {name}"), id(descr))
         raise
+    if id(obj) in cap.journal.seams and name == "tb_next":
+        raise Border(getattr, (obj, name), None, "FL431", "reading the traceback of an exception that existed before the call")
     if src is None or cap.journal.slot_written(obj, descr):
         return value
     if type(descr) is types.GetSetDescriptorType and (

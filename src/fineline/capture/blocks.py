@@ -13,8 +13,9 @@ from fineline.capture.copying import mark_made
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
+from fineline.capture.traces import traceback_of
 from fineline.kinds import is_a
-from fineline.raw import CAUSE, CONTEXT, DICT, TRACEBACK
+from fineline.raw import CAUSE, CONTEXT, DICT
 
 MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
 
@@ -193,7 +194,7 @@ def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack[-1]
-    return vm.call(f, f.stack[-4], [type(exc), exc, TRACEBACK.__get__(exc)])
+    return vm.call(f, f.stack[-4], [type(exc), exc, traceback_of(exc, vm.cap)])
 
 
 # -- match -------------------------------------------------------------------------------------------------------------

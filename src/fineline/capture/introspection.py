@@ -20,8 +20,8 @@ from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
+from fineline.capture.traces import traceback_of
 from fineline.kinds import is_a
-from fineline.raw import TRACEBACK
 
 REFERENT = weakref.ref.__call__
 
@@ -116,7 +116,7 @@ def _exc_info(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     e = vm.handled
     if e is None:
         return vm.finish(f, vm.native(sys.exc_info, (), None), then, data)
-    return vm.finish(f, (type(e), e, TRACEBACK.__get__(e)), then, data)
+    return vm.finish(f, (type(e), e, traceback_of(e, vm.cap)), then, data)
 
 
 def _exception(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

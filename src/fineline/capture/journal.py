@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from types import CellType
+from types import CellType, TracebackType
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fineline.guards.source import Source
 from fineline.kinds import is_a
+from fineline.raw import TRACEBACK
 
 EMPTY = object()
 # Bytes of tensors that are copied at each call: a microsecond or two.
@@ -57,6 +58,8 @@ class Journal:
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
         # Calls whose results a cache of the user's holds: (function, arguments, keyword arguments).
         self.hits: list[tuple[Any, list, dict]] = []
+        # Entries of tracebacks that stand in front of what an exception from before the segment has: by id, with where that comes from.
+        self.seams: dict[int, tuple[TracebackType, Source]] = {}
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -110,6 +113,12 @@ class Journal:
         if self.met is not None:
             self.met.append(("changes", src, f"{src.text()}.{descriptor.__name__}"))
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
+
+    def note_trace(self, e: BaseException, src: Source, old: TracebackType | None, first: TracebackType) -> None:
+        """An exception passes frames: ``first`` is put in front of its ``old`` entries."""
+        if not self.slot_written(e, TRACEBACK):
+            self.note_slot(e, src, TRACEBACK, old)
+            self.seams[id(first)] = first, src
 
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
         slot = self.slots.get((id(obj), id(descriptor)))

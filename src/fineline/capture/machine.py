@@ -469,7 +469,7 @@ class Machine:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                self.traces.write(e)
+                self.traces.write(e, self.cap)
                 self.frame = f
                 return f
             self.depth -= 1
@@ -489,7 +489,7 @@ class Machine:
                     return on_stop(self, back, STOP_VALUE.__get__(e), data) or back
             f = back
         self.frame = None
-        self.traces.write(e)
+        self.traces.write(e, self.cap)
         context = CONTEXT.__get__(e)
         try:
             raise e

@@ -1,9 +1,9 @@
-"""Tracebacks of exceptions that leave a region: the user's frames, and none of the interpreter's."""
+"""Tracebacks of exceptions that captured code raises: the user's frames, and none of the interpreter's."""
 
 from __future__ import annotations
 
 import sys
-from types import FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from fineline.capture.places import PROGRAM, is_own
@@ -30,10 +30,10 @@ class Traces:
         if not is_own(frame.info.code):
             self._passed.append((frame, frame.line))
 
-    def write(self, e: BaseException) -> None:
+    def write(self, e: BaseException, cap: Any) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
 
-        Like Python's own, it holds what their variables hold.
+        Like Python's own, it holds what their variables hold. One that existed before gets the frames again at each run of the program.
         """
         if self._error is not e:
             return
@@ -41,7 +41,9 @@ class Traces:
         if len(passed) > 2 * _ENDS:
             passed = passed[:_ENDS] + passed[-_ENDS:]
         for frame, line in passed:
-            tb = TracebackType(tb, _frame_of(frame, line), -1, line)
+            tb = TracebackType(tb, _made(_stub_for(frame.info.code, line), frame.globals, frame.local), -1, line)
+            if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
+                cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
         TRACEBACK.__set__(e, tb)
         self._error, self._inner, self._passed = None, None, []
 
@@ -68,15 +70,45 @@ def raised_inside(e: BaseException) -> bool:
     return tb is not None and is_own(tb.tb_frame.f_code)
 
 
+def frames_behind(e: BaseException) -> TracebackType | None:
+    """What of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
+    return _behind_the_call(TRACEBACK.__get__(e))
+
+
+def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
+    """The traceback of ``e``, guarded if the segment has found it there."""
+    tb: TracebackType | None = TRACEBACK.__get__(e)
+    src = cap.sources.get(id(e))
+    if src is not None and cap.active and not cap.journal.slot_written(e, TRACEBACK):
+        cap.load(tb, cap.guards.access(src, "member", TRACEBACK, tb))
+    return tb
+
+
+class Entry:
+    """Makes one entry of a traceback again, in front of those that are ``behind`` it; it holds no variables."""
+
+    __slots__ = ("_code", "_globals", "_line")
+
+    def __init__(self, tb: TracebackType) -> None:
+        code, self._line = tb.tb_frame.f_code, tb.tb_lineno
+        self._code = code if code.co_code == _stub.__code__.co_code else _stub_for(code, self._line)
+        self._globals = tb.tb_frame.f_globals
+
+    def __call__(self, behind: TracebackType | None) -> TracebackType:
+        return TracebackType(behind, _made(self._code, self._globals, None), -1, self._line)
+
+
 def _stub(variables):  # type: ignore[no-untyped-def]
     yield
 
 
-def _frame_of(frame: Any, line: int) -> FrameType:
-    """A frame that says it runs ``frame``'s code: a generator's that never starts, as no other frame is behind that."""
-    code = frame.info.code
-    stub = _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
-    made: FrameType = FunctionType(stub, frame.globals)(frame.local).gi_frame
+def _stub_for(code: CodeType, line: int) -> CodeType:
+    return _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
+
+
+def _made(stub: CodeType, globals_: dict, variables: Any) -> FrameType:
+    """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
+    made: FrameType = FunctionType(stub, globals_)(variables).gi_frame
     return made
 
 

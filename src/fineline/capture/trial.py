@@ -38,6 +38,7 @@ class _ReadOnly(Journal):
     def __init__(self, journal: Journal, given: set[int]) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.given = journal.written, journal.slots, journal.replaced, given
+        self.seams = journal.seams
 
     # Those that code sets and sets back.
     counters: frozenset[int] = frozenset()

@@ -28,6 +28,7 @@ from fineline.program.paths import Paths
 from fineline.program.rebuild import short_name
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.signature import Parameter
+from fineline.raw import TRACEBACK
 
 GUARDS = "_guards"
 
@@ -58,7 +59,8 @@ class ExportWriter(SegmentWriter):
         self._outcome = outcome.read(value)
         for w in self.cap.journal.written.values():
             self._wrote(w, outcome)
-        for _, src, descr, _ in self.cap.journal.slots.values():
+        # What an exception has passed is nothing that a graph gives.
+        for src, descr in [(src, descr) for _, src, descr, _ in self.cap.journal.slots.values() if descr is not TRACEBACK]:
             raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")
         self._roots = {src.reg: i for i, src in enumerate(self.cap.guards.roots())}
         self.tail = ["return None"]

@@ -13,7 +13,7 @@ from fineline.capture.signals import Unrebuildable
 from fineline.capture.watch import PLAIN_VALUE
 from fineline.kinds import is_a
 from fineline.program.makers import dict_of
-from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT
+from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
 
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
@@ -64,7 +64,7 @@ def exception(r: Any, v: BaseException) -> str:
         r.lines.append(f"{r.member(descr)}.__set__({name}, {text})" if own else f"{name}.{descr.__name__} = {text}")
 
     put(ARGS, r.pack(given))
-    for descr in (CAUSE, CONTEXT):
+    for descr in (CAUSE, CONTEXT, TRACEBACK):
         if descr.__get__(v) is not None:
             put(descr, r.expr(descr.__get__(v)))
     put(SUPPRESS_CONTEXT, repr(SUPPRESS_CONTEXT.__get__(v)))

@@ -21,6 +21,7 @@ from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Uncompiled, Unrebuildable
 from fineline.capture.stand_ins import Recipe, table_recipe
+from fineline.capture.traces import Entry, frames_behind
 from fineline.kinds import is_a
 
 
@@ -176,6 +177,21 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     return name
 
 
+def _trace(r: Any, v: types.TracebackType) -> str:
+    """Entry by entry, the innermost first, as an exception collects them."""
+    own: list[types.TracebackType] = []
+    seams = r.cap.journal.seams
+    tb: types.TracebackType | None = v
+    while tb is not None and r.known(tb) is None and id(tb) not in r.cap.sources and (not own or id(own[-1]) not in seams):
+        own.append(tb)
+        tb = tb.tb_next
+    seam = seams.get(id(own[-1]))
+    text = r.expr(tb) if seam is None else f"{r.constant(frames_behind, 'frames_behind')}({r.param(seam[1])})"
+    for tb in reversed(own):
+        text = r.statement("trace", f"{r.constant(Entry(tb), 'entry')}({text})", tb)
+    return text
+
+
 def _reference(r: Any, v: weakref.ref) -> str:
     target = v()
     if target is None:
@@ -216,6 +232,7 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         functools.partial: _partial,
         super: lambda r, v: r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v),
         weakref.ref: _reference,
+        types.TracebackType: _trace,
         property: lambda r, v: r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v),
         **dict.fromkeys((classmethod, staticmethod), lambda r, v: r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)),
         **dict.fromkeys((*VIEWS, MappingProxyType), _view),

@@ -25,7 +25,8 @@ from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.places import PROGRAM
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
-from fineline.errors import BackendFailed
+from fineline.capture.traces import without_own_frames
+from fineline.errors import BackendFailed, InternalError
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
@@ -39,7 +40,7 @@ from fineline.program.ambient import counted, in_state, put_back_in, restore_lin
 from fineline.program.drawing import does_more, draw_lines, may_fail
 from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
-from fineline.raw import under
+from fineline.raw import TRACEBACK, under
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -57,11 +58,16 @@ class Next:
 def run_on(go_on: Callable, live: tuple) -> Any:
     """Runs the segments behind a border, one after the other; as calls of each other a loop's would overflow the stack."""
     call = object()  # noqa: F841  (which call is under way)
-    while True:
-        out = go_on(*live)
-        if type(out) is not Next:
-            return out
-        go_on, live = out.go_on, out.live
+    try:
+        while True:
+            out = go_on(*live)
+            if type(out) is not Next:
+                return out
+            go_on, live = out.go_on, out.live
+    except BaseException as e:
+        if not is_a(e, InternalError):
+            TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+        raise
 
 
 def call_under_way() -> object:
