@@ -253,6 +253,18 @@ def test_exceptions_that_leave(fn, options) -> None:
         assert frames(compiled) == expected
 
 
+@pytest.mark.parametrize("told", [traceback.format_exc, traceback.print_exc])
+def test_telling_of_an_exception_is_one_break(told, capsys) -> None:
+    def fn(x):
+        y = x * 2
+        try:
+            raise KeyError
+        except KeyError:
+            return y * 2, told()
+
+    assert len(fineline.explain(fn)(torch.ones(2)).breaks) == 1
+
+
 def test_returned_exceptions_keep_theirs() -> None:
     def fn(x):
         try:

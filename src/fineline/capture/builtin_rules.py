@@ -72,7 +72,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "in_block": Kind("substitute", "a block of that compiler's around a function, which is captured in its place", _MARKS),
         "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
-        "records": Kind("disable", "it writes a record that says when it was called, and where from", _MARKED),
+        "records": Kind("disable", "it writes a record that says when or where something happened", _MARKED),
         "growing": Kind("disable", "each of its calls would be a program of its own; a function that it is given is captured", _MARKED),
         "library": Kind("substitute", "what it does while compiled is not what it does in eager calls", "fineline/capture/libraries.py"),
         # fineline's own

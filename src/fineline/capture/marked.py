@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -41,8 +42,14 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-# They read the clock and the stack, and take locks, for what they write elsewhere: each call is one eager call.
-RECORDING = frozenset({logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit})
+# They read the clock, the stack and files, and take locks, for what they write elsewhere: each call is one eager call.
+RECORDING = frozenset(
+    {
+        *(logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit),
+        *(traceback.format_exc, traceback.format_exception, traceback.format_tb),
+        *(traceback.print_exc, traceback.print_exception, traceback.print_tb),
+    }
+)
 
 
 # It keeps lists that are longer after each call (100 past steps): each of its calls would be a program of its own.
@@ -67,10 +74,10 @@ def _stands_in(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then
 
 
 def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A function that writes a record, which tells when and where from it was called."""
+    """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of this very call").to(then, data)
+    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
 
 
 def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
