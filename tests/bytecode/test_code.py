@@ -13,6 +13,7 @@ import pytest
 import torch.nn.functional
 
 from fineline.bytecode.code import CODES
+from fineline.bytecode.place import standing_for
 
 
 def long_jumps() -> types.CodeType:
@@ -49,3 +50,15 @@ def test_jump_targets(code: types.CodeType) -> None:
     for known, own in zip(starts.values(), info.instructions, strict=True):
         if known.opcode in dis.hasjrel:
             assert begins[own.arg] == known.argval, known
+
+
+def test_code_that_stands_for_a_place_in_other_code() -> None:
+    stub: types.CodeType = (lambda: None).__code__
+    far = compile("\n" * 99 + "(" + " " * 5000 + "a,\n\n b . c)", "far", "exec")
+    for code in (far, torch.nn.functional.pad.__code__, argparse.ArgumentParser._get_values.__code__):
+        for n, place in enumerate(code.co_positions()):
+            if None not in place:
+                made = standing_for(stub, code, 2 * n, place[0])
+                assert next(made.co_positions()) == place
+                assert (made.co_filename, made.co_qualname, made.co_firstlineno) == (code.co_filename, code.co_qualname, place[0])
+    assert next(standing_for(stub, far, -1, 7).co_positions()) == (7, 7, None, None)

@@ -144,7 +144,7 @@ def raised_in_another_way_each_time(x, k):
         y = x * 2
         eagerly(k)
     except RuntimeError as e:
-        lines = [line for line in traceback.format_exc().splitlines() if "^" not in line]
+        lines = traceback.format_exc()
         y = y + 1
         print("hm")
         return y, lines, asked(e)
@@ -208,6 +208,38 @@ def one_that_was_there_before():
             return x * 2, asked(e)
 
     return fn, kept
+
+
+@table.snippet()
+def formatted_with_marks(x):
+    """What an instruction is compiled from is underlined: on one line or more, counted in bytes."""
+    y, told = x * 2, []
+    try:
+        told.append(y.shape[0] + int("q"))
+    except ValueError:
+        told.append(traceback.format_exc())
+    try:
+        told.append(("ä" + "ö",
+                    1 / (y.shape[0]
+                         - y.shape[0]), 1))  # fmt: skip
+    except ZeroDivisionError:
+        told.append(traceback.format_exc())
+    try:
+        [i for i in (0, 1) if {}[i] + 1]
+    except KeyError:
+        told.append(traceback.format_exc())
+    return y, told, [text.count("^") for text in told]
+
+
+@table.snippet(breaks=True)
+def formatted_with_marks_behind_a_border(x):
+    y, told = x * 2, []
+    try:
+        told.append(y.shape[0] + int("q"))
+    except ValueError:
+        print("border")
+        told.append(traceback.format_exc())
+    return y, told
 
 
 @table.snippet()

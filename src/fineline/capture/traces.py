@@ -6,6 +6,7 @@ import sys
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
+from fineline.bytecode.place import standing_for
 from fineline.capture.places import PROGRAM, is_own
 from fineline.raw import TRACEBACK
 
@@ -22,13 +23,15 @@ class Traces:
         self._error: BaseException | None = None
         self._inner: TracebackType | None = None
         self._passed: list[tuple[Any, int]] = []
+        # The code of frames in tracebacks, by what they run and where: to find out what an instruction is compiled from takes a while.
+        self._stubs: dict[tuple[Any, int], CodeType] = {}
 
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
         if self._error is not e:
             self._error, self._inner, self._passed = e, _behind_the_call(TRACEBACK.__get__(e)), []
         if not is_own(frame.info.code):
-            self._passed.append((frame, frame.line))
+            self._passed.append((frame, max(frame.ip - 1, 0)))
 
     def write(self, e: BaseException, cap: Any) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
@@ -40,8 +43,12 @@ class Traces:
         tb, passed = self._inner, self._passed
         if len(passed) > 2 * _ENDS:
             passed = passed[:_ENDS] + passed[-_ENDS:]
-        for frame, line in passed:
-            tb = TracebackType(tb, _made(_stub_for(frame.info.code, line), frame.globals, frame.local), -1, line)
+        for frame, at in passed:
+            info, line = frame.info, frame.info.lines[at]
+            stub = self._stubs.get((info, at))
+            if stub is None:
+                stub = self._stubs[info, at] = standing_for(_stub.__code__, info.code, info.offsets[at], line)
+            tb = TracebackType(tb, _made(stub, frame.globals, frame.local), 0, line)
             if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
                 cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
         TRACEBACK.__set__(e, tb)
@@ -91,19 +98,16 @@ class Entry:
 
     def __init__(self, tb: TracebackType) -> None:
         code, self._line = tb.tb_frame.f_code, tb.tb_lineno
-        self._code = code if code.co_code == _stub.__code__.co_code else _stub_for(code, self._line)
+        own = code.co_code == _stub.__code__.co_code
+        self._code = code if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
         self._globals = tb.tb_frame.f_globals
 
     def __call__(self, behind: TracebackType | None) -> TracebackType:
-        return TracebackType(behind, _made(self._code, self._globals, None), -1, self._line)
+        return TracebackType(behind, _made(self._code, self._globals, None), 0, self._line)
 
 
 def _stub(variables):  # type: ignore[no-untyped-def]
     yield
-
-
-def _stub_for(code: CodeType, line: int) -> CodeType:
-    return _stub.__code__.replace(co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line)
 
 
 def _made(stub: CodeType, globals_: dict, variables: Any) -> FrameType:
