@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 _FIELDS = BaseException.__dict__
@@ -13,6 +14,15 @@ SUPPRESS_CONTEXT: Any = _FIELDS["__suppress_context__"]
 ARGS: Any = _FIELDS["args"]
 DICT: Any = _FIELDS["__dict__"]
 STOP_VALUE: Any = StopIteration.__dict__["value"]
+NAME: Any = AttributeError.__dict__["name"]
+OBJ: Any = AttributeError.__dict__["obj"]
+
+
+def names_attribute(e: AttributeError) -> bool:
+    """Whether it was made with a name or an object, be they None."""
+    if NAME.__get__(e) is not None or OBJ.__get__(e) is not None:
+        return True
+    return type(e) is AttributeError and any([part is None for part in gc.get_referents(e)])
 
 
 def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 
 from fineline.capture import protocols
 from fineline.capture.arity import refused
+from fineline.capture.attribute_errors import read_attribute
 from fineline.capture.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.capture.attributes import (
     ABSENT,
@@ -38,7 +39,7 @@ def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     if not vm.cap.active:
         return vm.finish(f, getattr(*args), then, data)
     if len(args) == 2:
-        return load_attr(vm, f, args[0], args[1], then, data)
+        return read_attribute(vm, f, args[0], args[1], then, data)
     obj, name, default = args
     if _simple(vm, obj, name):
         # The common case without a frame: nothing of the user's runs, so AttributeError comes from this very call.

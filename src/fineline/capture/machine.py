@@ -14,6 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, Code
 from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
 from fineline.capture.arrays import Arrays
+from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.flow import LONG_LOOP, boolean, truth
@@ -59,9 +60,7 @@ class Machine:
         self.options = options
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
-        self.tensors = TensorOps()
-        self.known = KnownTensors()
-        self.arrays = Arrays()
+        self.tensors, self.known, self.arrays = TensorOps(), KnownTensors(), Arrays()
         # The result of a border and where it goes: delivering it may run into the next border, or raise.
         self.pending: tuple | None = None
         self.protocols = protocols
@@ -473,6 +472,7 @@ class Machine:
                 self.frame = f
                 return f
             self.depth -= 1
+            left(self, f, e)
             if self.opaque is not None and self.opaque.frame is f:
                 self.opaque.raised(self)
             if self.subgraphs:

@@ -6,8 +6,8 @@ import types
 from typing import Any
 
 from fineline.capture import blocks as blocks  # its import registers its handlers
+from fineline.capture.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.capture.attribute_writes import delete_attr, store_attr
-from fineline.capture.attributes import load_attr, load_method
 from fineline.capture.capture import is_value
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
@@ -231,14 +231,6 @@ def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- attributes and items --------------------------------------------------------------------------------------------
-def LOAD_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return load_attr(vm, f, f.stack.pop(), f.info.names[arg])
-
-
-def LOAD_METHOD(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return load_method(vm, f, f.stack.pop(), f.info.names[arg])
-
-
 def STORE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
     obj = f.stack.pop()
     return store_attr(vm, f, obj, f.info.names[arg], f.stack.pop())
@@ -264,4 +256,4 @@ def DELETE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
     return delete_subscr(vm, f, f.stack.pop(), key)
 
 
-HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP)
+HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD)
