@@ -257,3 +257,24 @@ def test_modes_make_calls_eager() -> None:
             assert torch.equal(c(X), plain(X))
     assert "TorchDispatchMode" in only_event(c, "FL406")
     assert torch.equal(c(X), plain(X)) and c._region.segments()
+
+
+@pytest.mark.parametrize("fn", [plain, Thing().method, functools.partial(plain, k=3), nn.Linear(2, 2).forward], ids=["function", "method", "partial", "forward"])
+def test_it_tells_of_its_parameters(fn) -> None:
+    compiled = fineline.compile(fn, backend="eager")
+    assert inspect.getfullargspec(compiled) == inspect.getfullargspec(fn)
+    assert inspect.signature(compiled) == inspect.signature(fn) and inspect.signature(compiled, eval_str=True) == inspect.signature(fn)
+    assert getattr(compiled, "__code__", None) is getattr(fn, "__code__", None) and not hasattr(compiled, "something")
+
+
+def test_a_forward_that_was_wrapped_is_run_where_its_module_is_met() -> None:
+    module = fineline.compile(nn.Linear(3, 3), backend="eager")
+    inner = module.forward
+    probe = Probe()
+    compiled = fineline.compile(lambda x: module(x) + inner(x), backend=probe)
+    x = torch.ones(2, 3)
+    assert torch.equal(compiled(x), module(x) * 2) and len(probe.ops) == 3
+    module.forward = lambda x: inner(x) * 2
+    assert torch.equal(compiled(x), module(x) * 1.5)
+    del module.forward
+    assert torch.equal(compiled(x), module(x) * 2)

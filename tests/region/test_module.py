@@ -239,7 +239,38 @@ def test_forward_can_be_wrapped_in_place_and_given_back(net: Net) -> None:
     assert opt(torch.zeros(1, 3)).min() > 50
     assert "forward" not in vars(net)
     del opt.forward
-    assert opt.forward is inner is opt._fineline_region
+    assert opt.forward is inner and object.__getattribute__(opt, "__call__") is opt._fineline_region
+    opt.forward = inner
+    assert object.__getattribute__(opt, "__call__") is opt._fineline_region
+
+
+def test_forward_looks_like_the_original_s(net: Net) -> None:
+    opt = optimized(net)
+    assert inspect.signature(opt.forward) == inspect.signature(net.forward)
+    assert inspect.getfullargspec(opt.forward) == inspect.getfullargspec(net.forward)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__code__"):
+        assert getattr(opt.forward, name) == getattr(net.forward, name)
+    assert opt.forward.__wrapped__ == net.forward
+    assert not hasattr(opt.forward, "__func__"), "who calls that passes the region by"
+    x = torch.randn(2, 3)
+    assert torch.equal(opt.forward(x), net(x)) and opt._fineline_region.calls == 1
+
+
+def test_copies_of_forward(net: Net) -> None:
+    opt = optimized(net)
+    x = torch.randn(2, 3)
+    want = net(x)
+    assert copy.copy(opt.forward) is opt.forward
+    for other in (copy.deepcopy(opt.forward), pickle.loads(pickle.dumps(opt.forward))):
+        assert torch.equal(other(x), want) and other is not opt.forward
+        with torch.no_grad():
+            other._orig_mod.scale.zero_()
+    assert torch.equal(opt(x), want)
+
+
+def test_the_empty_name_is_the_stand_in(net: Net) -> None:
+    opt = optimized(net)
+    assert opt.get_submodule("") is opt and opt.get_submodule("lin") is net.lin
 
 
 def test_replacing_the_original_makes_a_new_region(net: Net) -> None:

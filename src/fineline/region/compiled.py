@@ -1,13 +1,20 @@
-"""What ``compile`` gives for a function: named like it, bound like it, and called without Python code in between."""
+"""What ``compile`` gives for a function, and a compiled module's ``forward``: named like it, bound like it, called without Python code in between."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
+
 from fineline.region.region import Region
+
+# What libraries look at to know a function's parameters.
+_MADE_OF = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"})
+_NAMED = _MADE_OF.union(functools.WRAPPER_ASSIGNMENTS)
 
 
 class Compiled:
@@ -25,8 +32,56 @@ class Compiled:
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else types.MethodType(self, obj)  # type: ignore[arg-type]
 
+    def __getattr__(self, name: str) -> Any:
+        fn = object.__getattribute__(self, "__dict__").get("__wrapped__")
+        if name in _MADE_OF and hasattr(fn, name):
+            return getattr(fn, name)
+        if name == "__signature__" and not isinstance(fn, (types.FunctionType, types.MethodType)):
+            return inspect.signature(fn)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     def __repr__(self) -> str:
-        return f"<fineline.compile of {self.__wrapped__!r}>"  # type: ignore[attr-defined]
+        return f"<fineline.compile of {self.__wrapped__!r}>"
 
     def __reduce__(self) -> str:
-        return str(self.__qualname__)  # type: ignore[attr-defined]
+        return str(self.__qualname__)
+
+
+class Forward:
+    """The ``forward`` of a compiled module: runs what a call of that runs, and looks like the original's.
+
+    ``rebuild(module)`` gives it for a copy of the module.
+    """
+
+    fineline_original = "_orig_mod"
+    __slots__ = ("__call__", "__weakref__", "_orig_mod", "_rebuild")
+
+    def __init__(self, mod: nn.Module, region: Callable, rebuild: Callable[[nn.Module], Callable] | None) -> None:
+        self._orig_mod, self._rebuild = mod, rebuild
+        object.__setattr__(self, "__call__", region)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _NAMED or name == "__wrapped__":
+            forward = object.__getattribute__(self, "_orig_mod").forward
+            return forward if name == "__wrapped__" else getattr(forward, name)
+        return object.__getattribute__(self, name)
+
+    def __repr__(self) -> str:
+        return f"<fineline.compile of {self._orig_mod.forward!r}>"
+
+    def __copy__(self) -> Forward:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _forward_of, (self._orig_mod, self._rebuild)
+
+
+def _forward_of(mod: nn.Module, rebuild: Callable[[nn.Module], Callable] | None) -> Forward:
+    return Forward(mod, rebuilt(mod, rebuild), rebuild)
+
+
+def rebuilt(mod: nn.Module, rebuild: Callable[[nn.Module], Callable] | None) -> Callable:
+    """A region for another module."""
+    if rebuild is None:
+        raise TypeError("this OptimizedModule was made without a function that rebuilds its region for another module")
+    return rebuild(mod)

@@ -11,15 +11,17 @@ from typing import Any
 
 from torch import nn
 
+from fineline.region.compiled import Forward, rebuilt
+
 Region = Callable[..., Any]
 
 # What the stand-in has of its own. Everything else is read from, written to and deleted from the original.
-_OWN = frozenset({"_orig_mod", "forward", "_fineline_region", "_fineline_rebuild"})
+_OWN = frozenset({"_called", "_orig_mod", "forward", "_fineline_forward", "_fineline_region", "_fineline_rebuild"})
 
-# Methods of nn.Module that return the module: they return the stand-in, or ``model = model.to(device)`` would lose it.
+# Methods of nn.Module that return the module, or may: they return the stand-in, or ``model = model.to(device)`` would lose it.
 _FLUENT = frozenset(
     {
-        "_apply", "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "ipu", "mtia", "requires_grad_",
+        "_apply", "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "get_submodule", "half", "ipu", "mtia", "requires_grad_",
         "share_memory", "to", "to_empty", "train", "type", "xpu",
     }
 )  # fmt: skip
@@ -34,8 +36,8 @@ class OptimizedModule(nn.Module):
 
     # A call looks ``__call__`` up on the type and, as it finds a slot there, takes what the slot holds: the region is
     # called without a Python frame in between, and without nn.Module's own ``__call__``.
-    fineline_original = "_orig_mod"
-    __slots__ = ("__call__", "_orig_mod", "_fineline_region", "_fineline_rebuild")
+    fineline_original = "_called"
+    __slots__ = ("__call__", "_fineline_forward", "_fineline_rebuild", "_fineline_region", "_orig_mod")
 
     def __init__(self, mod: nn.Module, region: Region, rebuild: Callable[[nn.Module], Region] | None = None) -> None:
         # nn.Module.__init__ is left out: parameters, hooks and submodules are the original's.
@@ -43,21 +45,29 @@ class OptimizedModule(nn.Module):
         set_own("_orig_mod", mod)
         set_own("_fineline_region", region)
         set_own("_fineline_rebuild", rebuild)
+        set_own("_fineline_forward", Forward(mod, region, rebuild))
         set_own("__call__", region)
 
     # -- calls ------------------------------------------------------------------------------------------------------
     @property
     def forward(self) -> Region:
         """What a call runs; libraries that wrap ``model.forward`` in place find and replace it here."""
-        return object.__getattribute__(self, "__call__")
+        call: Region = object.__getattribute__(self, "__call__")
+        return self._fineline_forward if call is self._fineline_region else call
 
     @forward.setter
     def forward(self, fn: Region) -> None:
-        object.__setattr__(self, "__call__", fn)
+        object.__setattr__(self, "__call__", self._fineline_region if fn is self._fineline_forward else fn)
 
     @forward.deleter
     def forward(self) -> None:
         object.__setattr__(self, "__call__", self._fineline_region)
+
+    @property
+    def _called(self) -> Callable[..., Any]:
+        """What captured code runs through instead of the region."""
+        call: Region = object.__getattribute__(self, "__call__")
+        return self._orig_mod if call is self._fineline_region else call
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -81,7 +91,7 @@ class OptimizedModule(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_orig_mod":
-            fresh = _rebuilt(value, self._fineline_rebuild)
+            fresh = rebuilt(value, self._fineline_rebuild)
             OptimizedModule.__init__(self, value, fresh, self._fineline_rebuild)
         elif name in _OWN or name == "__class__":
             object.__setattr__(self, name, value)
@@ -142,11 +152,5 @@ def _call_fluent(stand_in: OptimizedModule, method: Callable[..., Any], *args: A
     return stand_in if result is stand_in._orig_mod else result
 
 
-def _rebuilt(mod: nn.Module, rebuild: Callable[[nn.Module], Region] | None) -> Region:
-    if rebuild is None:
-        raise TypeError("this OptimizedModule was made without a function that rebuilds its region for another module")
-    return rebuild(mod)
-
-
 def _restored(cls: type[OptimizedModule], mod: nn.Module, rebuild: Callable[[nn.Module], Region] | None) -> OptimizedModule:
-    return cls(mod, _rebuilt(mod, rebuild), rebuild)
+    return cls(mod, rebuilt(mod, rebuild), rebuild)
