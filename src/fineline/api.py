@@ -40,6 +40,7 @@ def compile(
     disable: bool = False,
     policy: Policy | None = None,
     breaks: Breaks | None = None,
+    model: Callable | None = None,
 ) -> Any:
     """Compiles a function, method or ``nn.Module``; also a decorator, with or without arguments.
 
@@ -49,8 +50,12 @@ def compile(
     region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
     only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
     `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
-    and the two last ones.
+    with ``policy`` and ``breaks``; ``model`` is its name for ``fn``.
     """
+    if model is not None:
+        if fn is not None:
+            raise BadArgument("fn= and model= are two names of what is compiled, and both are given")
+        fn = model
     if fn is None:
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable,
@@ -127,12 +132,12 @@ def set_policy(policy: Policy | None) -> Policy | None:
     return before
 
 
-def explain(fn: Callable, *, fullgraph: bool = False, policy: Policy | None = None, dynamic: bool | None = None) -> Callable[..., Explanation]:
+def explain(f: Callable, *, fullgraph: bool = False, policy: Policy | None = None, dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
-    check_callable(fn)
+    check_callable(f)
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        target = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
+        target = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
         breaks: Breaks = "none" if fullgraph else "any"
         region = _region(target, backend="eager", breaks=breaks, policy=policy, dynamic=dynamic)
         call = region.entry.dispatcher

@@ -9,6 +9,7 @@ import pickle
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 import fineline
@@ -278,3 +279,30 @@ def test_a_forward_that_was_wrapped_is_run_where_its_module_is_met() -> None:
     assert torch.equal(compiled(x), module(x) * 1.5)
     del module.forward
     assert torch.equal(compiled(x), module(x) * 2)
+
+
+def test_what_is_compiled_has_pytorch_s_name_too() -> None:
+    assert torch.equal(fineline.compile(model=plain, backend="eager")(X), plain(X))
+    with pytest.raises(BadArgument, match="both are given"):
+        fineline.compile(plain, model=plain)
+
+
+PYTORCH = {name: getattr(torch._dynamo, name) for name in fineline.__all__ if inspect.isfunction(getattr(torch._dynamo, name, None))}
+# What is told there in another way.
+OTHERS = {"optimize", "optimize_assert", "export", "explain", "reset", "run", "register_backend"}
+
+
+@pytest.mark.parametrize("name", sorted(PYTORCH.keys() - OTHERS))
+def test_parameters_have_pytorch_s_names(name: str) -> None:
+    theirs, ours = [inspect.signature(fn).parameters for fn in (PYTORCH[name], getattr(fineline, name))]
+    positional = [p.name for p in theirs.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert list(ours)[: len(positional)] == positional
+    assert len(PYTORCH) > 15
+
+
+def test_backends_are_registered_under_pytorch_s_name_too() -> None:
+    def named_by_pytorch(gm, inputs):
+        return gm.forward
+
+    assert fineline.register_backend(compiler_fn=named_by_pytorch) is named_by_pytorch
+    assert "named_by_pytorch" in fineline.list_backends()

@@ -68,8 +68,11 @@ class BackendRegistry:
         self._known = {entry.name: Registered(entry.name, entry) for entry in builtin}
         self._plugin_group = plugin_group
 
-    def register(self, fn: BackendFn | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
-        """Registers ``fn`` under ``name`` (its own name unless told) and returns it; without ``fn``, a decorator."""
+    def register(
+        self, fn: BackendFn | None = None, name: str | None = None, tags: Sequence[str] = (), *, compiler_fn: BackendFn | None = None
+    ) -> Any:
+        """Registers ``fn`` (PyTorch's name: ``compiler_fn``) under ``name``, or its own, and returns it; without ``fn``, a decorator."""
+        fn = fn or compiler_fn
         if fn is None:
             return functools.partial(self.register, name=name, tags=tags)
         if not callable(fn):

@@ -133,7 +133,7 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
     return fn
 
 
-def disallow_in_graph(op: Any) -> Any:
+def disallow_in_graph(fn: Any) -> Any:
     """Every spelling of the operator leaves the graph: there it breaks, the operator runs eagerly, and capture goes on behind it.
 
     Given an ATen operator, it acts on the smallest captured call that dispatches to it. Until `allow_in_graph` says otherwise.
@@ -145,7 +145,7 @@ def disallow_in_graph(op: Any) -> Any:
         if allowed is None or allowed.verb != "allow":
             check_disallowed(selector)
 
-    return _mark("disallow", op, check=check)
+    return _mark("disallow", fn, check=check)
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -167,13 +167,13 @@ def assume_constant_result(fn: Any) -> Any:
     return _mark("constant", fn)
 
 
-def substitute_in_graph(original: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Callable[[Any], Any]:
-    """Decorates the function that is captured in the place of ``original``, whose parameters must be its own."""
+def substitute_in_graph(original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Callable[[Any], Any]:
+    """Decorates the function that is captured in the place of ``original_fn``, whose parameters must be its own."""
 
     def substitute(replacement: Any) -> Any:
         if not skip_signature_check:
-            check_substitute(original, replacement)
-        _mark("substitute", original, replacement)
+            check_substitute(original_fn, replacement)
+        _mark("substitute", original_fn, replacement)
         return replacement
 
     return substitute
