@@ -270,6 +270,29 @@ def test_the_collector_works_where_code_runs_by_itself(options: dict[str, Any]) 
         gc.set_threshold(*before)
 
 
+def test_symbolic_captures_leave_no_environment() -> None:
+    """PyTorch's caches would hold each one."""
+
+    def once() -> None:
+        def fn(x):
+            n = 0
+            for i in range(2):
+                n += (x + i).sum().item()
+            return x * n + x.shape[0]
+
+        compiled = fineline.compile(fn, backend="eager", dynamic=True)
+        compiled(torch.ones(2))
+        compiled(torch.ones(3))
+
+    once()
+    gc.collect()
+    before = sum([isinstance(o, ShapeEnv) for o in gc.get_objects()])
+    for _ in range(3):
+        once()
+    gc.collect()
+    assert sum([isinstance(o, ShapeEnv) for o in gc.get_objects()]) <= before
+
+
 FIRST = """
 import gc, sys, weakref
 import torch

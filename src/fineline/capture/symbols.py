@@ -47,6 +47,10 @@ class Carried(NamedTuple):
     reg: int = -1
 
 
+# Of the caches that `ShapeEnv`'s methods have, each one for all environments.
+_CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasattr(method, "cache_clear")])
+
+
 class Shapes(ShapeEnv):
     """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
 
@@ -344,6 +348,9 @@ class Symbols:
         self.fakes.close()
         self.draws.of.clear()
         self.inlined.close()
+        # PyTorch's caches hold each environment that has asked them something, for ever; nobody asks them for this one again.
+        for clear in _CLEAR:
+            clear()
         del self.machine, self.cap
 
     def guard(self) -> None:
