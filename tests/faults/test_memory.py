@@ -293,6 +293,24 @@ def test_symbolic_captures_leave_no_environment() -> None:
     assert sum([isinstance(o, ShapeEnv) for o in gc.get_objects()]) <= before
 
 
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}], ids=str)
+@pytest.mark.parametrize("shape", [(7, 7), (2, 8)], ids=["raises", "fits"])
+def test_sizes_given_to_an_operator_hold_nothing(shape: tuple[int, int], options: dict[str, Any]) -> None:
+    def fn(x):
+        try:
+            x = x.reshape(*shape)
+        except RuntimeError:
+            pass
+        return x * 2
+
+    compiled = fineline.compile(fn, backend="eager", options=options)
+    x = torch.ones(4, 4)
+    compiled(x)
+    ref = weakref.ref(x)
+    del x
+    assert ref() is None
+
+
 FIRST = """
 import gc, sys, weakref
 import torch

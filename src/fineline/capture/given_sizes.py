@@ -64,27 +64,29 @@ def _values(fn: Any) -> frozenset[str]:
 
 def sizes(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
     """The arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
-    mutated = vm.cap.recorder.mutated
-
-    def size(a: Any) -> Any:
-        if type(a) in (tuple, list):
-            return [size(x) for x in a] if tensor_size(a) else a
-        if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
-            return a
-        if vm.known.has(a, mutated):
-            return vm.known.numbers(a).item()
-        if unbacked.readable(vm, a):
-            return unbacked.item(vm, a)
-        if guardable(vm, a):
-            return guarded(vm.cap, a)
-        text = f"a size given to {fn.__name__} is a tensor's value"
-        raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, args, kwargs, a, then, data))
-
+    state = (fn, args, kwargs, then, data)
     own = bool(args) and is_a(args[0], Tensor)
     if kwargs and tensors_for_sizes(fn, (), kwargs):
         values = _values(fn)
-        kwargs = {k: v if k in values else size(v) for k, v in kwargs.items()}
-    return [a if own and i == 0 else size(a) for i, a in enumerate(args)], kwargs
+        kwargs = {k: v if k in values else _size(vm, v, state) for k, v in kwargs.items()}
+    return [a if own and i == 0 else _size(vm, a, state) for i, a in enumerate(args)], kwargs
+
+
+def _size(vm: Any, a: Any, state: tuple) -> Any:
+    if type(a) in (tuple, list):
+        return [_size(vm, x, state) for x in a] if tensor_size(a) else a
+    if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
+        return a
+    mutated = vm.cap.recorder.mutated
+    if vm.known.has(a, mutated):
+        return vm.known.numbers(a).item()
+    if unbacked.readable(vm, a):
+        return unbacked.item(vm, a)
+    if guardable(vm, a):
+        return guarded(vm.cap, a)
+    fn, args, kwargs, then, data = state
+    text = f"a size given to {fn.__name__} is a tensor's value"
+    raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, args, kwargs, a, then, data))
 
 
 def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
