@@ -12,7 +12,7 @@ import torch
 
 import fineline
 from fineline import graph_break
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -268,6 +268,72 @@ def border_result_of_many_kinds() -> Any:
         return got, got["s"] + "x"
 
     return fn, None
+
+
+# -- where the next instruction is not the next one of the text ---------------------------------------------------------
+class Ending:
+    """``n`` numbers, each asked for eagerly."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        graph_break()
+        if not self.n:
+            raise StopIteration
+        self.n -= 1
+        return self.n + 1
+
+
+class Odd:
+    def __init__(self, n):
+        self.n = n
+
+    @fineline.disable
+    def __bool__(self):
+        return self.n % 2 == 1
+
+
+def ends_with_a_break(n):
+    yield from Ending(n)
+    graph_break()
+
+
+NUMBERED: dict[str, Any] = {"breaks": True, "args": lambda place: (t(place), (0, 3, 2)[place]), "recompiles": (1, 2)}
+
+
+@table.snippet(**NUMBERED)
+def behind_loops_that_leave_at_once(x, n):
+    y, z = x * 3, x * 4
+    for i in Ending(n):
+        return x * i
+    for i in ends_with_a_break(n):
+        return x * i
+    return y * 2 + z
+
+
+@table.snippet(**NUMBERED)
+def behind_a_delegation_that_is_left(x, n):
+    def given():
+        y = x * 3
+        try:
+            yield from Ending(n)
+        except GeneratorExit:
+            return
+        yield y
+
+    return [v * 2 for v in given()]
+
+
+@table.snippet(**NUMBERED)
+def operands_that_are_written_over(x, n):
+    y = x * 3
+    z = x * 4
+    one, two = Odd(n) or (y := x + 1), Odd(n) and (z := x + 2)
+    return y * 2, z * 2, type(one).__name__, type(two).__name__
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

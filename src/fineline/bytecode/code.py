@@ -16,6 +16,8 @@ _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "
 _READS = frozenset(
     {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
 )
+# Instructions that call something, and jump if that says so: that there are no more items, or what the truth is.
+_DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
 
 CO_OPTIMIZED, CO_VARARGS, CO_VARKEYWORDS = 0x1, 0x4, 0x8
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
@@ -124,6 +126,17 @@ class CodeInfo:
         if self.live is None:
             self.live = _liveness(self)
         return self.live[ip]
+
+    def live_behind(self, ip: int) -> frozenset[int]:
+        """... when the instruction before it makes a call."""
+        live, before, handler = self.live_at(ip), self.instructions[ip - 1], self.handler_at(ip - 1)
+        if before.name in _DECIDING:
+            # What comes next may write over a variable, or not lead back.
+            live |= self.live_at(before.arg)
+        if handler is not None:
+            # It may raise, and be the last one that the handler covers.
+            live |= self.live_at(handler.target)
+        return live
 
     def reads_slot(self, slot: int) -> bool:
         """Whether any instruction reads the variable in ``slot``."""

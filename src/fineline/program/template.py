@@ -201,11 +201,7 @@ class Template:
         at = self._frame_at[id(f)] = len(self.frames)
         self.frames.append(None)  # type: ignore[arg-type]
         info = f.info
-        live = info.live_at(f.ip)
-        handler = info.handler_at(f.ip - 1)
-        if handler is not None:
-            # The call may raise, and be the last one that the handler covers.
-            live |= info.live_at(handler.target)
+        live = info.live_behind(f.ip)
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if info.code.co_name != "__init__":
                 # Behind the border there is C's iterator in its place, which has none of the fields.
