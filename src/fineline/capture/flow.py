@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -56,10 +57,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
         return None
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
-        frame = vm.call(f, method, [it], None, None, arg)
-        if frame is not None:
-            frame.on_stop = _exhausted
-        return frame
+        return call_next(vm, f, method, [it], _exhausted, arg)
     f.ip -= 1
     raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
@@ -73,6 +71,37 @@ def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
 def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> None:
     f.stack.pop()
     f.ip = arg
+
+
+def call_next(vm: Any, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
+    """Calls what gives an item; a StopIteration that leaves the call is the end, also where it runs eagerly."""
+    try:
+        frame = vm.call(f, method, args, None, None, arg)
+    except StopIteration as stop:
+        return ended(vm, f, on_stop, stop, arg)
+    except Border as border:
+        if border.then is None:
+            # A frame around the call, that the exception leaves.
+            frame = vm.push_function(f, protocols.same, [None], None)
+            frame.on_stop, frame.data = on_stop, arg
+            border.to(_same, None)
+        raise
+    if frame is not None:
+        frame.on_stop = on_stop
+    return frame
+
+
+def _same(vm: Any, f: Frame, value: Any, data: Any) -> None:
+    f.local[0] = value
+
+
+def ended(vm: Any, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
+    """Goes on in ``f`` behind the end of an iterator."""
+    cap, value = vm.cap, STOP_VALUE.__get__(stop)
+    if cap.active and on_stop is sent and (src := cap.sources.get(id(stop))) is not None:
+        value = cap.load(value, cap.guards.access(src, "member", STOP_VALUE, value))
+    frame: Frame | None = on_stop(vm, f, value, data)
+    return frame
 
 
 def GET_LEN(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -364,10 +393,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
         method = special_method(vm.cap, type(receiver), "send")
         args = [receiver, value]
     if is_a(method, types.FunctionType):
-        frame = vm.call(f, method, args, None, None, arg)
-        if frame is not None:
-            frame.on_stop = sent
-        return frame
+        return call_next(vm, f, method, args, sent, arg)
     if vm.cap.active:
         raise Border(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
     return _stepped(vm, f, step_eagerly(*args), arg)

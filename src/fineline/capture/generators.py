@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fineline.capture import protocols
-from fineline.capture.flow import sent
+from fineline.capture.flow import call_next, sent
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.traces import check_depth
 from fineline.kinds import is_a
@@ -78,10 +78,7 @@ def resume_generator(
     method = getattr(receiver, "throw", None)
     if method is None:
         raise throw
-    inner = vm.call(frame, method, [throw], None, None, target)
-    if inner is not None:
-        inner.on_stop = sent
-    return inner or frame
+    return call_next(vm, frame, method, [throw], sent, target) or frame
 
 
 def stopped(e: BaseException) -> RuntimeError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fineline.capture import protocols
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
@@ -45,7 +46,7 @@ def idle_frame(vm: Any, declared: bool) -> Frame | None:
 
 def leave(vm: Any, f: Frame) -> bool:
     """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
-    f.then, f.data = _returned, (f.then, f.data)
+    f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
         caller.idle = 1
@@ -56,10 +57,17 @@ def leave(vm: Any, f: Frame) -> bool:
 
 
 def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    then, data = state
+    then, data, _ = state
     if vm.resume is None or vm.cap.active:
         return vm.finish(f, value, then, data)
     raise Border(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
+
+
+def _stopped(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    """... with the end of what gives items; who asked is told behind the instruction that raises."""
+    _, data, on_stop = state
+    frame: Frame | None = vm.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
+    return frame
 
 
 def _given(value: Any) -> Any:

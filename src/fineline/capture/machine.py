@@ -17,7 +17,7 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
-from fineline.capture.flow import LONG_LOOP, boolean, truth
+from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.idle import call_idle
@@ -36,7 +36,7 @@ from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
-from fineline.raw import CONTEXT, STOP_VALUE, under
+from fineline.raw import CONTEXT, under
 from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
@@ -486,7 +486,7 @@ class Machine:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):
                     self.frame = back
-                    return on_stop(self, back, STOP_VALUE.__get__(e), data) or back
+                    return ended(self, back, on_stop, e, data) or back
             f = back
         self.frame = None
         self.traces.write(e, self.cap)

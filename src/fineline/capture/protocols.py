@@ -39,6 +39,10 @@ def native_binary(op: Any, a: Any, b: Any) -> Any:
     return op(a, b)
 
 
+def same(value: Any) -> Any:
+    return value
+
+
 def call_spread(fn: Any, args: tuple, kwargs: dict) -> Any:
     return fn(*args, **kwargs)
 
