@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 import fineline
 from tests.oracle import Program, Table, check, t
@@ -128,6 +129,22 @@ def methods_by_name_with_keywords(x, n):
     call = operator.methodcaller("sum", n, keepdim=True)
     fineline.graph_break()
     return call(x) * 2
+
+@table.program(breaks=True, calls=4, recompiles=(2, 3), change={2: lambda held: held.append(torch.ones(3)), 3: lambda held: held.pop(0)})
+def tensors_that_c_groups():
+    held = [torch.ones(2), torch.ones(2, dtype=torch.double)]
+
+    def fn(x):
+        made = [x * 2, x + 1]
+        fineline.graph_break()
+        found = []
+        for groups in (_group_tensors_by_device_and_dtype([made, held[:2]]), _group_tensors_by_device_and_dtype([held])):
+            for (_, dtype), (lists, places) in groups.items():
+                found.append((dtype, torch._foreach_mul(lists[0], 3.0), places))
+        return found
+
+    return fn, held
+
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_behind_borders(program: Program, twin: str) -> None:

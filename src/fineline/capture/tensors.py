@@ -157,9 +157,14 @@ class TensorOps:
             # The fake mode of the capture itself is none of the user's state.
             known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
             try:
+                for a in (*args, *(kwargs or {}).values()):
+                    if type(a) in (list, tuple, dict):
+                        cap.expand(a, True)
                 result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
             except Border as b:
                 raise b.to(then, data) from None
+            except NotForGraph as e:
+                raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
             if kind == "query" and id(fn) not in COVERED:
                 if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
                     raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} reads state that no guard covers").to(then, data)
