@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import operator
 import re
+import weakref
 
 import pytest
 import torch
@@ -149,3 +151,46 @@ def tensors_that_c_groups():
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_behind_borders(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_what_is_alive_where_an_exception_is_handled_goes_with_the_call() -> None:
+    alive = weakref.WeakSet()
+
+    @fineline.disable
+    def fail(held):
+        raise KeyError(held)
+
+    @fineline.compile(backend="eager")
+    def fn(x):
+        held = Ending(2)
+        alive.add(held)
+        for _ in held:
+            try:
+                fail(held)
+            except KeyError:
+                x = x + 1
+        return x * 2
+
+    fn(t())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            fn(t())
+        assert not alive
+    finally:
+        gc.enable()
+
+
+class Ending:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    @fineline.disable
+    def __next__(self):
+        if not self.n:
+            raise StopIteration
+        self.n -= 1

@@ -68,6 +68,9 @@ def run_on(go_on: Callable, live: tuple) -> Any:
         if not is_a(e, InternalError):
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
         raise
+    finally:
+        # What is alive may lead here.
+        live = ()
 
 
 def call_under_way() -> object:
@@ -160,10 +163,11 @@ class SegmentWriter:
         self._writes()
         self.tail = [f"result = {here[0]}({', '.join(parts)})"]
         if go_on_raised is not None:
-            self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = raised"]
+            self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = [raised]"]
             onward = r.constant(go_on_raised, "go_on_raised")
             self.tail += ["else:", f"    return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))"]
-            self.tail += [f"return {step}({onward}, ({', '.join([*texts, 'failure'])},))"]
+            # Its traceback leads here: as a variable it would be a cycle.
+            self.tail += [f"return {step}({onward}, ({', '.join([*texts, 'failure.pop()'])},))"]
         else:
             self.tail.append(f"return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))")
 
