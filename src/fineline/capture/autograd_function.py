@@ -14,7 +14,7 @@ from fineline.capture.assumptions import settle_first
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
-from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed
+from fineline.capture.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
 from fineline.capture.introspection import load_cell
 from fineline.capture.signals import Border, Refused, Retreat
 from fineline.capture.symbolic import settled
@@ -35,7 +35,7 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(vm, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not vm.again and not kwargs and is_a(forward, types.FunctionType):
+    if not wants and not transformed() and not vm.again and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
         cap.made.add(id(ctx))
         cap.kept.append(ctx)
@@ -88,7 +88,8 @@ def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
 def see_methods(vm: Any, cls: Any) -> bool:
     """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
     seen: set[int] = set()
-    return all([see_closed(vm, m, seen) for m in (cls.forward, cls.setup_context, cls.backward) if is_a(m, types.FunctionType)])
+    methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
+    return all([see_closed(vm, m, seen) for m in methods if is_a(m, types.FunctionType)])
 
 
 def node_target(cls: Any) -> Callable:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
@@ -141,6 +141,11 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
     return graphs
 
 
+def transformed() -> bool:
+    """Whether a transform or forward AD is under way: there a function's own rules count, whatever its arguments say of gradients."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
     cap = vm.cap
     return (
@@ -150,7 +155,7 @@ def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
         and cls not in cap.classes
         and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
-        and not torch._C._are_functorch_transforms_active()
+        and not transformed()
         and not torch._C._len_torch_function_stack()
     )
 

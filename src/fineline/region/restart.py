@@ -33,6 +33,11 @@ def may_restart(run: Any) -> bool:
     return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
 
 
+def amid_transforms(entry: bool) -> bool:
+    """Whether what comes next may leave a transform of torch.func, or a level of forward AD, that was entered before: nothing undoes that."""
+    return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
+
+
 def take_back(run: Any) -> None:
     """Leaves the world as it was when the newest segment of ``run`` began: in fake mode, nothing else has happened."""
     vm = run.vm

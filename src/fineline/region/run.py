@@ -31,7 +31,7 @@ from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import make_outside, move_out, start_anew
 from fineline.region.refused import refused
-from fineline.region.restart import may_restart, take_back
+from fineline.region.restart import amid_transforms, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
 from fineline.report.events import Event
@@ -77,8 +77,7 @@ class Run:
         if not capture:
             vm.cap.active = False
             self.ended = True
-        elif not live and not torch._C._functorch.get_dynamic_layer_stack_depth() and not vm.cap.start_ambient.dual_level:
-            # What leaves a transform of torch.func, or a level of forward-mode gradients, that was entered before can't be undone.
+        elif not live and not amid_transforms(site is region.entry):
             vm.cap.symbols = symbols = region.symbols(vm, site, args, kwargs, bool(why) or site.draws)
             vm.fakes = vm.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
