@@ -164,6 +164,9 @@ class Capture:
         if (known := self.sources.get(id(v))) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
+            for i, item in enumerate(v if id(v) in self.symbolic else ()):
+                # Who gets it this way finds the numbers themselves in it.
+                self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
             if self.classes and v in self.classes:

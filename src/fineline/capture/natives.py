@@ -25,8 +25,9 @@ from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS,
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.polyfills import ORDERED, POLYFILLS
+from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all, written_out
+from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
 from fineline.capture.unread import waiting
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
@@ -49,6 +50,7 @@ NESTED = frozenset(
 )
 MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
+WRITTEN_OUT = PRINTERS | HASHERS
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
@@ -121,6 +123,7 @@ COMPARED = (
     "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
     "__len__",
 )  # fmt: skip
+ORDER = ("__ne__", "__gt__", "__le__", "__ge__")
 KEYED = frozenset({sorted, list.sort, min, max})
 ITEMS = ("__iter__", "__next__", "__getitem__")
 
@@ -204,7 +207,7 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     if is_a(a, PINNED):
         return _held_plain(cap, a)
     path = (*path, id(a))
-    if cap.texts and is_a(a, BaseException) and not all([deep_plain(cap, x, path) for x in ARGS.__get__(a)]):
+    if is_a(a, BaseException) and not all([deep_plain(cap, x, path) for x in ARGS.__get__(a)]):
         return False
     if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
         return all([deep_plain(cap, x, path) for x in a])
@@ -216,8 +219,8 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
         return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
     if is_a(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if is_a(a, dict) else a
-        return plain(cap, a) and all([deep_plain(cap, x, path) for x in items])
-    return plain(cap, a) or not overridden(cap, t, COMPARED)
+        return plain(cap, a) and not overridden(cap, t, ORDER) and all([deep_plain(cap, x, path) for x in items])
+    return (plain(cap, a) and (t in SYMBOLIC or not overridden(cap, t, ORDER))) or not overridden(cap, t, COMPARED)
 
 
 def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
@@ -347,7 +350,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             _note_write(vm, fn, args, kwargs, key)
     except Border as b:
         raise b.to(then, data) from None
-    if vm.fakes is not None and is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS:
+    if vm.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = fn(*args, **kwargs) if kwargs else fn(*args)
     t = type(result)
@@ -383,6 +386,8 @@ def _may_run(cap: Capture, key: Any, reads: str, values: Any, positional: int) -
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
+        if id(key) in PRINTERS and (asks(key, values) or not all([prints_plainly(cap, a) for a in values])):
+            return False
         # What is called with the items is no thing to compare or print.
         called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
         walks = key is not operator.length_hint

@@ -19,6 +19,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.lookups import lookups
 from fineline.capture.places import is_own
+from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
     FUNCTIONS,
@@ -31,7 +32,6 @@ from fineline.capture.symbolic import (
     only_numbers,
     settle_all,
     settled,
-    written_out,
 )
 from fineline.capture.unread import waiting
 from fineline.capture.watch import guard_identity, tell_apart, tell_from
@@ -111,11 +111,13 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
-    if (natives.deep_plain(cap, a) and natives.deep_plain(cap, b)) or _moves_only(cap, op, a, b):
+    fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
+    plain = natives.deep_plain(cap, a) and natives.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))
+    if plain or _moves_only(cap, op, a, b):
         _expand(vm, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
-        result = op(a, written_out(b) if is_a(a, (str, bytes, bytearray)) else b)
+        result = op(a, written_out(b) if fills else b)
         if type(result) not in VALUES:
             cap.made.add(id(result))
         f.stack.append(result)

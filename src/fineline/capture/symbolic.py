@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import builtins
-import copy
 import math
 import operator
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +14,6 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.capture.floats import OPERATORS, PLAIN, WHOLE, hint
 from fineline.capture.signals import Undecided
-from fineline.kinds import is_a
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
@@ -89,24 +86,6 @@ def settle_all(value: Any) -> Any:
     if t is slice:
         return slice(settle_all(value.start), settle_all(value.stop), settle_all(value.step))
     return t([settle_all(x) for x in value])
-
-
-def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
-    """``value`` with numbers for its symbolic ones, however deep in containers: for who makes a text of it, and keeps nothing."""
-    t = type(value)
-    if t in SYMBOLIC:
-        return settled(value)
-    if id(value) in within:
-        return value
-    if t in (list, tuple, set, frozenset, deque):
-        items = [written_out(x, (*within, id(value))) for x in value]
-        return value if all([a is b for a, b in zip(items, value, strict=True)]) else t(items)
-    if is_a(value, dict):
-        found = {k: x for k, v in value.items() if (x := written_out(v, (*within, id(value)))) is not v}
-        if found:
-            value = copy.copy(value)
-            value.update(found)
-    return value
 
 
 def calculate(op: Callable, *values: Any) -> Any:

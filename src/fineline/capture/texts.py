@@ -16,8 +16,9 @@ from fineline.capture import natives
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
 from fineline.capture.frame import Frame
+from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import holds, settle_all
+from fineline.capture.symbolic import SYMBOLIC, holds, settle_all
 from fineline.capture.tensors import SIGNS
 from fineline.capture.unread import waiting
 from fineline.capture.watch import identify
@@ -41,7 +42,7 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(cap, kind).look(cap, name)
-        if all([natives.deep_plain(cap, a) for a in args]) and not _prints_address(obj):
+        if all([natives.deep_plain(cap, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(cap, obj)):
             replaced = len(cap.journal.replaced)
             try:
                 natives.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
@@ -49,7 +50,7 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
                 raise b.to(then, data) from None
             if len(cap.journal.replaced) > replaced:
                 return _text(vm, f, fn, args, kwargs, then, data)
-            return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+            return vm.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
         t = type(obj)
         if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
             info = type_info(cap, t)
@@ -75,6 +76,13 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
         return vm.finish(f, text, then, data)
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+def _size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``shape.__repr__()``."""
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
+        return _text(vm, f, builtins.repr, args, kwargs, then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
 def _waiting(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
@@ -119,7 +127,7 @@ def _checked(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 def _prints_address(obj: Any) -> bool:
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or is_a(obj, PINNED):
+    if t in SINGLETONS or t in VALUES or t in SYMBOLIC or is_a(obj, PINNED):
         return is_a(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
     if is_a(obj, (list, tuple, set, frozenset)):
         return any(_prints_address(x) for x in obj)
@@ -130,5 +138,8 @@ def _prints_address(obj: Any) -> bool:
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
-    dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
+    {
+        **dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
+        torch.Size.__repr__: _size,
+    }
 )
