@@ -245,6 +245,29 @@ def raises_after_writes() -> Any:
     return fn, log
 
 
+@table.snippet(args=lambda place: (t(place), t(place)), breaks=True, options={"dynamic": True})
+def versions(x, y):
+    first = x._version
+    x.add_(1)
+    with torch.no_grad():
+        x[0].mul_(2)
+    y.detach().add_(1)
+    return x * 3, first, x._version, y._version, torch.Tensor._version.__get__(y)
+
+
+@table.snippet(args=lambda place: (t(place), t(place, grad=True)), breaks=True)
+def what_a_write_makes_of_a_leaf(x, w):
+    first = x.is_leaf
+    x.add_(w)
+    return x * 3, first, x.is_leaf, x.grad_fn.name()
+
+
+@table.snippet(args=lambda place: (t(place),), breaks=True)
+def a_version_decides(x):
+    torch.add(x, 1, out=x)
+    return x + 1 if x._version == 1 else x + 2
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)

@@ -79,6 +79,8 @@ ON_DEMAND = {
 SHAPED = frozenset(map(id, DATA_SHAPED))
 # What chooses between kernels of attention when it runs, not where it is traced.
 CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
+# What a write changes beside the numbers.
+CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
 MASKS = (torch.bool, torch.uint8)
 
 
@@ -368,6 +370,9 @@ class TensorOps:
         cap = vm.cap
         if vm.opaque is not None:
             return vm.opaque.run(vm, getattr, (t, name), None, kind)
+        if name in CHANGED_BY_WRITES and id(t) in cap.sources and _written(vm, t):
+            # No guard at the start tells it, and in fake mode nothing has been written yet.
+            raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
             if name == "is_leaf" and id(t) in cap.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
@@ -456,9 +461,7 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
 
 def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
     recorder = vm.cap.recorder
-    while torch._C._functorch.is_functorch_wrapped_tensor(t):
-        t = torch._C._functorch.get_unwrapped(t)
-    t = vm.memory(t)
+    t = _memory(vm, t)
     if t.layout is torch.strided:
         storage = t.untyped_storage()
         if storage._cdata not in recorder.mutated:
@@ -466,6 +469,20 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
                 journal.note_storage(t)
             recorder.addresses.append(StorageWeakRef(storage))
         recorder.mutated.add(storage._cdata)
+
+
+def _memory(vm: Any, t: Tensor) -> Tensor:
+    """The tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    memory: Tensor = vm.memory(t)
+    return memory
+
+
+def _written(vm: Any, t: Tensor) -> bool:
+    """Whether the graph has, or may have, written into the memory of ``t`` so far."""
+    t = _memory(vm, t)
+    return t.layout is not torch.strided or t.untyped_storage()._cdata in vm.cap.recorder.mutated
 
 
 def tensor_descriptor(name: str) -> Any:
