@@ -16,6 +16,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import in_python, type_info
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
+from fineline.capture.overriding import overrides
 from fineline.capture.signals import Border
 from fineline.capture.subscripts import store_dict_item
 from fineline.capture.symbolic import only_numbers, settle_all
@@ -70,6 +71,8 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
     t = type(obj)
     if cap.active:
         if is_a(obj, Tensor) and type_info(cap, vm.type_of(obj)).look(cap, "__len__")[1] is TENSOR_LEN:
+            if overrides(obj):
+                raise Border(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
             # Of a tensor without dimensions Python says what is wrong.
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)

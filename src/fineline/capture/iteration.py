@@ -17,12 +17,18 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.operators import call_special
+from fineline.capture.overriding import overrides
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
 TENSOR_ITER = Tensor.__iter__
+
+
+def _all_parts(t: Tensor) -> tuple:
+    """Not ``tuple(t)``, which asks for the length as well."""
+    return tuple(iter(t))
 
 
 def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
@@ -42,6 +48,8 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
             return vm.call(f, method, [obj], None, _an_iterator, (then, data))
+        if overrides(obj):
+            raise Border(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
         rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:

@@ -28,6 +28,7 @@ from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
+from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.signals import Border, Retreat
@@ -154,6 +155,8 @@ class TensorOps:
                 # Of a tensor made here too: what it is a view of may have been passed in.
                 raise Border(fn, tuple(args), kwargs, "FL509", f"{fn.__name__} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
+            if any([overrides(a) for a in args]):
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a tensor whose class overrides operators").to(then, data)
             if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
                 raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__name__} of an object whose __getattribute__ sees it").to(then, data)
             # The fake mode of the capture itself is none of the user's state.
@@ -370,6 +373,8 @@ class TensorOps:
         cap = vm.cap
         if vm.opaque is not None:
             return vm.opaque.run(vm, getattr, (t, name), None, kind)
+        if overrides(t):
+            raise Border(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
         if name in CHANGED_BY_WRITES and id(t) in cap.sources and _written(vm, t):
             # No guard at the start tells it, and in fake mode nothing has been written yet.
             raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
