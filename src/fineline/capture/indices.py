@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture.frame import Frame
+from fineline.capture.modes import left
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
@@ -42,7 +43,7 @@ def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any,
     if vm.indices:
         return vm.finish(f, vm.indices.pop(), then, data)
     if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
     raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 

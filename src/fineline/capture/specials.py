@@ -25,6 +25,7 @@ from fineline.capture import (
     iteration,
     libraries,
     marked,
+    modes,
     protocols,
     rule_blocks,
     tensor_types,
@@ -82,7 +83,7 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 
 _FAMILIES: tuple[Any, ...] = (
-    arrays, attribute_functions, checkpoint, classes, containers, copying, draws, higher_order, indices, inference, introspection, rule_blocks,
+    arrays, attribute_functions, checkpoint, classes, containers, copying, draws, higher_order, indices, inference, introspection, modes, rule_blocks,
     libraries, marked, iteration, tensor_types, texts, unbacked,
 )  # fmt: skip
 

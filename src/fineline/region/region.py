@@ -14,16 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
+from fineline.capture.modes import watching
 from fineline.capture.signals import Anew
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
@@ -179,7 +177,7 @@ class Region:
                 found = self._retry(site, args, kwargs)
                 if found is not None:
                     return found[0]()
-            if site is not self.entry and None in SCOPE.blocks:
+            if site is not self.entry and (None in SCOPE.blocks or watching(self.tally)):
                 site.blocked = True
             self.options.renew()
             if self.options.disable:
@@ -295,18 +293,13 @@ class Region:
             self.rules_of_process = process
 
     def _ambient_refusal(self) -> str | None:
-        c = torch._C
         if None in SCOPE.blocks:
             return "the call is made in a with disable() block"
-        modes = [c._get_dispatch_stack_at(i) for i in range(c._len_torch_dispatch_stack())]
-        # The tensors of a fake mode of the user's are the real ones of a capture.
-        if any(m is not self.tally and not is_a(m, FakeTensorMode) for m in modes):
-            return "a TorchDispatchMode is active"
-        if any(not is_a(m, DeviceContext) for m in _get_current_function_mode_stack()):
-            return "a TorchFunctionMode is active"
+        if (mode := watching(self.tally)) is not None:
+            return mode
         if torch._C._get_tracing_state() is not None:
             return "torch.jit.trace is active"
-        if c._functorch.peek_interpreter_stack() is not None:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
             return "the call is made inside a torch.func transform"
         return None
 

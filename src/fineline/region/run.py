@@ -12,6 +12,7 @@ import torch
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
+from fineline.capture.modes import watching
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
@@ -332,7 +333,7 @@ class Run:
         self._iterated(containers)
         vm.cap.made.update(map(id, decomposed))
 
-        if site.left or None in SCOPE.blocks:
+        if site.left or None in SCOPE.blocks or watching(self.region.tally):
             vm.cap.active, vm.resume = False, self.resume
             site.blocked = self.ended = True
 
