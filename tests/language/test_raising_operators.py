@@ -106,6 +106,19 @@ def test_graphs_in_graphs(call: Callable, good_first: bool) -> None:
         check(Program(call.__name__, lambda: fn, steps, frozenset(range(4)), min_graphs=0, breaks=True, backward=False), twin)
 
 
+def test_dispatch_behind_what_raises_in_a_transform():
+    def fn(x):
+        try:
+            return torch.func.jvp(lambda v: (v * 2).view(77), (x,), (x,))
+        except RuntimeError:
+            return x + 1
+
+    before = str(torch._C._dispatch_tls_local_exclude_set())
+    for _ in range(2):
+        assert torch.equal(fineline.compile(fn, backend="eager")(torch.ones(3)), torch.ones(3) + 1)
+        assert str(torch._C._dispatch_tls_local_exclude_set()) == before
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_what_the_code_handles_is_not_printed(backend: str, capfd: pytest.CaptureFixture) -> None:
     def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:

@@ -63,6 +63,9 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
 
 def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
     """Whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
+    if torch._C._functorch.get_dynamic_layer_stack_depth():
+        # What a transform wraps is on no fake; and PyTorch's words for that would leave the thread's dispatch other than it was.
+        return False
     try:
         with computing(vm):
             unsymbolic().run(FAKE_FORMS.get(fn, fn), args, kwargs)
