@@ -148,6 +148,45 @@ def tensors_that_c_groups():
     return fn, held
 
 
+STEPS = 0
+
+
+def step():
+    global STEPS
+    STEPS += 1
+    return STEPS
+
+
+def _from_none(_):
+    global STEPS
+    STEPS = 0
+
+
+@table.program(breaks=True, change=dict.fromkeys(range(3), _from_none), min_graphs=0)
+def globals_where_a_capture_is_given_up():
+    def fn(x):
+        first = x * step()
+        unmakeable = re.finditer("a", "aa")
+        fineline.graph_break()
+        return first + step() * 10 + step() * 100, STEPS, next(unmakeable).span()
+
+    return fn
+
+
+@fineline.disable
+def refuses(x):
+    raise ValueError(x.shape)
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def what_raises_where_a_capture_is_given_up(x):
+    unmakeable = re.finditer("a", "aa")
+    try:
+        refuses(x * 2)
+    except ValueError as e:
+        return e.args, str(e.__context__), next(unmakeable).span()
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_behind_borders(program: Program, twin: str) -> None:
     check(program, twin)

@@ -427,8 +427,8 @@ class Machine:
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901"):
             self.abandoned = self.refuse(error, text, self.frame)
             raise Abandoned
-        fakes = self.fakes is not None
-        self.cap.active = fakes
+        fakes = self.cap.active = self.fakes is not None
+        self.cap.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.pause.end()
         self.failure = (error, text)
         f = self.frame

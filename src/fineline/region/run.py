@@ -259,13 +259,14 @@ class Run:
                 region.options.inference_borders = True
             elif not self._move_out(e):
                 move_out(region.options, vm.frame)
-            return vm.beyond(border)
         except FinelineError as e:
             vm.abandoned = e
             raise Abandoned from None
         except Exception as e:
             log.debug("fineline: writing a program failed", exc_info=True)
             vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
+        if not vm.cap.active:
+            # Not above: what the call raises would have an exception of fineline's behind it.
             return vm.beyond(border)
         settle(vm, border, writer.rebuild.built)
         try:
