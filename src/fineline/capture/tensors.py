@@ -78,9 +78,8 @@ ON_DEMAND = {
     id(F.batch_norm): ("training", 5),
 }
 SHAPED = frozenset(map(id, DATA_SHAPED))
-# What chooses between kernels of attention when it runs, not where it is traced.
+# What chooses between kernels of attention when it runs, not where it is traced; what a write changes beside the numbers.
 CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
-# What a write changes beside the numbers.
 CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
 MASKS = (torch.bool, torch.uint8)
 
@@ -480,8 +479,7 @@ def _memory(vm: Any, t: Tensor) -> Tensor:
     """The tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
-    memory: Tensor = vm.memory(t)
-    return memory
+    return vm.memory(t)
 
 
 def _written(vm: Any, t: Tensor) -> bool:
