@@ -184,6 +184,15 @@ def test_aot_eager_draws_the_same_random_numbers() -> None:
     assert alike(list(want), list(compiled(*inputs)))
 
 
+@pytest.mark.parametrize("given", [{"backend": "aot_eager"}, {"backend": "inductor", "options": {"fallback_random": True}}], ids=str)
+def test_an_overload_whose_name_is_a_keyword(given: dict) -> None:
+    drawn = []
+    for fn in (integers := lambda x: (x.t() * 2).random_(2, 9), fineline.compile(integers, **given)):
+        torch.manual_seed(0)
+        drawn.append(torch.cat([fn(torch.ones(3, 4)).flatten(), torch.rand(4)]))
+    assert torch.equal(*drawn)
+
+
 @pytest.mark.parametrize("grad", [False, True])
 def test_random_numbers_that_nobody_uses_are_drawn(grad: bool) -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:

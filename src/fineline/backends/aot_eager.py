@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
 from fineline.backends.eager import unannounced
-from fineline.backends.tracing import compiled_copy, tracing_context
+from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -49,4 +49,5 @@ _traced = functools.partial(
     inference_compiler=_run_boxed,
     partition_fn=min_cut_rematerialization_partition,
     keep_inference_input_mutations=True,
+    decompositions=RANDOM_FROM,
 )

@@ -11,10 +11,11 @@ import torch._inductor
 import torch.compiler.config
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.nn.attention import _cur_sdpa_kernel_backends
 
-from fineline.backends.tracing import compiled_copy, tracing_context
+from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
 from fineline.errors import BadArgument
 
 
@@ -33,7 +34,7 @@ class Inductor:
         def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
             with torch.compiler.config.patch(cache_key_tag=tag):  # type: ignore[attr-defined]
-                compiled: Any = compile_fx(own, inputs, config_patches=patches)
+                compiled: Any = compile_fx(own, inputs, config_patches=patches, decompositions=_table(own, patches))
             # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner
@@ -62,6 +63,15 @@ class Inductor:
                 raise BadArgument(f"option {option!r} is a {type(value).__name__}, and should be a {right}", id="FL206")
             patches[name] = value
         return patches
+
+
+def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:
+    """Inductor's own decompositions, and those that it lacks. None where these are of no use: the caches on disk keep no graph with a table."""
+    nodes = [node for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]
+    if not any("random_" in str(node.target) for node in nodes):
+        return None
+    with config.patch(patches):
+        return {**select_decomp_table(), **RANDOM_FROM}
 
 
 def _kernels() -> str:

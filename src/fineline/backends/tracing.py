@@ -85,5 +85,13 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
     return run
 
 
+def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
+    """``aten.random.from`` by an operator that draws the same: ``from`` is a keyword, FX can't write that name into a graph's code."""
+    return NotImplemented if high is None or generator is not None else torch.ops.aten.randint_like.low_dtype(self, low, high)
+
+
+RANDOM_FROM = {getattr(torch.ops.aten.random, "from"): random_from}
+
+
 def _is_real(value: Any, fake_mode: FakeTensorMode) -> bool:
     return isinstance(value, torch.Tensor) and getattr(value, "fake_mode", None) is not fake_mode
