@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import pytest
+import torch
 
 import fineline
 from tests.oracle import Program, Table, check
@@ -105,6 +107,27 @@ def singledispatch_used() -> Any:
         return f(2, x) + f([1, 2], x) + f("s", x), m.g(1), m.g("s"), f.dispatch(int) is f.registry[int]
 
     return fn
+
+
+@table.snippet(breaks=True, max_graphs=1)
+def partial_of_one_made_before_a_graph_break(x):
+    plus = functools.partial(torch.add, x, alpha=2)
+    fineline.graph_break()
+    return functools.partial(plus, 3)()
+
+
+def _other(box: Any) -> None:
+    box.v = functools.partial(max, 7)
+
+
+@table.program(calls=4, recompiles=(1, 2, 3), change={1: _other, 2: lambda box: box.v.keywords.update(key=abs)})
+def partial_of_one_from_outside() -> Any:
+    box = types.SimpleNamespace(v=functools.partial(max, 5, key=abs))
+
+    def fn(x):
+        return x * functools.partial(box.v, 1)(-6)
+
+    return fn, box
 
 
 @table.program()

@@ -15,7 +15,7 @@ from torch.nn.modules import module as module_space
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
-from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, PARTIAL, Capture, is_value
+from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
@@ -299,11 +299,7 @@ def call_method_wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | N
 
 
 def call_partial(vm: Any, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    cap = vm.cap
-    src = cap.sources.get(id(fn))
-    if src is not None:
-        cap.load_members(fn, src, PARTIAL)
-        cap.expand(fn.keywords)
+    vm.cap.load_partial(fn)
     merged = {**fn.keywords, **(kwargs or {})}
     return call_value(vm, f, fn.func, [*fn.args, *args], merged, then, data)
 

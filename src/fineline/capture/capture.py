@@ -232,6 +232,13 @@ class Capture:
             value = descr.__get__(v)
             self.load(value, self.guards.access(src, "member", descr, value))
 
+    def load_partial(self, fn: functools.partial) -> None:
+        """What a ``functools.partial`` holds is about to be read."""
+        src = self.sources.get(id(fn))
+        if src is not None:
+            self.load_members(fn, src, PARTIAL)
+            self.expand(fn.keywords)
+
     def fault(self, text: str) -> None:
         """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
         self.guards.machine.fail("FL901", text, True)

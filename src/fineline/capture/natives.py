@@ -439,6 +439,9 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
     if args and type(args[0]) in UNDER_WAY and id(args[0]) in cap.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise Border(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
     try:
+        if key is functools.partial and values and type(values[0]) is functools.partial:
+            # Its arguments become the new one's.
+            cap.load_partial(values[0])
         for a in values:
             t = type(a)
             if t in SINGLETONS or t in VALUES:
