@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fineline.capture import unbacked
@@ -24,9 +25,11 @@ SIZE_NAMES = (
     "view", "reshape", "expand", "new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "arange",
     "range", "linspace", "logspace", "repeat", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "roll", "unflatten",
     "tile", "broadcast_to", "rand", "randn", "randint", "randperm", "eye", "select", "unfold", "as_strided", "resize_", "triu",
-    "tril", "diagonal", "permute", "transpose", "movedim", "flatten", "squeeze", "unsqueeze", "topk",
+    "tril", "diagonal", "permute", "transpose", "movedim", "flatten", "squeeze", "unsqueeze", "topk", "empty_strided",
+    "tril_indices", "triu_indices", "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
 )  # fmt: skip
-SIZED = frozenset(id(f) for owner in (torch, Tensor, torch._C.TensorBase) for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None)
+_OWNERS = (torch, Tensor, torch._C.TensorBase)
+SIZED = frozenset(id(f) for owner in _OWNERS for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None) | {id(F.one_hot)}
 # Keywords of them that are given tensors for what they are: all of them, and more.
 WORKED_ON = frozenset({"input", "self", "out"})
 NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -35,6 +38,12 @@ NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
         **dict.fromkeys(("linspace", "logspace"), WORKED_ON | {"start", "end"}),
     }
 )
+# ... which have no tensor that they work on.
+FACTORY_NAMES = (
+    "zeros", "ones", "empty", "full", "arange", "range", "rand", "randn", "randint", "randperm", "eye", "tril_indices", "triu_indices",
+    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
+)  # fmt: skip
+FACTORIES = frozenset(id(getattr(torch, n)) for n in FACTORY_NAMES)
 SUBSCRIPTS = frozenset(map(id, (operator.getitem, Tensor.__getitem__)))
 
 
@@ -54,8 +63,12 @@ def tensor_size(args: Any) -> bool:
 
 def tensors_for_sizes(fn: Any, args: Any, kwargs: dict | None) -> bool:
     """Whether a tensor is among the arguments of an operator that takes sizes, but for the one that it works on, and those that are values."""
-    others = args[1:] if args and is_a(args[0], Tensor) else args
+    others = args[1:] if _works_on_first(fn, args) else args
     return tensor_size(others) or tensor_size([v for k, v in (kwargs or {}).items() if k not in _values(fn)])
+
+
+def _works_on_first(fn: Any, args: Any) -> bool:
+    return bool(args) and is_a(args[0], Tensor) and id(fn) not in FACTORIES
 
 
 def _values(fn: Any) -> frozenset[str]:
@@ -65,7 +78,7 @@ def _values(fn: Any) -> frozenset[str]:
 def sizes(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
     """The arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
     state = (fn, args, kwargs, then, data)
-    own = bool(args) and is_a(args[0], Tensor)
+    own = _works_on_first(fn, args)
     if kwargs and tensors_for_sizes(fn, (), kwargs):
         values = _values(fn)
         kwargs = {k: v if k in values else _size(vm, v, state) for k, v in kwargs.items()}

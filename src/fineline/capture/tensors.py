@@ -20,7 +20,7 @@ from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame, covered
-from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript, tensors_for_sizes
+from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript
 from fineline.capture.gradients import dormant
 from fineline.capture.in_place import guard_writes, refusal
 from fineline.capture.indices import numbers_in_tensors
@@ -31,6 +31,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
+from fineline.capture.shaped import data_shaped
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
@@ -39,7 +40,7 @@ from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
-from fineline.graph.torch_mutation import DATA_SHAPED, HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
+from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
@@ -65,8 +66,6 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
 # By identity: distinct C functions of torch may compare equal.
 BEYOND = frozenset(map(id, BEYOND_GUARD))
 COVERED = frozenset(map(id, COVERED_QUERIES))
-# Not by its name in torch: libraries put wrappers of their own there.
-WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
 HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
 INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
@@ -77,34 +76,9 @@ ON_DEMAND = {
     id(F.embedding_bag): ("max_norm", 3),
     id(F.batch_norm): ("training", 5),
 }
-SHAPED = frozenset(map(id, DATA_SHAPED))
 # What chooses between kernels of attention when it runs, not where it is traced; what a write changes beside the numbers.
 CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
 CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
-MASKS = (torch.bool, torch.uint8)
-
-
-def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Whether the sizes of the result depend on the numbers in a tensor."""
-    if fn is operator.getitem or fn is Tensor.__getitem__:
-        key = args[1]
-        return any(
-            (is_a(k, Tensor) and k.dtype in MASKS) or (type(k) is slice and any(is_a(x, Tensor) for x in (k.start, k.stop, k.step)))
-            for k in (key if is_a(key, tuple) else (key,))
-        )
-    if fn in WHERE:
-        return len(args) + len(kwargs or ()) == 1
-    if id(fn) in SIZED and tensors_for_sizes(fn, args, kwargs):
-        return True
-    if id(fn) not in SHAPED or fn is torch.nn.functional.ctc_loss:
-        return False
-    given = {*(kwargs or {})}
-    if fn is torch.nn.functional.one_hot:
-        return (args[1] if len(args) > 1 else (kwargs or {}).get("num_classes", -1)) == -1
-    if fn in (torch.repeat_interleave, Tensor.repeat_interleave):
-        repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
-        return not is_a(repeats, int) and "output_size" not in given
-    return True
 
 
 def passed(value: Any) -> Any:

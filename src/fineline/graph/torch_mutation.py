@@ -41,10 +41,19 @@ DATA_SHAPED: frozenset[Callable[..., Any]] = frozenset(
         torch.argwhere, torch.bincount, torch.combinations, torch.masked_select, torch.nonzero, torch.repeat_interleave, torch.unique,
         torch.unique_consecutive, torch._unique, torch._unique2, torch.Tensor.argwhere, torch.Tensor.bincount, torch.Tensor.masked_select,
         torch.Tensor.nonzero, torch.Tensor.repeat_interleave, torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.unique,
-        torch.Tensor.unique_consecutive, torch.Tensor.coalesce, F.ctc_loss, F.one_hot,
+        torch.Tensor.unique_consecutive, torch.Tensor.coalesce, F.ctc_loss, F.one_hot, torch._VF.unique_dim,
+        torch._pack_padded_sequence, torch._pad_packed_sequence,
     }
 )  # fmt: skip
 """Operators whose result's sizes (or refusal) depend on the numbers in a tensor. `x[mask]`, `x[mask] = y`, and `torch.where(x)` do too."""
+
+INFERRED_SIZE: Mapping[Callable[..., Any], int] = MappingProxyType(
+    {
+        torch.sparse_coo_tensor: 2,
+        **{getattr(torch, f"sparse_{kind}_tensor"): 3 for kind in ("csr", "csc", "bsr", "bsc", "compressed")},
+    }
+)
+"""Operators that find out the size of their result by the numbers in a tensor, if it is not given -> its position."""
 
 HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
     {
