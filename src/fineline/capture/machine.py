@@ -67,8 +67,6 @@ class Machine:
         self.cap = cap if cap is not None else Capture(self)
         self.texts = self.cap.texts
         self.on_border: Callable[[Machine, Border], Any] | None = None
-        # ... while nothing is captured: sees to what the eager code is given.
-        self.on_skip: Callable[[Machine, Border], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
         self.events: list[Any] = []
@@ -313,6 +311,8 @@ class Machine:
             self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
             while self.indices:
                 torch._C._push_on_torch_function_stack(self.indices.pop(0))
+        if self.frame is not None and not self.cap.active:
+            self.on_skip(border)
         if self.opaque is None:
             self.outside = "skipped" if border.error in UNSEEN else "eager"
         try:
@@ -359,12 +359,13 @@ class Machine:
             return self.outside or "skipped"
         return OPEN if self.cap.active else "eager"
 
+    def on_skip(self, border: Border) -> None:
+        """A border met while nothing is captured."""
+
     def beyond(self, border: Border) -> Any:
         """What is called at a border."""
         if border.raised is not None:
             border.raise_again()
-        if self.on_skip is not None and not self.cap.active:
-            self.on_skip(self, border)
         with self.pause.interrupted():
             return self.native(border.fn, border.args_, border.kwargs)
 

@@ -1,22 +1,15 @@
-"""What the capturing call leaves behind, or gives to eager code: the interpreter's generators and iterators give way to Python's own, as later calls make them."""
+"""What the capturing call leaves behind: the interpreter's generators and iterators give way to Python's own, as later calls make them."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import itertools
-import sys
-from collections import Counter
-from collections.abc import Set
 from types import CellType
 from typing import Any
 
-from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.idle import stack
-from fineline.capture.places import is_own
 from fineline.capture.polyfill_itertools import Tee
-from fineline.capture.signals import Border
 from fineline.capture.stand_ins import recipe_of
 from fineline.kinds import is_a
 
@@ -25,76 +18,27 @@ TUPLE_ITERATOR = type(iter(()))
 
 def real_result(vm: Any, v: Any) -> Any:
     """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
-    alive = _alive(vm)
+    alive = [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
     if not alive:
         return v
     # id -> (stand-in, what takes its place); under 0 all stand-ins.
     seen: dict[int, Any] = {0: alive}
     v = _real(v, seen)
     for obj in alive:
-        _put(obj, seen)
+        for holder in gc.get_referrers(obj):
+            _replace(holder, obj, _real(obj, seen))
     return v
 
 
-def settle(vm: Any, border: Border, built: Set[int] | None = None) -> None:
-    """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
-    alive = _alive(vm)
-    if not alive:
-        return
-    given = tuple([v for v in alive if id(v) in built]) if built is not None else _held_elsewhere(vm, alive)
-    seen: dict[int, Any] = {0: alive, 1: given}
-    for v in given:
-        _put(v, seen)
-    if given:
-        border.args_ = tuple([_real(a, seen) for a in border.args_])
-        border.kwargs = {k: _real(a, seen) for k, a in border.kwargs.items()}
-        vm.stand_ins = [ref for ref in vm.stand_ins if id(ref()) not in seen]
-
-
-def _alive(vm: Any) -> list[Any]:
-    return [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
-
-
-def _held_elsewhere(vm: Any, alive: list[Any]) -> tuple[Any, ...]:
-    """Those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
-    frames = [*stack(vm.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
-    busy = [f.generator for f in frames] + [f.local[0] for f in frames if is_own(f.info.code) and f.local]
-    places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
-    # Three more references: the list, the comprehension's, the argument's.
-    found = [v for v in alive if sys.getrefcount(v) > places[id(v)] + 3]
-    return tuple([v for v in found if not any([v is x for x in busy])])
-
-
-def _put(old: Any, seen: dict[int, Any]) -> None:
-    """Wherever something real can be put in the place of ``old``; it is made for that alone, as its own end would be that of ``old``."""
-    for holder in gc.get_referrers(old):
-        if type(holder) is tuple and not any([holder is known for known in seen.values()]):
-            _put(holder, seen)
-        elif holder is not seen[0]:
-            _replace(holder, old, seen)
-
-
-def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
-    table = _table(holder)
+def _replace(holder: Any, old: Any, new: Any) -> None:
     if type(holder) is CellType:
-        holder.cell_contents = _real(old, seen)
-    elif table is not None:
-        for key in [k for k, x in dict.items(table) if x is old]:
-            dict.__setitem__(table, key, _real(old, seen))
+        holder.cell_contents = new
+    elif is_a(holder, dict):
+        for key in [k for k, x in dict.items(holder) if x is old]:
+            dict.__setitem__(holder, key, new)
     elif is_a(holder, list) and gc.is_tracked(holder):
         for i in [i for i, x in enumerate(list.__iter__(holder)) if x is old]:
-            list.__setitem__(holder, i, _real(old, seen))
-
-
-def _table(holder: Any) -> dict[Any, Any] | None:
-    if is_a(holder, dict):
-        return holder
-    t = type(holder)
-    if not t.__flags__ & HEAP_TYPE or not t.__dictoffset__ or is_a(holder, type):
-        return None
-    # An object whose dict nobody has asked for holds the values itself.
-    table: dict[Any, Any] = object.__getattribute__(holder, "__dict__")
-    return table
+            list.__setitem__(holder, i, new)
 
 
 def _real(v: Any, seen: dict[int, Any]) -> Any:

@@ -141,8 +141,8 @@ class Template:
     def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
         """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
 
-        ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
-        are alive that would be part of the shape, by the chain of frames.
+        ``held``: iterators that stay what they are, as something else holds them too. ``turns``: where numbers are alive that would be part
+        of the shape, by the chain of frames.
         """
         self._constants = constants
         self.frames: list[FrameShape] = []
@@ -190,7 +190,7 @@ class Template:
         self.then, self.data, self.push = border.then, self._spec(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         # By identity, which holds until the program is written.
-        self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
+        self.reduced: Set[int] = frozenset(self._iterator_at)
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
         del self._object_at, self._holds, self._passed, self._alone
 
@@ -255,7 +255,7 @@ class Template:
         varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
         if v is NULL or (not local and not varies and type(v) not in (tuple, frozenset) and is_value(v)):
             return Const(v)
-        if is_a(v, InterpretedGenerator) and id(v) not in self._passed:
+        if is_a(v, InterpretedGenerator):
             return GeneratorRef(self._generator_number(v))
         t = type(v)
         if id(v) not in cap.sources and id(v) not in cap.made:
@@ -272,7 +272,7 @@ class Template:
                 return self._iterator(v)
         elif (t in ITERATORS or t is RangeIterator) and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
-        if id(v) not in cap.sources and id(v) not in self._passed and self._holds_suspended(v):
+        if id(v) not in cap.sources and self._holds_suspended(v):
             return self._object(v)
         return self._root(v)
 
