@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from tests.oracle import Program, Step, check, t
 
-
 FACTORIES: dict[str, Any] = {
     "zeros": lambda n: torch.zeros(n).shape[0],
     "ones": lambda n: len(torch.ones(n)),
