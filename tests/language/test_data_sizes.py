@@ -36,8 +36,6 @@ OPERATORS: dict[str, Any] = {
     "where": lambda x: torch.ops.aten.where(x > 0)[0].shape,
     "repeat_interleave": lambda x: torch.ops.aten.repeat_interleave.Tensor((x > 0).long()).shape,
     "one_hot": lambda x: torch.ops.aten.one_hot((x > 0).long() * x.long().clamp(0)).shape,
-    "sparse": lambda x: torch.sparse_coo_tensor(x.nonzero().t(), torch.ones(int((x != 0).sum()))).shape,
-    "list of masks": lambda x: x.view(1, -1)[[torch.tensor([True]), x > 0]].shape,
 }
 INPUTS = ([1.0, 0, 2], [1.0, 1, 1], [0.0, 3, 0], [1.0, 0, 2])
 

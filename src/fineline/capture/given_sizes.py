@@ -91,11 +91,13 @@ def _size(vm: Any, a: Any, state: tuple) -> Any:
     if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
         return a
     mutated = vm.cap.recorder.mutated
-    if vm.known.has(a, mutated):
+    # Several storages may lie in the memory of one array of NumPy's.
+    stale = mutated and id(a) in vm.cap.sources
+    if not stale and vm.known.has(a, mutated):
         return vm.known.numbers(a).item()
     if unbacked.readable(vm, a):
         return unbacked.item(vm, a)
-    if guardable(vm, a):
+    if not stale and guardable(vm, a):
         return guarded(vm.cap, a)
     fn, args, kwargs, then, data = state
     text = f"a size given to {fn.__name__} is a tensor's value"
