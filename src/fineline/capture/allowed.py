@@ -25,6 +25,7 @@ from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.unread import make_first
 from fineline.capture.watch import identify, known_code
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
+from fineline.graph.unmeasured import Foresight
 from fineline.kinds import is_a
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import APPLY, describe
@@ -51,6 +52,8 @@ class Opaque:
         self.frame: Frame | None = None
         # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
         self.ran = self.read = False
+        # Whether nobody can tell the sizes of what it gives before it runs.
+        self.unmeasured = False
 
     def leave(self, vm: Any) -> None:
         """The call has ended, in whatever way."""
@@ -83,7 +86,9 @@ class Opaque:
         self.ran = True
         for t in tensors([*args, *(kwargs or {}).values()]):
             self.check(vm, t)
-        self.read = self.read or kind == "data"
+        sizes = vm.tensors.foreseen(vm, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
+        self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
+        self.unmeasured = self.unmeasured or sizes is Foresight.UNFORESEEN
         if vm.fakes is not None and kind == "data":
             raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(vm, compute(vm, fn, args, kwargs))
@@ -297,6 +302,8 @@ def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
             return vm.finish(f, result, then, data)
     _fresh(cap, result)
     vm.tensors.record(vm, "call_function", named(target), fx_args, fx_kwargs, result)
+    if opaque.unmeasured or opaque.read:
+        cap.recorder.unmeasure(result)
     return vm.finish(f, result, then, data)
 
 

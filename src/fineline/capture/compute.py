@@ -47,8 +47,11 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     vm.computing = True
     try:
         result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
-        if born and vm.cap.symbols is not None and vm.cap.symbols.shapes.pending_fresh_unbacked_symbols:
-            vm.cap.symbols.born(result)
+        if born and vm.fakes.mode.shape_env.pending_fresh_unbacked_symbols:
+            if not vm.tensors.shapes(vm) and _open(result):
+                raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {name}'s result depends on a tensor's values")
+            if vm.cap.symbols is not None:
+                vm.cap.symbols.born(result)
         return result
     except DATA_DEPENDENT:
         raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
@@ -59,6 +62,13 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
         raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
     finally:
         vm.computing = False
+
+
+def _open(result: Any) -> bool:
+    """Whether only the graph knows a size of what an operator gave."""
+    if type(result) in (tuple, list):
+        return any(map(_open, result))
+    return is_a(result, torch.Tensor) and any([type(n) is torch.SymInt and not n.node.has_hint() for n in result.shape])
 
 
 def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:

@@ -73,6 +73,8 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
         if is_a(obj, Tensor) and type_info(cap, vm.type_of(obj)).look(cap, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
                 raise Border(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
+            if cap.recorder.unmeasured and not cap.recorder.measured(obj):
+                raise Border(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
             # Of a tensor without dimensions Python says what is wrong.
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)

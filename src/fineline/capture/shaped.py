@@ -1,8 +1,9 @@
-"""Operators that give results whose sizes the numbers in tensors decide."""
+"""Results whose sizes the numbers in tensors decide: of operators that say so, and of calls before which nobody can tell."""
 
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,18 +11,34 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._library.simple_registry import singleton
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.capture.compute import computing
 from fineline.capture.given_sizes import SIZED, tensors_for_sizes
-from fineline.graph.torch_mutation import DATA_SHAPED, INFERRED_SIZE
+from fineline.graph.fake import DATA_DEPENDENT, sizeless
+from fineline.graph.spellings import is_custom, packet_of
+from fineline.graph.torch_mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
+from fineline.graph.unmeasured import Foresight
 from fineline.kinds import is_a
 
 SHAPED = frozenset(map(id, DATA_SHAPED))
 INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
+UNSEEN = frozenset(map(id, UNSEEN_SIZE))
+UNSEEN_NAMES = frozenset({f"aten::{fn.__name__}" for fn in UNSEEN_SIZE})
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 PACKETS = (OpOverload, OpOverloadPacket)
+DISPATCHED = (*PACKETS, CustomOpDef, torch.jit.ScriptFunction)
 # Not by its name in torch: libraries put wrappers of their own there.
 WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 MASKS = (torch.bool, torch.uint8)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+NESTING = (tuple, list)
+# What takes such tensors for what it fills in, and for a place.
+VALUED = frozenset(map(id, (torch.full_like, Tensor.__getitem__, operator.getitem)))
+# What gives as many tensors as its own sizes say.
+SPLITTING = frozenset(["chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split", "vsplit"])
 REPEAT = (torch.repeat_interleave, Tensor.repeat_interleave)
 # Operators of the dispatcher that are not told by a tag, or by more than that, by functions that they are spellings of.
 AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
@@ -35,6 +52,8 @@ AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
 )  # fmt: skip
 # Those whose arguments matter.
 ASKED = frozenset(SHAPED | SIZED | INFERRED.keys() | set(map(id, (*WHERE, operator.getitem, Tensor.__getitem__))))
+# What takes tensors on either side, and gives a tensor as large as these.
+INFIX = frozenset(map(id, vars(operator).values())) - {id(operator.getitem)}
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
@@ -67,6 +86,8 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
 
 def _overload(fn: Any, args: Any, kwargs: dict | None) -> OpOverload:
     """The operator proper: of several by one name, the one that takes these arguments."""
+    if is_a(fn, CustomOpDef):
+        return fn._opoverload
     if is_a(fn, OpOverload):
         return fn
     try:
@@ -80,3 +101,77 @@ def _says_so(op: OpOverload, args: Any, kwargs: dict | None) -> bool:
     if name in AS_FUNCTIONS:
         return data_shaped(AS_FUNCTIONS[name], args, kwargs)
     return torch.Tag.dynamic_output_shape in op.tags and name != "aten::linalg_lstsq"
+
+
+def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    """What is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
+    if id(fn) in UNSEEN:
+        return Foresight.UNFORESEEN
+    if type(fn) in DISPATCHED:
+        if packet_of(fn) in UNSEEN_NAMES:
+            return Foresight.UNFORESEEN
+        if vm.fakes is None and is_custom(fn):
+            return _custom(vm, fn, args, kwargs)
+    # In fake mode it is what runs that tells.
+    if vm.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
+        mutated = vm.cap.recorder.mutated
+        if not all([vm.known.has(n, mutated) for n in numbers]):
+            told = _told(vm, fn, args, kwargs)
+            return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA
+    return Foresight.FORESEEN
+
+
+def splits(fn: Any) -> bool:
+    """Whether the sizes of what it is given say how many tensors it gives, which Python sees at once."""
+    return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
+
+
+def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    """A library's operator: its rule for tensors without numbers tells, if there is one."""
+    if is_a(fn, torch.jit.ScriptFunction):
+        return Foresight.UNFORESEEN if _only_tensors(fn.schema) else Foresight.BY_DATA
+    op = _overload(fn, args, kwargs)
+    if _has_rule(op):
+        told = _told(vm, op, args, kwargs)
+        if told is not None:
+            return Foresight.FORESEEN if told else Foresight.BY_DATA
+    # How many there are is for Python to see at once.
+    return Foresight.UNFORESEEN if _only_tensors(op._schema) else Foresight.BY_DATA
+
+
+def _has_rule(op: OpOverload) -> bool:
+    # Not one that is composed of others: that is the user's code, which runs once.
+    return singleton.find(op._schema.name).fake_impl.kernel is not None or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
+
+
+def _told(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
+    """Whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    try:
+        with computing(vm), torch.no_grad():
+            sizeless().run(fn, args, kwargs)
+    except DATA_DEPENDENT:
+        return False
+    except Exception:  # its own, which it raises once more when it runs
+        return None
+    return True
+
+
+def _only_tensors(schema: Any) -> bool:
+    return all([_tensor_type(r.type) for r in schema.returns])
+
+
+def _tensor_type(t: Any) -> bool:
+    return all(map(_tensor_type, t.elements())) if t.kind() == "TupleType" else t.kind() == "TensorType"
+
+
+def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
+    """The tensors of one integer among the arguments, but for what a method is called of: C may take them for integers."""
+    found: list[Tensor] = []
+    for a in args[1:] if type(fn) in METHODS else args:
+        if type(a) in NESTING:
+            found += numbers_given(None, a, None)
+        elif is_a(a, Tensor) and not a.dim() and a.dtype in INTEGERS:
+            found.append(a)
+    return found + numbers_given(None, kwargs.values(), None) if kwargs else found

@@ -31,7 +31,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
-from fineline.capture.shaped import data_shaped
+from fineline.capture.shaped import INFIX, data_shaped, foreseen, splits
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
@@ -42,6 +42,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
 from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 
@@ -130,6 +131,8 @@ class TensorOps:
         if kind == "metadata" or kind == "query":
             if any([overrides(a) for a in args]):
                 raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a tensor whose class overrides operators").to(then, data)
+            if (cap.recorder.unmeasured and not cap.recorder.all_measured(args)) or (len(args) > 1 and foreseen(vm, fn, args, kwargs) is not Foresight.FORESEEN):
+                raise by_data(fn, args, kwargs).to(then, data)
             if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
                 raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__name__} of an object whose __getattribute__ sees it").to(then, data)
             # The fake mode of the capture itself is none of the user's state.
@@ -223,10 +226,9 @@ class TensorOps:
         unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
         if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
             raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} {unheld}")
-        if not self.shapes(vm) and data_shaped(fn, args, kwargs):
-            raise Border(
-                fn, tuple(args), kwargs, "FL508", f"the shape of {getattr(fn, '__name__', fn)}'s result depends on a tensor's values"
-            )
+        known = self.foreseen(vm, fn, args, kwargs)
+        if known is Foresight.BY_DATA or (cap.recorder.unmeasured and splits(fn) and not cap.recorder.all_measured(args)):
+            raise by_data(fn, args, kwargs)
         if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
             if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
@@ -253,6 +255,8 @@ class TensorOps:
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+        if known is Foresight.UNFORESEEN:
+            cap.recorder.unmeasure(result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
             vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))
         elif vm.fakes is not None:
@@ -269,6 +273,12 @@ class TensorOps:
     def shapes(self, vm: Any) -> bool:
         """Whether sizes may depend on a tensor's values."""
         return vm.cap.symbols is not None and vm.cap.symbols.shaped and self.symbolic
+
+    def foreseen(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+        """What is known of the sizes of an operator's result before it runs."""
+        if id(fn) in INFIX:
+            return Foresight.FORESEEN
+        return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(vm) else foreseen(vm, fn, args, kwargs)
 
     def reads(self, vm: Any, t: Any) -> bool:
         """Whether the number in ``t`` may be a symbol."""
@@ -352,6 +362,8 @@ class TensorOps:
             # No guard at the start tells it, and in fake mode nothing has been written yet.
             raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
+            if cap.recorder.unmeasured and not cap.recorder.measured(t):
+                raise by_data(getattr, (t, name), None)
             if name == "is_leaf" and id(t) in cap.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
                 return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
@@ -407,8 +419,15 @@ class TensorOps:
                 raise Border(setattr, (t, name, value), None, "FL504", str(e)).discard() from None
             compute(vm, setattr, (t, "data", value), None)
             cap.recorder.record("call_function", setattr, fx, {}, None)
+            if not cap.recorder.measured(value):
+                cap.recorder.unmeasure(t)
             return
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+
+
+def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
+    name = f"the tensor's {args[1]}" if fn is getattr else f"the shape of {getattr(fn, '__name__', fn)}'s result"
+    return Border(fn, tuple(args), kwargs, "FL508", f"{name} depends on a tensor's values")
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:

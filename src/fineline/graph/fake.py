@@ -173,7 +173,7 @@ class Fakes:
 
     def __init__(
         self,
-        shapes: ShapeEnv,
+        shapes: ShapeEnv | None,
         context: Callable[[Tensor], tuple[Any, NamedSource | None]],
         bind: Callable[[Tensor, Tensor], None],
     ) -> None:
@@ -225,6 +225,7 @@ class Fakes:
 
     def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
         # Of a view, PyTorch would make the base symbolic too, of which the program knows nothing.
+        assert self.shapes is not None
         sizes, strides, _ = self.shapes.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic)
         return self._like(t, t.requires_grad, sizes, strides)
 
@@ -312,6 +313,11 @@ def unsymbolic() -> Fakes:
     """Fakes of which no number is symbolic."""
     shapes_imported()
     return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
+
+
+def sizeless() -> Fakes:
+    """... and no size either: where numbers would decide one, the operator fails."""
+    return Fakes(None, _nothing_varies, lambda t, fake: None)
 
 
 class Rows(Fakes):

@@ -22,6 +22,7 @@ from fineline.graph.function_node import function_node
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
+from fineline.graph.unmeasured import RESIZING, sized_by
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -110,6 +111,8 @@ class Recorder:
         # The addresses of storages that an operator wrote into; what keeps these from being given to others after a storage's death.
         self.mutated: set[int] = set()
         self.addresses: list[StorageWeakRef] = []
+        # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
+        self.unmeasured: set[Node] = set()
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""
@@ -119,13 +122,16 @@ class Recorder:
         name = base.lstrip("_") if n is None else f"{base.lstrip('_')}_{n}"
         space = graph._graph_namespace
         if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
-            return graph.create_node(op, target, args, kwargs)
-        space._used_names.add(name)
-        node = Node(graph, name, op, target, args, kwargs, None)
-        space._obj_to_name[node] = name
-        graph._insert(node)
-        graph._find_nodes_lookup_table.insert(node)
-        graph._len += 1
+            node = graph.create_node(op, target, args, kwargs)
+        else:
+            space._used_names.add(name)
+            node = Node(graph, name, op, target, args, kwargs, None)
+            space._obj_to_name[node] = name
+            graph._insert(node)
+            graph._find_nodes_lookup_table.insert(node)
+            graph._len += 1
+        if self.unmeasured and not self.unmeasured.isdisjoint(sized_by(node, base)):
+            self.unmeasured.add(node)
         return node
 
     def find(self, t: Tensor) -> Node | None:
@@ -169,7 +175,8 @@ class Recorder:
 
     def record(self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None) -> Any:
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
-        node = self._node(op, target, args, kwargs, name or (target if type(target) is str else getattr(target, "__name__", "call")))  # type: ignore[arg-type]
+        base = name or (target if type(target) is str else getattr(target, "__name__", "call"))
+        node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
         self.calls += 1
         if is_a(out, NAMED):
             if scattered(out):
@@ -177,9 +184,29 @@ class Recorder:
             entry = self._nodes.get(id(out))
             if entry is None or entry[0]() is not out:
                 self._nodes[id(out)] = (weakref.ref(out), node)
+            elif node in self.unmeasured and ("out" in kwargs or base in RESIZING):
+                self.unmeasure(out)
         else:
             self._bind_items(out, node)
         return out
+
+    def unmeasure(self, out: Any) -> None:
+        """No guard tells the sizes of ``out``, which has just been recorded."""
+        if is_a(out, Tensor):
+            made = self._nodes[id(out)][1]
+            self.unmeasured.add(made[0] if type(made) is tuple else made)
+        for _, _, item in _items(out):
+            self.unmeasure(item)
+
+    def measured(self, t: Any) -> bool:
+        """Whether the sizes of ``t`` follow from what is guarded."""
+        entry = self._nodes.get(id(t))
+        if entry is None or entry[0]() is not t:
+            return True
+        return (entry[1][0] if type(entry[1]) is tuple else entry[1]) not in self.unmeasured
+
+    def all_measured(self, args: Any) -> bool:
+        return all([self.all_measured(a) if type(a) in (tuple, list) else self.measured(a) for a in args])
 
     def quietly(self, op: str, target: Any, args: tuple, name: str) -> Node:
         """A node that is no operator of the user's."""

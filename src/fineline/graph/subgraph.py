@@ -27,7 +27,7 @@ class SubRecorder(Recorder):
         self.parent = parent
         # Those of the whole segment, for who asks what it reads and writes.
         self.inputs = parent.inputs
-        self.mutated, self.addresses = parent.mutated, parent.addresses
+        self.mutated, self.addresses, self.unmeasured = parent.mutated, parent.addresses, parent.unmeasured
         # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
         self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
         self._node_of_parent: Node | None = None
@@ -40,6 +40,9 @@ class SubRecorder(Recorder):
     def known(self, t: Tensor) -> bool:
         return super().known(t) or self.parent.known(t)
 
+    def measured(self, t: Any) -> bool:
+        return super().measured(t) if super().known(t) else self.parent.measured(t)
+
     def made(self, t: Tensor) -> bool:
         """Whether it was made here."""
         return super().known(t) and not any([t is other for other in self.operands])
@@ -49,6 +52,8 @@ class SubRecorder(Recorder):
 
     def _lift(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
         node = self._hole(t, f"arg_{len(self.lifted)}")
+        if not self.parent.measured(t):
+            self.unmeasured.add(node)
         self.lifted.append((node, t, read))
         return node
 
@@ -81,6 +86,8 @@ class SubRecorder(Recorder):
         parent.modules[attribute] = top.shared[attribute]
         module = parent._node("get_attr", attribute, (), {}, attribute)
         self._node_of_parent = parent._node("call_function", target, (module, attribute, *operands), {}, "invoke_subgraph")
+        if not self.unmeasured.isdisjoint(self.graph.nodes):
+            self.unmeasured.add(self._node_of_parent)
         lifted = {id(t) for _, t, _ in self.lifted}
         for key, (ref, _) in [*self._nodes.items(), *self.hidden.items()]:
             if ref() is not None and key not in lifted:
@@ -123,6 +130,8 @@ class SubRecorder(Recorder):
             if node.op not in ("placeholder", "output"):
                 args, kwargs = map_arg((node.args, node.kwargs), twin.__getitem__)
                 twin[node] = parent._node(node.op, node.target, args, kwargs, node.name)
+                if node in self.unmeasured:
+                    self.unmeasured.add(twin[node])
         for key in [key for key, (_, opens) in parent.hidden.items() if opens == self.open]:
             del parent.hidden[key]
         for key, (ref, made) in self._nodes.items():

@@ -55,6 +55,14 @@ INFERRED_SIZE: Mapping[Callable[..., Any], int] = MappingProxyType(
 )
 """Operators that find out the size of their result by the numbers in a tensor, if it is not given -> its position."""
 
+UNSEEN_SIZE: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.Tensor.values, torch.Tensor._values, torch.Tensor.indices, torch.Tensor._indices, torch.Tensor.crow_indices,
+        torch.Tensor.col_indices, torch.Tensor.ccol_indices, torch.Tensor.row_indices, torch.linalg.lstsq,
+    }
+)  # fmt: skip
+"""Operators whose result's sizes are in nothing that is guarded: how many numbers a sparse tensor holds, for one."""
+
 HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
     {
         F.batch_norm: (1, 2),
