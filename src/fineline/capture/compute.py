@@ -11,7 +11,7 @@ import torch
 from fineline.capture.fake_forms import FAKE_FORMS
 from fineline.capture.frame import covered
 from fineline.capture.signals import Border, Retreat
-from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, NoTwin, unsymbolic
+from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
 from fineline.kinds import is_a
 
 _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
@@ -44,6 +44,8 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
             border.raised = e
         raise border
     name = getattr(fn, "__name__", str(fn))
+    if name.partition(".")[0] in QUANTIZING:
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} gives a quantized tensor, which no fake tensor stands for")
     vm.computing = True
     try:
         result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)

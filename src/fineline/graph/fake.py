@@ -38,6 +38,13 @@ NO_KERNEL = (UnsupportedOperatorException, NotImplementedError)
 
 
 _VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+# Operators that give quantized tensors. Fakes of these are of another type, and no more quantized than what they are made of.
+QUANTIZING = frozenset(
+    {
+        "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "empty_quantized", "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized", "_make_per_tensor_quantized_tensor", "_make_per_channel_quantized_tensor",
+    }
+)  # fmt: skip
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
