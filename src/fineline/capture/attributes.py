@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fineline.capture.capture import HEAP_TYPE, Capture
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.local_classes import find, member_of
+from fineline.capture.numpy_table import OF_TYPE
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.symbolic import SYMBOLIC, settled
@@ -183,7 +184,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         t = Tensor
     if not cap.active:
         return vm.finish(f, getattr(obj, name), then, data)
-    if cap.lazy:
+    if cap.lazy and name not in OF_TYPE:
         cap.settle(obj)
     if t in SYMBOLIC:
         obj = settled(obj)
@@ -423,7 +424,7 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if cap.active and not is_a(obj, type) and t is not super:
-        if cap.lazy:
+        if cap.lazy and name not in OF_TYPE:
             cap.settle(obj)
         if t in SYMBOLIC:
             obj = settled(obj)

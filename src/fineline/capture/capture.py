@@ -46,24 +46,10 @@ VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
 )  # fmt: skip
 PINNED = (
-    type,
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.CodeType,
-    enum.Enum,
-    re.Pattern,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    types.GenericAlias,
-    types.UnionType,
-    torch.finfo,
-    torch.iinfo,
-)
+    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
+)  # fmt: skip
 # What operators take Python's own types for.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
 LAZY = (float, int)
@@ -143,6 +129,8 @@ class Capture:
                 # So far a symbol; what reads it now takes the very number, if not that symbol.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
+            elif self.lazy and type(v) in NUMPY_SCALARS:
+                self.settle(v)
             return v
         t = type(v)
         guards = self.guards
@@ -155,9 +143,7 @@ class Capture:
                     # A second way to the very number: a program that took one for the other would be wrong.
                     self.settle(v)
                 elif src.op == "root" and not (t is int and -6 < v < 257):
-                    guards.check(src, "type", t)
-                    self.lazy[id(v)] = src
-                    self.kept.append(v)
+                    self.put_off(v, src)
                     return v
             guards.check(src, "eq", v)
             return v
@@ -199,6 +185,12 @@ class Capture:
         elif t in GETTERS:
             guards.check(src, "is", v)
         return v
+
+    def put_off(self, v: Any, src: Source) -> None:
+        """A number is only moved so far: its type is guarded."""
+        self.guards.check(src, "type", type(v))
+        self.lazy[id(v)] = src
+        self.kept.append(v)
 
     def read(self, v: Any, src: Source) -> Any:
         """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""
@@ -306,7 +298,11 @@ class Capture:
             return value
         if id(d) in self.journal.written and self.journal.is_dirty(d, key):
             return value
-        return self.read(value, self.guards.access(src, "key", key, value))
+        found = self.guards.access(src, "key", key, value)
+        if type(value) in NUMBERS and (self.lazy.get(id(value)) is found or not (found.checked or id(value) in self.lazy)):
+            self.put_off(value, found)
+            return value
+        return self.read(value, found)
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """``key`` was looked up in ``d`` and was not there."""

@@ -15,6 +15,7 @@ from fineline.capture import unbacked
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
+from fineline.capture.watch import Number
 from fineline.graph.apart import any_foreign
 from fineline.kinds import is_a
 
@@ -47,13 +48,7 @@ FACTORIES = frozenset(id(getattr(torch, n)) for n in FACTORY_NAMES)
 SUBSCRIPTS = frozenset(map(id, (operator.getitem, Tensor.__getitem__)))
 
 
-class _Number(property):
-    """What guards read of a tensor that holds one number."""
-
-    __name__ = "item()"
-
-
-NUMBER = _Number(Tensor.item)
+NUMBER = Number(Tensor.item)
 
 
 def tensor_size(args: Any) -> bool:

@@ -24,6 +24,7 @@ from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
+from fineline.capture.numpy_numbers import CONVERSIONS, symbols_for
 from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
@@ -286,6 +287,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     if key is str.format and not kwargs and (text := waiting(vm, f, key, args)) is not None:
         return vm.finish(f, text, then, data)
+    if cap.lazy and key in CONVERSIONS and len(args) == 1:
+        args = symbols_for(cap, args)
+        if key is np.generic.item and type(args[0]) in SYMBOLIC:
+            return vm.finish(f, args[0], then, data)
     if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):

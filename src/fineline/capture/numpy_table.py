@@ -14,6 +14,8 @@ NUMPY_SCALARS: frozenset[type] = frozenset(getattr(np, name) for name in _KINDS.
 # drop the imaginary part, and warn.)
 NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
 DTYPE_ASKERS = frozenset(map(id, (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)))
+# Attributes that tell nothing of a number but its type.
+OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})
 _FUNCTIONS = (
     "all any amax amin argmax argmin around average ceil clip dot gcd isscalar lcm max mean median min prod ptp round size std sum var"
 )

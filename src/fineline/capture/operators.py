@@ -18,6 +18,7 @@ from fineline.capture.capture import HEAP_TYPE, SINGLETONS, VALUES
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.lookups import lookups
+from fineline.capture.numpy_numbers import answered
 from fineline.capture.places import is_own
 from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
@@ -240,6 +241,9 @@ def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
+    if vm.cap.lazy and (answer := answered(vm.cap, op, a, b)) is not None:
+        s.append(answer)
+        return None
     if _scalar(vm.cap, a, b):
         s.append(op(a, b))
         return None

@@ -16,6 +16,7 @@ from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_i
 from fineline.capture.caches import lasts
 from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
+from fineline.capture.numpy_numbers import symbol_for
 from fineline.capture.operators import call_special, python_method
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
@@ -35,6 +36,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(vm.native(operator.getitem, (obj, key), None))
         return None
     if cap.lazy:
+        key = symbol_for(cap, key) if is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
         key = settle_all(key)
@@ -174,6 +176,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         vm.native(operator.setitem, (obj, key, value), None)
         return None
     if cap.lazy:
+        key = symbol_for(cap, key) if is_a(obj, Tensor) else key
         cap.settle(key)
     if is_a(obj, Tensor):
         try:

@@ -27,6 +27,7 @@ from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
+from fineline.capture.numpy_numbers import symbol_for, symbols_for
 from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
@@ -196,6 +197,8 @@ class TensorOps:
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
+        if cap.lazy and id(fn) not in DTYPE_ASKERS:
+            args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
         subscripts = id(fn) in SUBSCRIPTS
         if subscripts:
             args = [args[0], subscript(vm, args[1])]

@@ -278,6 +278,12 @@ class DequeItem:
         return deque.__getitem__(obj, self.at)
 
 
+class Number(property):
+    """What guards read of what holds one number."""
+
+    __name__ = "item()"
+
+
 class DequeLength:
     def __init__(self, n: int) -> None:
         self.n = n
