@@ -27,14 +27,14 @@ SHAPED = frozenset(map(id, DATA_SHAPED))
 INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
 UNSEEN = frozenset(map(id, UNSEEN_SIZE))
 UNSEEN_NAMES = frozenset({f"aten::{fn.__name__}" for fn in UNSEEN_SIZE})
-METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+METHODS = frozenset({types.MethodDescriptorType, types.WrapperDescriptorType})
 PACKETS = (OpOverload, OpOverloadPacket)
-DISPATCHED = (*PACKETS, CustomOpDef, torch.jit.ScriptFunction)
+DISPATCHED = frozenset({*PACKETS, CustomOpDef, torch.jit.ScriptFunction})
 # Not by its name in torch: libraries put wrappers of their own there.
 WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 MASKS = (torch.bool, torch.uint8)
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-NESTING = (tuple, list)
+INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+NESTING = frozenset({tuple, list})
 # What takes such tensors for what it fills in, and for a place.
 VALUED = frozenset(map(id, (torch.full_like, Tensor.__getitem__, operator.getitem)))
 # What gives as many tensors as its own sizes say.
@@ -172,6 +172,6 @@ def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
     for a in args[1:] if type(fn) in METHODS else args:
         if type(a) in NESTING:
             found += numbers_given(None, a, None)
-        elif is_a(a, Tensor) and not a.dim() and a.dtype in INTEGERS:
+        elif is_a(a, Tensor) and a.dtype in INTEGERS and not a.dim():
             found.append(a)
     return found + numbers_given(None, kwargs.values(), None) if kwargs else found
