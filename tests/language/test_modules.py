@@ -532,6 +532,39 @@ def module_to_another_type():
     return fn, module
 
 
+PADDED = ((5, 3, 2), (5, 2, 1), (4, 4, 3))
+
+
+def _padded(place):
+    x = t(0, 3, 5, 8).detach()
+    return x, torch.arange(5) >= torch.tensor(PADDED[place])[:, None]
+
+
+# Fakes of nested tensors, which AOTAutograd makes too, warn once more that these are a prototype.
+NESTED_TWINS = ("captured", "reference", "borders", "limit1", "dynamic", "strict", "counted")
+
+
+# PyTorch asks there whether it is compiled, so as to leave out what gives zeros for the padding, and no more of it than is needed.
+@table.program(args=_padded, calls=3, breaks=True, recompiles=(1, 2), backward=False, grad=False, twins=NESTED_TWINS)
+def encoder_with_padding():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    net = filled(nn.TransformerEncoder(layer, 2)).eval()
+
+    def fn(x, padding):
+        with torch.no_grad():
+            return net(x, src_key_padding_mask=padding)
+
+    return fn, net
+
+
+@table.program(
+    args=lambda place: (_padded(place)[0], _padded(place)[1].flip(1)), calls=3, breaks=True, recompiles=(1, 2), backward=False, grad=False,
+    twins=NESTED_TWINS,
+)  # fmt: skip
+def encoder_with_padding_at_the_left():
+    return encoder_with_padding()
+
+
 @table.snippet(args=lambda place: (t(place), t(place + 5)), calls=4)
 def data_of_itself(x, y):
     z = x * 2

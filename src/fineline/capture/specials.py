@@ -64,11 +64,15 @@ def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return vm.finish(f, result, then, data)
 
 
+# What asks whether it is compiled so as to do something else then: to leave out the hooks that an error must not stop, and the way that
+# gives zeros for what is padded.
+_AS_EVER = frozenset({torch.nn.Module._call_impl.__code__, torch.nn.TransformerEncoder.forward.__code__})
+
+
 def _true(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    # nn.Module.__call__ asks so as to leave out the hooks that an error must not stop; here they are run as ever.
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    return vm.finish(f, f.info.code is not torch.nn.Module._call_impl.__code__, then, data)
+    return vm.finish(f, f.info.code not in _AS_EVER, then, data)
 
 
 def _last(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

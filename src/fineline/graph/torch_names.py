@@ -11,7 +11,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "is_conj is_distributed is_floating_point is_inference is_neg is_same_size is_signed numel promote_types q_per_channel_axis "
         "q_scale q_zero_point result_type _nested_get_ragged_idx _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight "
         "_use_miopen_ctc_loss",
-        "data": "allclose equal is_nonzero _nested_get_max_seqlen _nested_get_min_seqlen _cslt_sparse_mm_search",
+        "data": "allclose equal is_nonzero _nested_get_max_seqlen _nested_get_min_seqlen _nested_tensor_from_mask_left_aligned _cslt_sparse_mm_search",
         "query": "is_vulkan_available",
         "effect": "_from_blob from_file from_numpy frombuffer _propagate_xla_data _cudnn_init_dropout_state _cudnn_rnn_flatten_weight "
         "sym_constrain_range sym_constrain_range_for_size _functional_sym_constrain_range _functional_sym_constrain_range_for_size",
