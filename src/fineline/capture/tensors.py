@@ -411,20 +411,11 @@ class TensorOps:
         if name == "requires_grad" and is_a(value, bool):
             self.operator(vm, Tensor.requires_grad_, [t, value], None, True)
             return
-        if name == "data" and value is t and src is not None:
+        if name == "data" and value is t:
             # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
             t.data = value
             return
-        if name == "data" and is_a(value, Tensor) and src is None:
-            try:
-                fx = (cap.to_fx(t), "data", cap.to_fx(value))
-            except (NotForGraph, RecursionError) as e:  # a list may hold itself
-                raise Border(setattr, (t, name, value), None, "FL504", str(e)).discard() from None
-            compute(vm, setattr, (t, "data", value), None)
-            cap.recorder.record("call_function", setattr, fx, {}, None)
-            if not cap.recorder.measured(value):
-                cap.recorder.unmeasure(t)
-            return
+        # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
