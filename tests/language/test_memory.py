@@ -98,3 +98,20 @@ def test_data_swapped_behind_inductor() -> None:
     for place in range(3):
         for ours, eager in zip(fn(t(place)), swapped(t(place)), strict=True):
             torch.testing.assert_close(ours, eager)
+
+
+def views(x: Tensor) -> Any:
+    a = x * 2
+    return a, a.detach(), a[:], a.view_as(a), a.t().t(), a.t()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_tensor_and_its_views_are_several_objects(backend: str) -> None:
+    fn = fineline.compile(views, backend=backend)
+    for place in range(3):
+        given = fn(t(place))
+        assert len(set(map(id, given))) == len(given) == 6
+        assert len({r.untyped_storage()._cdata for r in given}) == 1
+        given[0].add_(1)
+        for ours, eager in zip(given, views(t(place)), strict=True):
+            torch.testing.assert_close(ours, eager + 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 
 from fineline.kinds import is_a
 
@@ -59,13 +59,24 @@ def untracked(t: Tensor) -> bool:
         return True
 
 
-def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]]) -> Callable[..., Any]:
-    """``graph``, with these of its outputs made anew."""
+def as_captured(compiled: Callable[..., Any]) -> bool:
+    """Whether a backend has given the graph as it is."""
+    return is_a(getattr(compiled, "__self__", None), GraphModule)
+
+
+def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], several: Sequence[Sequence[int]]) -> Callable[..., Any]:
+    """``graph``, with these of its outputs made anew, and ``several`` of one memory each an object: Inductor gives one for a tensor and its view."""
 
     def run(*inputs: Any) -> list:
         outputs = list(graph(*inputs))
         for i, change in changes:
             outputs[i] = change(outputs[i])
+        for places in several:
+            seen: set[int] = set()
+            for i in places:
+                if id(outputs[i]) in seen:
+                    outputs[i] = outputs[i].view_as(outputs[i])
+                seen.add(id(outputs[i]))
         return outputs
 
     return run

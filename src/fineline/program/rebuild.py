@@ -22,6 +22,7 @@ from fineline.capture.symbols import Carried
 from fineline.capture.unread import call_of
 from fineline.graph.fake import carry, own_attributes
 from fineline.graph.remade import Remake, remake
+from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -47,6 +48,8 @@ class Rebuilder:
         self.constants: dict[str, Any] = {}
         self.outputs: list[tuple[Any, str]] = []
         self.remade: list[tuple[int, Remake]] = []
+        # The outputs by the memory that they lie in.
+        self.places: dict[int, list[int]] = {}
         self._constant_names: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -188,6 +191,8 @@ class Rebuilder:
         new = node not in self._output_names
         name = self._output(node)
         if new:
+            if storage := storage_of(v):
+                self.places.setdefault(storage, []).append(len(self.outputs) - 1)
             change = remake(v, self.cap.start_ambient.inference_mode, recorder.leaves)
             if change is not None:
                 self.remade.append((len(self.outputs) - 1, change))

@@ -30,7 +30,7 @@ from fineline.errors import BackendFailed, InternalError
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
-from fineline.graph.remade import remaking, without_modes
+from fineline.graph.remade import as_captured, remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
 from fineline.graph.unfaked import unfaked
 from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
@@ -316,7 +316,8 @@ class SegmentWriter:
             names_of = dict(r.outputs)
             given: Any = recorder.graph.output_node().args[0]
             remade = [(given.index(r.outputs[at][0]), change) for at, change in r.remade]
-            call = r.constant(remaking(compiled, remade) if remade else compiled, "graph")
+            several = [] if as_captured(compiled) else [[given.index(r.outputs[at][0]) for at in ats] for ats in r.places.values() if len(ats) > 1]
+            call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
             names = [names_of.get(node) or r.fresh("unused") for node in given]
             text = f"{call}({', '.join(inputs)})"
@@ -370,7 +371,7 @@ class SegmentWriter:
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
-        writes = self._sharing() is not None and not is_a(getattr(compiled, "__self__", None), GraphModule)
+        writes = self._sharing() is not None and not as_captured(compiled)
         return apart(compiled, gm) if writes else compiled
 
     def written(self) -> list[Source]:
