@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import fineline
-from tests.oracle import Program, Table, check, t
+from tests.oracle import Program, Step, Table, check, t
 
 table = Table()
 
@@ -74,6 +76,59 @@ def data_of_its_own(x):
     y = x * 2
     y.data = y
     return y + 1
+
+
+# -- what operators give as it is ------------------------------------------------------------------------------------
+ITSELF: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout's module": nn.Dropout(0.5).eval(),
+    "dropout": lambda x: F.dropout(x, 0.5, False),
+    "dropout of nothing": lambda x: F.dropout(x, p=0.0),
+    "dropout by keywords": lambda x: F.dropout(p=0.5, input=x, training=False),
+    "torch's dropout": lambda x: torch.dropout(x, 0.5, train=False),
+    "aten's dropout": lambda x: torch.ops.aten.dropout(x, 0.5, False),
+    "aten's dropout, an overload": lambda x: torch.ops.aten.dropout.default(x, 0.5, False),
+    "dropout in place": lambda x: F.dropout(x, 0.5, False, True),
+    "dropout of channels": lambda x: F.dropout2d(x[None, None], 0.5, False)[0, 0],
+    "alpha dropout": lambda x: F.alpha_dropout(x, 0.5, False),
+    "dropout of features": lambda x: torch.feature_dropout(x, 0.5, False),
+    "alpha dropout of features": lambda x: F.feature_alpha_dropout(x, 0.5, False),
+    "native dropout, a copy": lambda x: torch.native_dropout(x, 0.5, False)[0],
+    "native dropout, a product": lambda x: torch.native_dropout(x, 0.0, True)[0],
+    "lifted": lambda x: torch.ops.aten.lift_fresh(x),
+    "contiguous": lambda x: x.contiguous(),
+    "to": lambda x: x.to(torch.float32).to("cpu").to(x).float().cpu().type_as(x),
+    "expanded": lambda x: x.expand_as(x),
+    "broadcast": lambda x: torch.broadcast_tensors(x, x)[1],
+    "reshaped": lambda x: x.reshape(x.shape),
+    "with one dimension": lambda x: x.ravel().flatten(),
+    "raveled": lambda x: x.ravel(),
+    "resolved": lambda x: x.resolve_conj().resolve_neg(),
+    "real": lambda x: x.real,
+    "positive": lambda x: +x,
+    "as a tensor": lambda x: torch.as_tensor(x),
+    "at least": lambda x: torch.atleast_2d(torch.atleast_1d(x)),
+    "summed": lambda x: x.sum_to_size(x.shape),
+    "padded": lambda x: F.pad(x, (0, 0)),
+}
+
+
+def itself(op: Callable[[Tensor], Tensor]) -> Callable:
+    def fn(x: Tensor) -> Any:
+        y = x * 2
+        given, also = op(x), op(y)
+        found = given is x, also is y, given.stride()
+        given.add_(1), also.sub_(1)
+        return found, given, also, y + 1, x * 1
+
+    return fn
+
+
+# At a second size, sizes are symbolic.
+@pytest.mark.parametrize("through", ["captured", "fake", "dynamic", "aot", "aot_fake", "aot_dynamic"])
+@pytest.mark.parametrize("name", ITSELF)
+def test_what_operators_give_as_it_is(name: str, through: str) -> None:
+    steps = [Step(n, lambda n: (t(n, n, n),)) for n in (3, 3, 4, 5)]
+    check(Program(name, lambda: itself(ITSELF[name]), steps, frozenset(range(4)), breaks=True, backward=False), through)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

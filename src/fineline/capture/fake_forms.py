@@ -55,12 +55,38 @@ def max_pool1d(
     return tuple([t.squeeze(-1) for t in found]) if return_indices else found.squeeze(-1)
 
 
+def _dropout(fn: Callable) -> Callable:
+    def dropout(*args: Any, **how: Any) -> Any:
+        return _as_given(fn(*args, **how), *args, **how)
+
+    return dropout
+
+
+def _as_given(found: Any, input: Any, p: Any = 0.5, train: Any = True, inplace: Any = False, *, training: Any = True) -> Any:
+    """What a dropout leaves as it is, it gives itself: where sizes are symbolic, PyTorch's own rule gives a copy."""
+    return input if p == 0 or not (train and training) else found
+
+
+def native_dropout(input: Tensor, p: Any, train: Any) -> Any:
+    if p == 0 or not train:
+        raise NotImplementedError("where it drops nothing, its rule gives the argument itself, and its kernel a copy")
+    return torch.native_dropout(input, p, train)
+
+
+def _itself(input: Tensor) -> Tensor:
+    return input
+
+
+_aten = torch.ops.aten
 FAKE_FORMS: Mapping[Any, Callable] = MappingProxyType(
     {
         torch.kron: kron,
         Tensor.kron: kron,
         F.max_pool1d: max_pool1d,
         torch.max_pool1d: max_pool1d,
+        **{fn: _dropout(fn) for fn in (F.dropout, torch.dropout, _aten.dropout, _aten.dropout.default)},
+        **dict.fromkeys((torch.native_dropout, _aten.native_dropout, _aten.native_dropout.default), native_dropout),
+        **dict.fromkeys((_aten.lift, _aten.lift.default, _aten.lift_fresh, _aten.lift_fresh.default), _itself),
         **{fn: _spaced(fn) for fn in (torch.linspace, torch.logspace)},
         **{
             fn: _window(fn)
