@@ -78,6 +78,27 @@ def data_of_its_own(x):
     return y + 1
 
 
+# -- swapped as a whole ------------------------------------------------------------------------------------------------
+@table.snippet(breaks=True, backward=False)
+def tensors_swapped(x):
+    a, b = x * 2, (x * 3).sum(0)
+    a.name = "a"
+    both = [a, b]
+    torch.utils.swap_tensors(a, b)
+    return a + 1, b * 2, both, a.shape, hasattr(a, "name"), b.name
+
+
+# What has one reference too many stays as it is.
+@table.snippet(breaks=True, backward=False)
+def tensors_that_cannot_be_swapped(x):
+    a, b = x * 2, x * 3
+    view = a[0]
+    try:
+        torch.utils.swap_tensors(a, b)
+    except RuntimeError as e:
+        return str(e), a + 1, b, view
+
+
 # -- what operators give as it is ------------------------------------------------------------------------------------
 ITSELF: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout's module": nn.Dropout(0.5).eval(),

@@ -179,6 +179,7 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "torch.overrides": {"metadata": "is_tensor_like"},
         "torch.random": {"effect": "get_rng_state initial_seed manual_seed seed set_rng_state"},
         "torch.sparse": {"op": "sum to_sparse_semi_structured"},
+        "torch.utils": {"effect": "swap_tensors"},
         # They look for the node of a gradient that one operator makes, and hang hooks on it; no compiled graph has that node.
         "torch.utils.hooks:BackwardHook": {"effect": "setup_input_hook setup_output_hook"},
     }

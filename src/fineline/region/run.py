@@ -269,6 +269,8 @@ class Run:
         if not vm.cap.active:
             # Not above: what the call raises would have an exception of fineline's behind it.
             return vm.beyond(border)
+        # There may be code that looks for weak references to its tensors.
+        vm.cap.recorder.forget()
         try:
             value = vm.beyond(border)
         except BaseException as e:
