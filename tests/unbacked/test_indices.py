@@ -152,6 +152,41 @@ def test_out_of_bounds_in_every_spelling(name: str, backend: str) -> None:
             compiled(x, torch.tensor(place))
 
 
+def _reads(b: torch.Tensor, i: torch.Tensor) -> Any:
+    return b[i] * 2
+
+
+def _selects(b: torch.Tensor, i: torch.Tensor) -> Any:
+    return torch.select(b, 0, i.item()) * 2
+
+
+def _narrows(b: torch.Tensor, i: torch.Tensor) -> Any:
+    return torch.narrow(b, 0, i.item(), 2) * 2
+
+
+def _writes(b: torch.Tensor, i: torch.Tensor) -> Any:
+    b[i] = 7
+    return b * 2
+
+
+@pytest.mark.parametrize("mode", [{}, {"fullgraph": True}, {"dynamic": True}], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", [_reads, _selects, _narrows, _writes])
+def test_bounds_are_those_of_each_call(fn: Any, backend: str, mode: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Where sizes vary: the first call's would let Inductor read, and write, past the end of what is smaller."""
+    compiled = fineline.compile(fn, backend=backend, **mode)
+    for n in (4, 5, 6, 9, 7):
+        i = torch.tensor(n - 2)
+        x = torch.randn(n, 3)
+        assert torch.equal(compiled(x.clone(), i), fn(x.clone(), i))
+    assert "a compiled graph failed" not in caplog.text
+    for place in (3, 5, -4):
+        memory = torch.zeros(8, 3)
+        with pytest.raises((IndexError, RuntimeError)):
+            compiled(memory[2:5], torch.tensor(place))
+        assert not memory.any()
+
+
 @pytest.mark.parametrize("mode", [{"fullgraph": True}, {}], ids=str)
 def test_libraries_may_wrap_functions_of_pytorch(mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """torch_geometric puts a ``torch.select`` of its own in the place of PyTorch's, and calls that."""

@@ -131,20 +131,20 @@ def within(vm: Any, fn: Any, args: Any, kwargs: dict) -> None:
 
 
 def _select(vm: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
-    size = input.size(dim)
+    size = vm.memory(input).shape[dim]
     for bound in (index >= -size, index < size):
         _expect(vm, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
 
 
 def _narrow(vm: Any, input: Tensor, dim: int, start: Any, length: Any) -> None:
-    size = input.size(dim)
+    size = vm.memory(input).shape[dim]
     _expect(vm, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
     for bound in (start >= -size, start <= size):
-        _expect(vm, bound, f"start out of range (expected to be in range of [-{size}, {size}])", IndexError)
+        _expect(vm, bound, "start out of range", IndexError)
     if unknown(start):
         # Where it ends, counted from the front.
         start = torch.sym_ite(start < 0, start + size, start)
-    _expect(vm, start + length <= size, f"start + length exceeds dimension size ({size}).", RuntimeError)
+    _expect(vm, start + length <= size, "start + length exceeds dimension size", RuntimeError)
 
 
 def _as_strided(vm: Any, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
