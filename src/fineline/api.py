@@ -81,7 +81,7 @@ def compile(
         return fn
     if isinstance(fn, nn.Module):
         return OptimizedModule(fn, region.entry.dispatcher, functools.partial(_dispatcher, make))
-    return Compiled(fn, region)
+    return Compiled(fn, region, functools.partial(_compiled, make))
 
 
 def check_callable(fn: Any) -> None:
@@ -97,6 +97,10 @@ def _region(
     region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, dynamic=dynamic, **own))
     _REGIONS.add(region)
     return region
+
+
+def _compiled(make: Callable[[Callable], Region], fn: Callable) -> Compiled:
+    return Compiled(fn, make(fn), functools.partial(_compiled, make))
 
 
 def _dispatcher(make: Callable[[Callable], Region], mod: nn.Module) -> Callable:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+import fineline
 from fineline.region.module import OptimizedModule
 
 
@@ -304,3 +305,35 @@ def test_it_is_freed_without_a_collection(net: Net) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+class Stepping(nn.Module):
+    """Compiles methods of its own, as training code does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(2, 2)
+        self.step = fineline.compile(self._step, backend="eager")
+        self.forward = fineline.compile(self.forward, backend="eager")
+
+    def _step(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(x) * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(x) + 1
+
+
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["copied", "pickled"])
+def test_compiled_methods_of_a_copy_are_its_own(twin_of: Any) -> None:
+    module, x = Stepping(), torch.ones(1, 2)
+    before = module.step(x), module(x)
+    twin = twin_of(module)
+    assert torch.equal(twin.step(x), before[0])
+    with torch.no_grad():
+        twin.l.weight.zero_()
+        twin.l.bias.zero_()
+    assert not twin.step(x).any()
+    assert torch.equal(twin(x), torch.ones(1, 2))
+    assert torch.equal(module.step(x), before[0])
+    assert torch.equal(module(x), before[1])
+    assert copy.copy(module.step) is module.step

@@ -18,15 +18,19 @@ _NAMED = _MADE_OF.union(functools.WRAPPER_ASSIGNMENTS)
 
 
 class Compiled:
-    """A compiled function. ``__wrapped__`` is the original."""
+    """A compiled function. ``__wrapped__`` is the original; ``rebuild(fn)`` compiles another in the same way.
+
+    A bound method is copied and pickled as one: the copy of a module that has compiled a method of its own goes on with its own weights.
+    """
 
     # A call finds the region's dispatcher in the slot: no Python frame of fineline's runs on a warm call.
     fineline_original = "__wrapped__"
-    __slots__ = ("__call__", "__dict__", "__weakref__", "_region")
+    __slots__ = ("__call__", "__dict__", "__weakref__", "_rebuild", "_region")
 
-    def __init__(self, fn: Callable, region: Region) -> None:
+    def __init__(self, fn: Callable, region: Region, rebuild: Callable[[Callable], Compiled]) -> None:
         functools.update_wrapper(self, fn)  # type: ignore[arg-type]
         object.__setattr__(self, "_region", region)
+        object.__setattr__(self, "_rebuild", rebuild)
         object.__setattr__(self, "__call__", region.entry.dispatcher)
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
@@ -43,8 +47,12 @@ class Compiled:
     def __repr__(self) -> str:
         return f"<fineline.compile of {self.__wrapped__!r}>"
 
-    def __reduce__(self) -> str:
-        return str(self.__qualname__)
+    def __copy__(self) -> Compiled:
+        return self
+
+    def __reduce__(self) -> Any:
+        bound = type(self.__wrapped__) is types.MethodType
+        return (self._rebuild, (self.__wrapped__,)) if bound else str(self.__qualname__)
 
 
 class Forward:
