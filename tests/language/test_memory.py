@@ -191,3 +191,41 @@ def test_a_tensor_and_its_views_are_several_objects(backend: str) -> None:
         given[0].add_(1)
         for ours, eager in zip(given, views(t(place)), strict=True):
             torch.testing.assert_close(ours, eager + 1)
+
+
+def merged(linear: nn.Linear, x: Tensor, delta: Tensor) -> Any:
+    linear.weight.data -= delta
+    y = linear(x).relu()
+    linear.weight.data += delta
+    linear.weight.data *= 2
+    return y
+
+
+@pytest.mark.parametrize("mode", [{}, {"dynamic": True}, {"options": {"first_call": "compiled"}}], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_data_written_in_place_is_one_graph(backend: str, mode: dict[str, Any]) -> None:
+    """As adapters are merged and unmerged: that ``.data`` is set to itself then changes nothing."""
+    compiled = fineline.compile(merged, backend=backend, fullgraph=True, **mode)
+    ours, theirs = (nn.Linear(4, 4) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 4)
+        got, expected = compiled(ours, x, torch.ones(4, 4)), merged(theirs, x, torch.ones(4, 4))
+        got.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(ours.weight, theirs.weight)
+        torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+
+
+@table.snippet(args=lambda place: (t(place), t(place + 1)), calls=4, breaks=True, min_graphs=0, backward=False)
+def data_of_another_is_set(x, y):
+    a, b = x * 2, y * 3
+    shared = a.data
+    a.data = shared.add_(1)
+    a.data = b.data
+    b += 1
+    shared += 5
+    return a + 1, b, shared
+
+

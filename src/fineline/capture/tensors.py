@@ -44,7 +44,7 @@ from fineline.graph.state import KERNELS, answers_before, differing
 from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.graph.unmeasured import Foresight
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import ambient_facts, storage_of
 from fineline.kinds import is_a
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -415,8 +415,21 @@ class TensorOps:
             # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
             t.data = value
             return
+        if name == "data" and cap.active and _is_data_of(vm, value, t):
+            # As ``t.data -= x`` says, having written there.
+            return
         # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
         raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+
+
+def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
+    """Whether ``value`` is what ``t.data`` has given, as it was."""
+    recorder = vm.cap.recorder
+    node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
+    if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
+        return False
+    mine, theirs = vm.memory(t), vm.memory(value)
+    return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
 
 
 def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
