@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
@@ -95,14 +96,21 @@ def covered(f: Frame | None) -> bool:
     return f.covered
 
 
+def delegate(f: Frame) -> Any:
+    """The iterator that a suspended generator's ``yield from`` waits for."""
+    name, arg = f.info.instructions[f.ip]
+    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
+
+
 class InterpretedGenerator:
     """Stands in for a generator whose frame the interpreter runs.
 
     ``state`` is "new", "suspended", "running" or "closed". Its frame knows it only while that runs, so that a suspended one goes with
-    its last reference, and its ``finally`` clauses run then.
+    its last reference, and its ``finally`` clauses run then. ``given``: the generator of Python's own that eager code has got in its
+    place, and that is all there is of it any more; a weak reference: one that goes on in this one.
     """
 
-    __slots__ = ("__name__", "__qualname__", "__weakref__", "called_at", "drive", "frame", "handled", "outer", "state")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "called_at", "drive", "frame", "gi_code", "given", "handled", "outer", "state")
 
     def __init__(self, frame: Frame, drive: Callable, called_at: tuple[CodeType, int] | None = None) -> None:
         self.frame: Frame | None = frame
@@ -112,7 +120,8 @@ class InterpretedGenerator:
         self.handled: BaseException | None = None
         self.outer: BaseException | None = None
         self.drive = drive
-        code = frame.info.code
+        self.given: GeneratorType | weakref.ref[GeneratorType] | None = None
+        code = self.gi_code = frame.info.code
         self.__name__ = code.co_name
         self.__qualname__ = code.co_qualname
 
@@ -168,6 +177,16 @@ class InterpretedGenerator:
     @property
     def gi_suspended(self) -> bool:
         return self.state == "suspended"
+
+    @property
+    def gi_frame(self) -> Any:
+        # Captured code asks one of Python's own in its place.
+        raise AttributeError("gi_frame")
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        f = self.frame
+        return None if f is None or self.state != "suspended" else delegate(f)
 
     def __del__(self) -> None:
         if self.state == "suspended":

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from types import GeneratorType
 from typing import Any
 
 from fineline.capture import protocols
 from fineline.capture.flow import call_next, sent
-from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.frame import Frame, InterpretedGenerator, delegate
 from fineline.capture.traces import check_depth
 from fineline.kinds import is_a
-
-
-def delegate(f: Frame) -> Any:
-    """The iterator that a suspended generator's ``yield from`` waits for."""
-    name, arg = f.info.instructions[f.ip]
-    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
 
 
 def resume_generator(
@@ -28,6 +23,10 @@ def resume_generator(
     throw: BaseException | None = None,
 ) -> Frame | None:
     """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
+    if type(gen.given) is GeneratorType:
+        frame = vm.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
+        frame.on_stop = on_stop
+        return frame
     if gen.state == "running":
         raise ValueError("generator already executing")
     frame = gen.frame

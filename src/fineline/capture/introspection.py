@@ -17,7 +17,7 @@ from fineline.capture import natives
 from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.frame import NULL, Frame
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.traces import traceback_of
@@ -182,6 +182,17 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     return vm.finish(f, result, then, data)
 
 
+_STATES: Mapping[str, str] = MappingProxyType(
+    {"new": inspect.GEN_CREATED, "suspended": inspect.GEN_SUSPENDED, "running": inspect.GEN_RUNNING, "closed": inspect.GEN_CLOSED}
+)
+
+
+def _generator_state(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 1 and type(args[0]) is InterpretedGenerator:
+        return vm.finish(f, _STATES[args[0].state], then, data)
+    return vm.push_function(f, fn, args, kwargs, then, data)
+
+
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.dir: _dir,
@@ -192,6 +203,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.vars: _vars,
         sys.exc_info: _exc_info,
         sys.exception: _exception,
+        inspect.getgeneratorstate: _generator_state,
         inspect.signature: _signature,
         REFERENT: _call_weakref,
         weakref.ref: _refer,

@@ -153,6 +153,10 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 def _generator_method(verb: str) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         gen = args[0]
+        real = gen.given if type(gen) is InterpretedGenerator else gen
+        if type(real) is types.GeneratorType:
+            # Eager code has been given it.
+            return vm.call(f, getattr(real, fn.__name__), args[1:], kwargs, then, data)
         if verb == "next":
             return vm.resume_generator(f, gen, None, then, data)
         if verb == "send":
@@ -169,6 +173,13 @@ def _generator_method(verb: str) -> Callable:
         return vm.call(f, close_generator, [gen, vm.cap.fresh(GeneratorExit())], None, then, data)
 
     return handler
+
+
+def _frame_of(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    gen = args[0]
+    if gen.state == "closed" and gen.given is None:
+        return vm.finish(f, None, then, data)
+    raise Border(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
 
 
 def _unraisable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -208,6 +219,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         zip: _zip,
         enumerate: _zip,
         protocols.unraisable: _unraisable,
+        InterpretedGenerator.__dict__["gi_frame"].fget: _frame_of,
         InterpretedGenerator.send: _generator_method("send"),
         InterpretedGenerator.throw: _generator_method("throw"),
         InterpretedGenerator.close: _generator_method("close"),

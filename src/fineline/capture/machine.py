@@ -67,6 +67,8 @@ class Machine:
         self.cap = cap if cap is not None else Capture(self)
         self.texts = self.cap.texts
         self.on_border: Callable[[Machine, Border], Any] | None = None
+        # ... while nothing is captured: sees to what the eager code is given.
+        self.on_skip: Callable[[Machine, Border], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
         self.events: list[Any] = []
@@ -226,6 +228,8 @@ class Machine:
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
+        if type(gen.given) is types.GeneratorType:
+            return getattr(gen.given, verb)(value)
         inner = Machine(self.options, Capture(self))
         inner.cap.active = False
         inner.call_out, inner.eager_frame = self.call_out, gen.frame
@@ -311,8 +315,6 @@ class Machine:
             self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
             while self.indices:
                 torch._C._push_on_torch_function_stack(self.indices.pop(0))
-        if self.frame is not None and not self.cap.active:
-            self.on_skip(border)
         if self.opaque is None:
             self.outside = "skipped" if border.error in UNSEEN else "eager"
         try:
@@ -359,13 +361,12 @@ class Machine:
             return self.outside or "skipped"
         return OPEN if self.cap.active else "eager"
 
-    def on_skip(self, border: Border) -> None:
-        """A border met while nothing is captured."""
-
     def beyond(self, border: Border) -> Any:
         """What is called at a border."""
         if border.raised is not None:
             border.raise_again()
+        if self.on_skip is not None and not self.cap.active:
+            self.on_skip(self, border)
         with self.pause.interrupted():
             return self.native(border.fn, border.args_, border.kwargs)
 

@@ -43,6 +43,11 @@ def same(value: Any) -> Any:
     return value
 
 
+def go_on(gen: Any, value: Any, error: Any) -> Any:
+    """In a generator of Python's own."""
+    return gen.send(value) if error is None else gen.throw(error)
+
+
 def call_spread(fn: Any, args: tuple, kwargs: dict) -> Any:
     return fn(*args, **kwargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gc
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType, MappingProxyType
 from typing import Any, NamedTuple
@@ -101,6 +102,11 @@ KINDS: Mapping[type, type] = MappingProxyType(
     }
 )
 
+# A method of the interpreter's own generators -> that of Python's.
+METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
+    {getattr(InterpretedGenerator, name): getattr(GeneratorType, name) for name in ("__iter__", "__next__", "close", "send", "throw")}
+)
+
 
 def _chain(v: t.Chain) -> Recipe:
     if v.source is None:
@@ -138,6 +144,9 @@ def _pairwise(v: t.Pairwise) -> Recipe:
 
 
 def _groupby(v: t.GroupBy) -> Recipe | None:
+    if v.group is not None and sys.getrefcount(v.group) > 2:
+        # The group, which somebody else has, takes its items from this very one.
+        return None
     if not v.started and not v.targeted:
         return Recipe(itertools.groupby, (v.source, v.key))
     # One whose group has taken its item has no state that C would take.

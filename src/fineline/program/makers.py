@@ -20,7 +20,7 @@ from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Uncompiled, Unrebuildable
-from fineline.capture.stand_ins import Recipe, table_recipe
+from fineline.capture.stand_ins import METHODS, Recipe, table_recipe
 from fineline.capture.traces import Entry, frames_behind
 from fineline.kinds import is_a
 
@@ -101,6 +101,8 @@ def _namespace(r: Any, v: types.SimpleNamespace) -> str:
 
 # -- functions and what wraps them -----------------------------------------------------------------------------------------
 def _function(r: Any, v: types.FunctionType) -> str:
+    if v in METHODS:
+        return str(r.constant(METHODS[v], v.__name__))
     if id(v) not in r.cap.made:
         return r.constant(v, v.__name__)
     closure = ""
@@ -124,6 +126,12 @@ def _function(r: Any, v: types.FunctionType) -> str:
         r.lines.append(f"{name}.__annotations__ = {r.constant(v.__annotations__, 'annotations')}.copy()")
     r.fill_dict(f"{name}.__dict__", v.__dict__)
     return name
+
+
+def _method(r: Any, v: types.MethodType) -> str:
+    if is_a(v.__self__, InterpretedGenerator):
+        return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
+    return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 
 
 def _cell(r: Any, v: types.CellType) -> str:
@@ -201,6 +209,8 @@ def _reference(r: Any, v: weakref.ref) -> str:
 
 def _generator(r: Any, v: InterpretedGenerator) -> str:
     """A generator that has not begun is a call of its function."""
+    if type(v.given) is types.GeneratorType:
+        return str(r.expr(v.given))
     called = v.call()
     if called is None:
         raise Unrebuildable("a generator that has begun and is not finished", v.called_at)
@@ -222,9 +232,7 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         types.SimpleNamespace: _namespace,
         types.FunctionType: _function,
         types.CellType: _cell,
-        types.MethodType: lambda r, v: r.statement(
-            "method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v
-        ),
+        types.MethodType: _method,
         **dict.fromkeys(
             (types.BuiltinFunctionType, types.MethodWrapperType),
             lambda r, v: r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v),

@@ -1,16 +1,25 @@
-"""What the capturing call leaves behind: the interpreter's generators and iterators give way to Python's own, as later calls make them."""
+"""What the capturing call leaves behind, or gives to eager code: the interpreter's generators and iterators give way to Python's own, as later calls make them."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import itertools
-from types import CellType
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Set
+from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
+from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import InterpretedGenerator
+from fineline.capture.idle import stack
+from fineline.capture.places import is_own
 from fineline.capture.polyfill_itertools import Tee
-from fineline.capture.stand_ins import recipe_of
+from fineline.capture.signals import Border
+from fineline.capture.stand_ins import METHODS, recipe_of
 from fineline.kinds import is_a
 
 TUPLE_ITERATOR = type(iter(()))
@@ -18,38 +27,115 @@ TUPLE_ITERATOR = type(iter(()))
 
 def real_result(vm: Any, v: Any) -> Any:
     """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
-    alive = [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
+    alive = _alive(vm)
     if not alive:
         return v
     # id -> (stand-in, what takes its place); under 0 all stand-ins.
     seen: dict[int, Any] = {0: alive}
     v = _real(v, seen)
     for obj in alive:
-        for holder in gc.get_referrers(obj):
-            _replace(holder, obj, _real(obj, seen))
+        _put(obj, seen)
     return v
 
 
-def _replace(holder: Any, old: Any, new: Any) -> None:
+def settle(vm: Any, border: Border, built: Set[int] | None = None) -> None:
+    """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
+    if built is not None:
+        # There may be code that looks for weak references to its tensors.
+        vm.cap.recorder.forget()
+    alive = _alive(vm)
+    if not alive:
+        return
+    given = tuple([v for v in alive if id(v) in built]) if built is not None else _held_elsewhere(vm, alive)
+    seen: dict[int, Any] = {0: alive, 1: given}
+    for v in given:
+        _put(v, seen)
+    if given:
+        if type(border.fn) in (FunctionType, MethodType):
+            border.fn = METHODS[border.fn] if border.fn in METHODS else _real(border.fn, seen)
+        border.args_ = tuple([_real(a, seen) for a in border.args_])
+        border.kwargs = {k: _real(a, seen) for k, a in border.kwargs.items()}
+        vm.stand_ins = [ref for ref in vm.stand_ins if id(ref()) not in seen]
+
+
+def _alive(vm: Any) -> list[Any]:
+    return [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
+
+
+def _held_elsewhere(vm: Any, alive: list[Any]) -> tuple[Any, ...]:
+    """Those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
+    frames = [*stack(vm.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
+    # Of those at work in C, fineline's own methods read more than their items.
+    busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
+    places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
+    # Three more references: the list, the comprehension's, the argument's.
+    found = [v for v in alive if sys.getrefcount(v) > places[id(v)] + 3]
+    return tuple([v for v in found if not any([v is x for x in busy])])
+
+
+def _put(old: Any, seen: dict[int, Any]) -> None:
+    """Wherever something real can be put in the place of ``old``; it is made for that alone, as its own end would be that of ``old``."""
+    for holder in gc.get_referrers(old):
+        if type(holder) in (tuple, frozenset, MethodType) and not any([holder is known for known in seen.values()]):
+            _put(holder, seen)
+        elif holder is not seen[0]:
+            _replace(holder, old, seen)
+
+
+def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
+    table = _table(holder)
     if type(holder) is CellType:
-        holder.cell_contents = new
-    elif is_a(holder, dict):
-        for key in [k for k, x in dict.items(holder) if x is old]:
-            dict.__setitem__(holder, key, new)
+        holder.cell_contents = _real(old, seen)
+    elif table is not None:
+        for key in [k for k, x in dict.items(table) if x is old]:
+            dict.__setitem__(table, key, _real(old, seen))
+        if type(table) is dict and any([key is old for key in table]):
+            items = [(_real(key, seen) if key is old else key, x) for key, x in dict.items(table)]
+            table.clear()
+            table.update(items)
     elif is_a(holder, list) and gc.is_tracked(holder):
         for i in [i for i, x in enumerate(list.__iter__(holder)) if x is old]:
-            list.__setitem__(holder, i, new)
+            list.__setitem__(holder, i, _real(old, seen))
+    elif is_a(holder, set) and any([x is old for x in set.__iter__(holder)]):
+        set.remove(holder, old)
+        set.add(holder, _real(old, seen))
+    elif type(holder) is functools.partial:
+        state: Any = holder.__reduce__()[2]
+        functools.partial.__setstate__(holder, _real(state, seen))  # type: ignore[attr-defined]
+    for slot in [x for k in type(holder).__mro__ if "__slots__" in k.__dict__ for x in k.__dict__.values() if type(x) is MemberDescriptorType]:
+        if _in_slot(slot, holder) is old:
+            slot.__set__(holder, _real(old, seen))
+
+
+def _in_slot(slot: MemberDescriptorType, holder: Any) -> Any:
+    """What a slot of an object holds; nothing: the slot itself."""
+    try:
+        return slot.__get__(holder)
+    except AttributeError:
+        return slot
+
+
+def _table(holder: Any) -> dict[Any, Any] | None:
+    if is_a(holder, dict):
+        return holder
+    t = type(holder)
+    if not t.__flags__ & HEAP_TYPE or not t.__dictoffset__ or is_a(holder, type):
+        return None
+    # An object whose dict nobody has asked for holds the values itself.
+    table: dict[Any, Any] = object.__getattribute__(holder, "__dict__")
+    return table
 
 
 def _real(v: Any, seen: dict[int, Any]) -> Any:
     if id(v) in seen:
         return seen[id(v)][1]
-    if type(v) is tuple:
-        items = tuple([_real(x, seen) for x in v])
-        new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else items
+    if type(v) in (tuple, frozenset):
+        items = [_real(x, seen) for x in v]
+        new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else type(v)(items)
     elif type(v) is InterpretedGenerator:
-        called = v.call()
-        new = called[0](*called[1], **called[2]) if called is not None else real_generator(v)
+        new = _given_generator(v, seen)
+    elif type(v) is MethodType and is_a(v.__self__, InterpretedGenerator):
+        new = getattr(_real(v.__self__, seen), v.__name__)
     elif type(v) is TUPLE_ITERATOR:
         new = _real_iterator(v, seen)
     elif type(v) is Tee:
@@ -63,6 +149,22 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
                 new.__setstate__(_real(state, seen))
     seen[id(v)] = (v, new)
     return new
+
+
+def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
+    """Python's own generator in the place of one that eager code gets; whoever still holds ``gen`` goes on in the same."""
+    given = gen.given() if is_a(gen.given, weakref.ref) else gen.given
+    if given is not None:
+        return given
+    called = gen.call()
+    if called is None:
+        given = real_generator(gen)
+        gen.given = weakref.ref(given)
+        return given
+    fn, args, kwargs = called
+    given = gen.given = fn(*[_real(a, seen) for a in args], **{k: _real(a, seen) for k, a in kwargs.items()})
+    gen.state, gen.frame = "closed", None
+    return given
 
 
 def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:

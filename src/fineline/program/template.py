@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Set
-from types import CellType, FunctionType, MappingProxyType, MethodType
+from types import CellType, CodeType, FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -88,6 +88,7 @@ class GeneratorShape(NamedTuple):
     outer: Any
     frame: int
     called_at: Any
+    code: CodeType
 
 
 NONE: Mapping[Any, Any] = MappingProxyType({})
@@ -141,8 +142,8 @@ class Template:
     def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
         """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
 
-        ``held``: iterators that stay what they are, as something else holds them too. ``turns``: where numbers are alive that would be part
-        of the shape, by the chain of frames.
+        ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
+        are alive that would be part of the shape, by the chain of frames.
         """
         self._constants = constants
         self.frames: list[FrameShape] = []
@@ -190,7 +191,7 @@ class Template:
         self.then, self.data, self.push = border.then, self._spec(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         # By identity, which holds until the program is written.
-        self.reduced: Set[int] = frozenset(self._iterator_at)
+        self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
         del self._object_at, self._holds, self._passed, self._alone
 
@@ -230,10 +231,12 @@ class Template:
             return at
         if id(gen) in self._cap.sources:
             raise Unrebuildable("a generator that existed before the call")
+        if gen.given is not None:
+            raise Unrebuildable("a generator that eager code has been given", gen.called_at)
         at = self._generator_at[id(gen)] = len(self.generators)
         self.generators.append(None)  # type: ignore[arg-type]
         frame = self._frame_number(gen.frame) if gen.frame is not None else -1
-        self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame, gen.called_at)
+        self.generators[at] = GeneratorShape(gen.state, self._spec(gen.handled), self._spec(gen.outer), frame, gen.called_at, gen.gi_code)
         return at
 
     def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
@@ -255,8 +258,8 @@ class Template:
         varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
         if v is NULL or (not local and not varies and type(v) not in (tuple, frozenset) and is_value(v)):
             return Const(v)
-        if is_a(v, InterpretedGenerator):
-            return GeneratorRef(self._generator_number(v))
+        if is_a(v, InterpretedGenerator) and id(v) not in self._passed:
+            return GeneratorRef(self._generator_number(v)) if type(v.given) is not GeneratorType else self._root(v.given)
         t = type(v)
         if id(v) not in cap.sources and id(v) not in cap.made:
             if t is tuple:
@@ -265,14 +268,15 @@ class Template:
                 return Made(list, tuple([self._spec(x) for x in v]))
             if t is dict:
                 return Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
-            if t is FunctionType or (callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
+            own = t is not MethodType or not is_a(v.__self__, InterpretedGenerator)
+            if t is FunctionType or (own and callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
                 # A getter or a continuation: as fixed as the class, guarded, that it was found in.
                 return Const(v)
             if (t in ITERATORS or t is RangeIterator) and id(v) not in self._passed:
                 return self._iterator(v)
         elif (t in ITERATORS or t is RangeIterator) and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
-        if id(v) not in cap.sources and self._holds_suspended(v):
+        if id(v) not in cap.sources and id(v) not in self._passed and self._holds_suspended(v):
             return self._object(v)
         return self._root(v)
 
@@ -442,10 +446,8 @@ class Template:
         for gen, g in zip(gens, self.generators, strict=True):
             gen.state, gen.handled, gen.outer = g.state, value(g.handled), value(g.outer)
             gen.frame = frames[g.frame] if g.frame >= 0 else None
-            gen.drive, gen.called_at = vm.drive, g.called_at
-            code = gen.frame.info.code if gen.frame is not None else None
-            gen.__name__ = code.co_name if code else "generator"
-            gen.__qualname__ = code.co_qualname if code else "generator"
+            gen.drive, gen.called_at, gen.gi_code, gen.given = vm.drive, g.called_at, g.code, None
+            gen.__name__, gen.__qualname__ = g.code.co_name, g.code.co_qualname
         vm.frame = frames[self.top]
         made = [*objects.values(), *[it for it in iterators.values() if type(it) is RangeIterator]]
         vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in made if type(obj) in KINDS]])

@@ -23,7 +23,7 @@ from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
-from fineline.program.result import real_result
+from fineline.program.result import real_result, settle
 from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
@@ -69,9 +69,8 @@ class Run:
         self.passed = site.passed
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
-        vm.on_border = self.on_border
+        vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = vm.undoable or trial
-        vm.run_frame = region.run_frame
         vm.trial, vm.inside = Trial, BodyMachine
         vm.fired = region.fired
         vm.rules = rules_now(region.options.policy, vm.fired)
@@ -269,8 +268,7 @@ class Run:
         if not vm.cap.active:
             # Not above: what the call raises would have an exception of fineline's behind it.
             return vm.beyond(border)
-        # There may be code that looks for weak references to its tensors.
-        vm.cap.recorder.forget()
+        settle(vm, border, writer.rebuild.built)
         try:
             value = vm.beyond(border)
         except BaseException as e:
@@ -346,6 +344,7 @@ class Run:
 
     def resume(self, vm: Machine, border: Border) -> Any:
         """Leaves this run, which captures nothing, for a site behind it: its programs, or a new capture."""
+        settle(vm, border)
         vm.cap.made = Everything()
         assert vm.frame is not None
         place = user_place(vm.frame, self.region.fn)
