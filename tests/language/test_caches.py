@@ -395,13 +395,17 @@ def endless(n):
     out = [n + 1]
     out.append(out)
     return out
+
+@functools.lru_cache
+def steps(n):
+    return torch.arange(n)
 """
 
 
 def with_caches() -> Any:
-    module: dict[str, Any] = {"functools": functools, "Plan": Plan}
+    module: dict[str, Any] = {"functools": functools, "torch": torch, "Plan": Plan}
     exec(CACHED, module)
-    return module["product"], module["planned"], module["found"], module["endless"]
+    return module["product"], module["planned"], module["found"], module["endless"], module["steps"]
 
 
 # With a border behind each operator the lists are alive at one.
@@ -419,7 +423,7 @@ def sizes_that_are_only_read() -> Any:
 
 @table.program(**VARYING, recompiles=(1,), max_graphs=2, twins=tuple([twin for twin in TWINS if twin != "borders"]))
 def a_list_that_is_in_itself() -> Any:
-    *_, endless = with_caches()
+    *_, endless, _ = with_caches()
     return (lambda x: x * endless(x.shape[0])[1][1][0] + 1), endless.cache_info
 
 
@@ -467,7 +471,7 @@ def lists_at_a_break() -> Any:
 
 @table.program(**ANEW)
 def objects_and_errors() -> Any:
-    _, _, found, _ = with_caches()
+    _, _, found, *_ = with_caches()
 
     def fn(x):
         try:
@@ -477,6 +481,40 @@ def objects_and_errors() -> Any:
             return x + 1, str(error)
 
     return fn, found.cache_info
+
+
+def count(state: Any) -> None:
+    """Writes down what the caches have counted so far."""
+    counts, *caches = state
+    counts.append([tuple(cache.cache_info()) for cache in caches])
+
+
+COUNTED: dict[str, Any] = {"backward": False, "repeats": True, "change": dict.fromkeys(range(1, 5), count)}
+
+
+@table.program(**COUNTED, calls=5, args=rows, recompiles=(1, 2, 3, 4), breaks=True, twins=NOT_STRICT)
+def counted_once_where_the_call_raises() -> Any:
+    product, *_, steps = with_caches()
+
+    def fn(x):
+        y = x * steps(x.shape[0]).sum() + product(2, 3)[0]
+        if x.shape[0] == 4:
+            raise ValueError("four")
+        return y
+
+    return fn, ([], product, steps)
+
+
+@table.program(**COUNTED, calls=5, options={"fullgraph": True}, twins=("captured", "reference"))
+def counted_once_where_the_capture_turns_to_fakes() -> Any:
+    product, *_ = with_caches()
+
+    def fn(x):
+        y = x * product(3, 3)[1]
+        z = y.nonzero()
+        return z.sum() * z.shape[0] + product(4, 3)[0]
+
+    return fn, ([], product)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

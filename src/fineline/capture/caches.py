@@ -57,7 +57,7 @@ class Entry:
 
 
 class _Later:
-    """The function, but for the first call: that was made when the call was captured on fakes, and the cache did not hold its result."""
+    """The function, but for the first call: that was made when the call was captured on fakes, or before that in vain."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
@@ -96,8 +96,8 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     for a in values:
         if not is_value(a):
             identify(cap, a)
-    caller = fn
-    if not _holds(entry, fn):
+    caller, held, again = fn, _holds(entry, fn), _made_before(cap, fn, entry)
+    if not held:
         if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
             # Once it is there, a program without a border is another one.
             cap.guards.check(cap.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
@@ -110,13 +110,24 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
         if not _holds(entry, fn):
             vm.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
             return vm.finish(f, result, then, data)
+    elif vm.fakes is None and not again:
+        fn(*args, **kwargs)
+    if vm.fakes is None or again or not held:
+        cap.journal.cached.append((fn, entry.key))
         if vm.fakes is not None:
             caller = cap.pin(_Later(fn), fn.__name__).value
-    elif vm.fakes is None:
-        fn(*args, **kwargs)
     result = entry.__get__(fn, LRU_TYPE)
     cap.journal.note_hit(caller, args, kwargs)
     return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
+
+
+def _made_before(cap: Capture, fn: Any, entry: Entry) -> bool:
+    """Whether this very call has been made in an attempt that was taken back."""
+    ahead = cap.journal.ahead
+    at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
+    if at is not None:
+        del ahead[at]
+    return at is not None
 
 
 def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:

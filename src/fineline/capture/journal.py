@@ -58,6 +58,9 @@ class Journal:
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
         # Calls whose results a cache of the user's holds: (function, arguments, keyword arguments).
         self.hits: list[tuple[Any, list, dict]] = []
+        # Those of them that have really been made, as (function, key), and those that were in attempts which have been taken back.
+        self.cached: list[tuple[Any, Any]] = []
+        self.ahead: list[tuple[Any, Any]] = []
         # Entries of tracebacks that stand in front of what an exception from before the segment has: by id, with where that comes from.
         self.seams: dict[int, tuple[TracebackType, Source]] = {}
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).

@@ -85,6 +85,8 @@ class Region:
         self.writer: Callable[[Any, str], SegmentWriter] = SegmentWriter
         # Makes the machines, for explain.
         self.machine: Callable[[Options], Machine] = Machine
+        # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
+        self.ahead: list[tuple[Any, Any]] = []
         # Under a stance that forces another backend: the dispatchers of regions that stand in, and for which stance this is one.
         self.others: dict[Any, Callable] = {}
         self.stands_for: Any = None

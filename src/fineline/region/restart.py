@@ -38,9 +38,14 @@ def amid_transforms(entry: bool) -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
-def take_back(run: Any) -> None:
-    """Leaves the world as it was when the newest segment of ``run`` began: in fake mode, nothing else has happened."""
+def take_back(run: Any, anew: bool = False) -> None:
+    """Leaves the world as it was when the newest segment of ``run`` began: in fake mode, nothing else has happened.
+
+    What a cache counts can't be taken back. ``anew``: the call is to be captured again, and is not to count there twice.
+    """
     vm = run.vm
+    if anew:
+        run.region.ahead = [*vm.cap.journal.ahead, *vm.cap.journal.cached]
     vm.forget_generators()
     level = forward_ad._current_level
     vm.cap.journal.undo()

@@ -71,8 +71,8 @@ class Run:
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = vm.undoable or trial
-        vm.trial, vm.inside = Trial, BodyMachine
-        vm.fired = region.fired
+        vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
+        vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
         if not capture:
@@ -395,7 +395,7 @@ class Run:
     def _retreat(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         """Nothing has happened yet: the call is captured in another mode, outside of any handler of this run's exceptions."""
         roots = tuple([src.value for src in self.vm.cap.guards.roots()])
-        take_back(self)
+        take_back(self, anew=True)
         if self.region.tally is not None:
             self.region.tally.drop()
         fake = self.vm.fakes is not None
