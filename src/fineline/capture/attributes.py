@@ -176,6 +176,10 @@ def watches(cap: Capture, t: type) -> bool:
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
 
 
+# What a frame tells that changes while it runs.
+OF_FRAMES = ("f_lineno", "f_locals")
+
+
 def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
     cap = vm.cap
@@ -183,6 +187,8 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
     if t is FakeTensor:
         t = Tensor
     if not cap.active:
+        if t is types.FrameType and name in OF_FRAMES:
+            return vm.call(f, vm.protocols.of_frame, [obj, name], None, then, data)
         return vm.finish(f, getattr(obj, name), then, data)
     if cap.lazy and name not in OF_TYPE:
         cap.settle(obj)
@@ -237,6 +243,8 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             return vm.finish(f, object.__getattribute__(obj, name), then, data)
         if kind != C_DATA:
             return bound(vm, f, kind, descr, obj, info.cls, then, data, asked)
+        if type(obj) is types.FrameType and name in OF_FRAMES:
+            return vm.call(f, vm.protocols.of_frame, [obj, name], None, then, data)
         if name == "__dict__":
             d = dict_of(obj, info)
             if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:

@@ -30,6 +30,7 @@ class Frame:
     ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
     ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
     break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
+    ``whole``: whether variables that no instruction reads any more are there too.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Frame:
         "ops",
         "stack",
         "then",
+        "whole",
         "worked",
     )
 
@@ -75,6 +77,7 @@ class Frame:
         self.generator: InterpretedGenerator | None = None
         self.namespace: Any = None
         self.function: FunctionType | None = None
+        self.whole = True
 
     @property
     def line(self) -> int:

@@ -13,14 +13,15 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.bytecode.code import CO_OPTIMIZED
-from fineline.capture import natives
+from fineline.capture import natives, protocols
 from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.places import is_own
-from fineline.capture.signals import Border
+from fineline.capture.places import frame_behind, is_own, is_stand_in
+from fineline.capture.signals import Abandoned, Border
 from fineline.capture.traces import traceback_of
+from fineline.errors import Unsupported
 from fineline.kinds import is_a
 
 REFERENT = weakref.ref.__call__
@@ -71,6 +72,45 @@ def _namespace(vm: Any, f: Frame) -> Any:
         else:
             out.pop(name, None)
     return out
+
+
+def _look_at(vm: Any, f: Frame | None) -> None:
+    """From the next call on programs keep all variables of the functions that are running."""
+    while f is not None:
+        vm.options.looked_at.add(f.info.code)
+        f = f.back
+    vm.fail("FL439", "variables are looked at through a frame", False)
+
+
+def _get_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """sys._getframe(): whoever asks it may go on to variables that no instruction reads any more."""
+    codes, frame = [f.info.code], f.back
+    while frame is not None:
+        codes.append(frame.info.code)
+        frame = frame.back
+    if vm.cap.active and any(["f_locals" in code.co_names for code in codes]) and not vm.options.looked_at.issuperset(codes):
+        _look_at(vm, f)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _of_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """What a frame tells that goes on while it is looked at: of those that stand for the interpreter's, that has it."""
+    cap, (frame, name) = vm.cap, args
+    found = frame_behind(frame, f)
+    if found is not None and name == "f_lineno":
+        return vm.finish(f, found.line, then, data)
+    if name == "f_locals" and is_stand_in(frame.f_code):
+        if found is None or not found.whole:
+            _look_at(vm, f)
+            text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
+            vm.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}")
+            raise Abandoned
+        if found.info.code not in vm.options.looked_at:
+            _look_at(vm, f)
+        return vm.finish(f, _namespace(vm, found), then, data)
+    if cap.active and id(frame) in cap.sources:
+        raise Border(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
+    return vm.finish(f, getattr(frame, name), then, data)
 
 
 def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -196,6 +236,8 @@ def _generator_state(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.dir: _dir,
+        protocols.of_frame: _of_frame,
+        sys._getframe: _get_frame,
         builtins.eval: _evaluate,
         builtins.exec: _evaluate,
         builtins.locals: _locals,

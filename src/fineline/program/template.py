@@ -80,6 +80,7 @@ class FrameShape(NamedTuple):
     namespace: Any
     generator: int
     back: int
+    whole: bool
 
 
 class GeneratorShape(NamedTuple):
@@ -155,6 +156,7 @@ class Template:
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: Capture = vm.cap
+        self._looked_at = vm.options.looked_at
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(vm.frame)
         self._passed = self.held | set(map(id, border.args_))
@@ -193,7 +195,7 @@ class Template:
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
-        del self._object_at, self._holds, self._passed, self._alone
+        del self._object_at, self._holds, self._passed, self._alone, self._looked_at
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -203,6 +205,7 @@ class Template:
         self.frames.append(None)  # type: ignore[arg-type]
         info = f.info
         live = info.live_behind(f.ip)
+        whole = bool(self._looked_at) and info.code in self._looked_at
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if info.code.co_name != "__init__":
                 # Behind the border there is C's iterator in its place, which has none of the fields.
@@ -212,7 +215,7 @@ class Template:
         local = []
         for i, name in enumerate(info.slots):
             self._hint = name
-            needed = i in live or is_a(f.local[i], CellType) or (self._generators and self._holds_suspended(f.local[i]))
+            needed = whole or i in live or is_a(f.local[i], CellType) or (self._generators and self._holds_suspended(f.local[i]))
             local.append(self._local(f.local[i], at=Number("local", at, i)) if needed else Const(NULL))
         self._hint = f"{info.code.co_name}_value"
         # References: of the stack, and that of the question.
@@ -221,7 +224,7 @@ class Template:
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
-            self._frame_number(f.back) if f.back is not None else -1,
+            self._frame_number(f.back) if f.back is not None else -1, f.whole and whole,
         )  # fmt: skip
         return at
 
@@ -385,7 +388,7 @@ class Template:
         frames = []
         for shape in self.frames:
             f = Frame(shape.info, vm.link(shape.info), shape.globals, shape.builtins, [], None)
-            f.ip, f.then, f.on_stop, f.kwnames = shape.ip, shape.then, shape.on_stop, shape.kwnames
+            f.ip, f.then, f.on_stop, f.kwnames, f.whole = shape.ip, shape.then, shape.on_stop, shape.kwnames, shape.whole
             frames.append(f)
 
         iterators: dict[int, Any] = {}

@@ -66,6 +66,8 @@ class Options:
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
     # Where texts of numbers that vary are made and then read: the numbers are constants there.
     read_texts: set[tuple[CodeType, int]] = field(default_factory=set)
+    # Functions whose variables others look at.
+    looked_at: set[CodeType] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
     idle: dict[CodeType, bool] = field(default_factory=dict)
     # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract.

@@ -8,6 +8,9 @@ from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.region.options import Options
 
+# What would only be met again at the next capture.
+HOPELESS = frozenset({"FL427", "FL428"})
+
 
 def make_outside(region: Any, site: Any, called_at: Any) -> bool:
     """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
@@ -18,6 +21,14 @@ def make_outside(region: Any, site: Any, called_at: Any) -> bool:
         # The way here leads through programs that make it inside.
         start_anew(region)
     return True
+
+
+def given_up(region: Any, error: str, text: str) -> None:
+    """A capture has been given up because of ``error``: what that means for the next ones."""
+    if text and error in HOPELESS and not region.options.opaque:
+        region.eager_reason = text
+    if error == "FL439":
+        start_anew(region)
 
 
 def start_anew(region: Any) -> None:

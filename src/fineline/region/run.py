@@ -30,7 +30,7 @@ from fineline.raw import told
 from fineline.region.describe import describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
-from fineline.region.outside import make_outside, move_out, start_anew
+from fineline.region.outside import given_up, make_outside, move_out, start_anew
 from fineline.region.refused import refused
 from fineline.region.restart import amid_transforms, may_restart, take_back
 from fineline.region.site import Everything, Site
@@ -44,8 +44,6 @@ log = logging.getLogger("fineline")
 DECLARED = ASKED | {"FL403"}
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BORDERS = 400
-# What would only be met again at the next capture.
-HOPELESS = frozenset({"FL427", "FL428"})
 
 
 class Run:
@@ -443,6 +441,7 @@ class Run:
         if is_a(error, Unkept):
             return None
         if is_a(error, FinelineError) and not is_a(error, InternalError):
+            given_up(region, error.id, "")
             raise error
         text = f"{type(error).__name__}: {error}"
         region._note(Event("eager", "FL901", text, *place_of(region.fn)))
@@ -474,8 +473,7 @@ class Run:
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
         region._note(Event("eager", error, text, *vm.failed_at))
-        if error in HOPELESS and not region.options.opaque:
-            region.eager_reason = text
+        given_up(region, error, text)
         self._count_failure(text)
 
     def _release(self) -> None:
