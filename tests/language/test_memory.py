@@ -152,6 +152,67 @@ def test_what_operators_give_as_it_is(name: str, through: str) -> None:
     check(Program(name, lambda: itself(ITSELF[name]), steps, frozenset(range(4)), breaks=True, backward=False), through)
 
 
+# -- the order in memory -------------------------------------------------------------------------------------------------
+ORDERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "copysign": lambda a, b, row: torch.copysign(a, b),
+    "quotients": lambda a, b, row: a // b + torch.div(b, a, rounding_mode="floor") * row.floor_divide(b),
+    "a quotient": lambda a, b, row: b // a,
+    "a quotient of a row": lambda a, b, row: torch.div(row, b, rounding_mode="floor"),
+    "xlogy": lambda a, b, row: torch.xlogy(a, b.abs()),
+    "logical": lambda a, b, row: row.logical_and(b),
+    "logical, by keywords": lambda a, b, row: torch.logical_or(other=b, input=row),
+    "logical of a number": lambda a, b, row: torch.logical_xor(row[0], b),
+    "logaddexp": lambda a, b, row: torch.logaddexp(row, b),
+    "heaviside": lambda a, b, row: torch.heaviside(row, b),
+    "ldexp": lambda a, b, row: torch.ldexp(row, b),
+    "a number's power": lambda a, b, row: 2**b,
+    "a number's power, by name": lambda a, b, row: torch.pow(2.0, b),
+    "a number's power, a method": lambda a, b, row: b.__rpow__(2.0),
+    "a tensor's power": lambda a, b, row: b**2,
+    "a float's power": lambda a, b, row: torch.float_power(2.0, b),
+    "addr": lambda a, b, row: torch.addr(b, a[:, 0], row),
+    "addr of nothing": lambda a, b, row: torch.addr(b, a[:, 0], row, beta=0),
+    "addr, a method": lambda a, b, row: b.addr(a[:, 0], row, beta=0.0),
+    "normal": lambda a, b, row: torch.normal(b, b.abs()),
+    "logsigmoid": lambda a, b, row: F.logsigmoid(b),
+    "rrelu": lambda a, b, row: F.rrelu(b),
+    "nll_loss": lambda a, b, row: F.nll_loss(*classified(b), reduction="none"),
+    "cross_entropy": lambda a, b, row: F.cross_entropy(*classified(b), reduction="none"),
+    "batch_norm": lambda a, b, row: F.batch_norm(b[None].mT, None, None, training=True),
+    "batch_norm of two dimensions": lambda a, b, row: F.batch_norm(b, row.clone(), row.abs(), training=False),
+    "batch_norm with channels last": lambda a, b, row: F.batch_norm(last(b), None, None, training=True),
+    "reflected": lambda a, b, row: F.pad(last(b), (1, 1, 1, 1), "reflect"),
+    "replicated": lambda a, b, row: F.pad(b[None, None].mT, (1, 1, 1, 1), mode="replicate"),
+    "shuffled": lambda a, b, row: F.channel_shuffle(last(b), 1),
+    "max_pool1d": lambda a, b, row: F.max_pool1d(b[None].mT, 2),
+}
+
+
+def classified(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[None, :, :, None].expand(2, -1, -1, 3), x.new_zeros(2, 3, x.shape[1], dtype=torch.int64).mT
+
+
+def last(x: Tensor) -> Tensor:
+    return x[None, :, :, None].expand(2, -1, -1, 4).contiguous(memory_format=torch.channels_last)
+
+
+def ordered(op: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable:
+    def fn(x: Tensor) -> Any:
+        y = op(x, x.t().contiguous().t() + 1, x[0] * 2)
+        return y.stride(), y.is_contiguous(), y.dtype, y
+
+    return fn
+
+
+# Backends and twins run the same kernels; only what stands for tensors could be ordered otherwise.
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("through", ["fake", "dynamic"])
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_order_in_memory_is_that_of_the_kernels(name: str, through: str, grad: bool) -> None:
+    steps = [Step(n, lambda n: (t(n, n, n + 2, grad=grad),)) for n in (4, 4, 5)]
+    check(Program(name, lambda: ordered(ORDERS[name]), steps, frozenset(range(3)), tolerance=1e-6), through)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_memory(program: Program, twin: str) -> None:
     check(program, twin)

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._prims_common import make_contiguous_strides_for
+
+from fineline.capture.fake_layouts import LAYOUTS, laid_out
 
 
 def _spaced(fn: Callable) -> Callable:
@@ -47,12 +50,17 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     def along(n: Any, other: int) -> tuple:
-        return n[0] if type(n) in (tuple, list) else n, other
+        return other, n[0] if type(n) in (tuple, list) else n
 
     steps = along(stride, 1) if stride not in (None, [], ()) else None
     pool: Callable = F.max_pool2d
-    found = pool(input.unsqueeze(-1), along(kernel_size, 1), steps, along(padding, 0), along(dilation, 1), ceil_mode, return_indices)
-    return tuple([t.squeeze(-1) for t in found]) if return_indices else found.squeeze(-1)
+    found = pool(input.unsqueeze(-2), along(kernel_size, 1), steps, along(padding, 0), along(dilation, 1), ceil_mode, return_indices)
+    if return_indices:
+        return tuple([t.squeeze(-2) for t in found])
+    found = found.squeeze(-2)
+    # Without a gradient there is a kernel of its own.
+    own = input.device.type == "cpu" and not (input.requires_grad and torch.is_grad_enabled())
+    return laid_out(found, make_contiguous_strides_for(found.shape)) if own else found
 
 
 def _dropout(fn: Callable) -> Callable:
@@ -80,6 +88,7 @@ def _itself(input: Tensor) -> Tensor:
 _aten = torch.ops.aten
 FAKE_FORMS: Mapping[Any, Callable] = MappingProxyType(
     {
+        **LAYOUTS,
         torch.kron: kron,
         Tensor.kron: kron,
         F.max_pool1d: max_pool1d,

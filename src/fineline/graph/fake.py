@@ -134,13 +134,14 @@ def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
     # What data decides has rules of its own.
     if not all([n.node.has_hint() and n.node.hint for n in numbers]):
         return None
-    if [_expression(n) for n in t.stride()] != [_expression(n) for n in make_contiguous_strides_for(t.shape)]:
+    if [expression(n) for n in t.stride()] != [expression(n) for n in make_contiguous_strides_for(t.shape)]:
         return None
     sizes = infer_size(shape, t.numel())
     return list(sizes), list(make_contiguous_strides_for(sizes))
 
 
-def _expression(n: Any) -> Any:
+def expression(n: Any) -> Any:
+    """A number, or what a symbolic one is called: to compare two of these says nothing about their values."""
     return n.node.expr if type(n) is torch.SymInt else n
 
 
