@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fineline
+from fineline.report.events import LISTENERS
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -153,3 +154,25 @@ def test_what_a_compiler_does_not_take_is_written_once(dynamic: bool | None) -> 
     for place in range(3):
         x = t(place, 4, 4).detach()
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_compressed_rows_alive_behind_a_graph_break() -> None:
+    """Nothing stands for them in fake mode, into which AOTAutograd makes the capture go: no defect, the real values do."""
+    w = nn.Parameter(torch.ones(4))
+    places = torch.tensor([[0, 1, 2, 2], [1, 0, 3, 3]])
+
+    def fn(x: Tensor) -> Any:
+        a = torch.sparse_coo_tensor(places, w, (4, 5)).coalesce()
+        b = (x * (x > 0)).to_sparse_csr()
+        return torch.sparse.mm(a, x), b.values().sum(), (b @ x.T).relu(), a.to_dense()
+
+    seen: list[str] = []
+    compiled = fineline.compile(fn, backend="aot_eager")
+    LISTENERS.all += (listener := lambda event: seen.append(event.id),)
+    try:
+        for place in range(4):
+            for ours, theirs in zip(compiled(t(place, 5, 3)), fn(t(place, 5, 3)), strict=True):
+                torch.testing.assert_close(ours, theirs)
+    finally:
+        LISTENERS.all = tuple([f for f in LISTENERS.all if f is not listener])
+    assert "FL901" not in seen

@@ -217,6 +217,8 @@ class TensorOps:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
             raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
+        if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse, nested or quantized tensor")
         try:
             if vm.fakes is not None:
                 fn, args, kwargs = form_of(cap, fn, args, kwargs)
@@ -235,8 +237,6 @@ class TensorOps:
         if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
             if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
-        if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse, nested or quantized tensor")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         if targets:

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
@@ -218,13 +219,16 @@ class Fakes:
             if symbolic is not None and (t.is_conj() or t.is_neg()):
                 raise NoTwin("a conjugate or negative view")
             fake: Tensor
-            with unwarned():
-                if symbolic is None:
-                    fake = self.mode.from_tensor(t, static_shapes=True)
-                elif t._is_view():
-                    fake = self._strided(t, source, symbolic)
-                else:
-                    fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
+            try:
+                with unwarned():
+                    if symbolic is None:
+                        fake = self.mode.from_tensor(t, static_shapes=True)
+                    elif t._is_view():
+                        fake = self._strided(t, source, symbolic)
+                    else:
+                        fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
+            except UnsupportedFakeTensorException:  # of compressed sparse rows, for one
+                raise NoTwin(f"a tensor of layout {t.layout}") from None
             if symbolic is not None:
                 self.bind(t, fake)
             found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
