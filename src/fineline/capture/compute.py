@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.capture.fake_forms import FAKE_FORMS
 from fineline.capture.frame import covered
@@ -50,7 +51,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     try:
         result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         if born and vm.fakes.mode.shape_env.pending_fresh_unbacked_symbols:
-            if not vm.tensors.shapes(vm) and _open(result):
+            if not vm.tensors.shapes(vm) and _open(result, vm.cap.symbols.leaves if vm.cap.symbols is not None else ()):
                 raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {name}'s result depends on a tensor's values")
             if vm.cap.symbols is not None:
                 vm.cap.symbols.born(result)
@@ -66,11 +67,12 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
         vm.computing = False
 
 
-def _open(result: Any) -> bool:
-    """Whether only the graph knows a size of what an operator gave."""
+def _open(result: Any, given: Any) -> bool:
+    """Whether only the graph knows a size of what an operator gave; ``given``: the symbols of inputs, of which some may be marked so."""
     if type(result) in (tuple, list):
-        return any(map(_open, result))
-    return is_a(result, torch.Tensor) and any([type(n) is torch.SymInt and not n.node.has_hint() for n in result.shape])
+        return any([_open(t, given) for t in result])
+    sizes: list[Any] = [n for n in result.shape if type(n) is torch.SymInt] if is_a(result, torch.Tensor) else []
+    return any([free_unbacked_symbols(n.node.expr).difference(given) for n in sizes])
 
 
 def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
