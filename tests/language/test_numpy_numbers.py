@@ -52,9 +52,13 @@ def twice(x: Tensor, a: Any) -> Any:
     return x * HELD.scale, HELD.scale, x + HELD.scale
 
 
-PROGRAMS = {fn.__name__: fn for fn in (operators, conversions, truth, moved, of_an_attribute, of_a_dict, twice)}
+def tensors_of_them(x: Tensor, a: Any) -> Any:
+    return torch.tensor(a), torch.tensor([a, a]), torch.as_tensor([[a], [1]]), x + torch.tensor(data=(a, a, a, a))
+
+
+PROGRAMS = {fn.__name__: fn for fn in (operators, conversions, truth, moved, of_an_attribute, of_a_dict, twice, tensors_of_them)}
 # What looks at the number itself is captured for each.
-ANEW = {("truth", t) for t in TYPES if t not in (np.float64, np.int64)} | {("of_a_dict", t) for t in TYPES}
+ANEW = {("truth", t) for t in TYPES if t not in (np.float64, np.int64)} | {(name, t) for t in TYPES for name in ("of_a_dict", "tensors_of_them")}
 
 
 def given(kind: type, value: int) -> Any:

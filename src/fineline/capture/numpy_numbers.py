@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fineline.capture.numpy_table import NUMBERS
+from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC, compared
 from fineline.capture.watch import Number
 
@@ -20,6 +20,11 @@ CONVERSIONS = frozenset({float, int, operator.index, np.generic.item})
 # Compared with those of Python's, they are compared as these are. (Of others, the one of Python's is rounded first.)
 ALIKE: Mapping[type, type] = MappingProxyType({np.float64: float, np.int64: int})
 SMALL = 2**53
+
+
+def among(values: Any) -> bool:
+    """Whether one of NumPy's is among ``values``, or in a list or tuple there."""
+    return any([type(a) in NUMPY_SCALARS or (type(a) in (list, tuple) and among(a)) for a in values])
 
 
 def symbol_for(cap: Any, a: Any) -> Any:

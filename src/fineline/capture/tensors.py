@@ -27,8 +27,8 @@ from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
-from fineline.capture.numpy_numbers import symbol_for, symbols_for
-from fineline.capture.numpy_table import DTYPE_ASKERS, NUMPY_SCALARS
+from fineline.capture.numpy_numbers import among, symbol_for, symbols_for
+from fineline.capture.numpy_table import DTYPE_ASKERS
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
@@ -215,11 +215,11 @@ class TensorOps:
                 unbacked.within(vm, fn, args, kwargs or {})
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
-        if id(fn) in DTYPE_ASKERS and any([type(a) in NUMPY_SCALARS for a in args]):
-            raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
         if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse, nested or quantized tensor")
         try:
+            if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
             if vm.fakes is not None:
                 fn, args, kwargs = form_of(cap, fn, args, kwargs)
             fx_args = tuple([cap.to_fx(a) for a in args])
