@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import fineline
+from fineline.program.template import Template
+from fineline.report.events import LISTENERS
 from tests.oracle import Program, Step, check, t
 
 FACTORIES: dict[str, Any] = {
@@ -72,3 +75,29 @@ def test_packed_sequences(twin: str) -> None:
 
     steps = [Step(k, args=lambda _, n=n: (t(0, 3, 4, 4, grad=True), torch.tensor(n))) for k, n in enumerate(([4, 3, 2], [3, 3, 1], [4, 4, 4]))]
     check(Program("packed", make, steps, frozenset(range(3)), min_graphs=0, breaks=True), twin)
+
+
+def test_lists_of_the_interpreter_lie_where_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made and is gone leaves its id to the list of a call's arguments, which waits at a graph break for a size: it is not that thing."""
+    met, begin = [], Template.__init__
+
+    def poisoned(self: Template, vm: Any, border: Any, *args: Any, **kwargs: Any) -> None:
+        if border.then is not None and border.then.__name__ == "_sized":
+            vm.cap.made.add(id(border.data[1]))
+            met.append(border)
+        begin(self, vm, border, *args, **kwargs)
+
+    monkeypatch.setattr(Template, "__init__", poisoned)
+
+    def fn(x: Tensor, mask: Tensor) -> Any:
+        y = x * 2
+        return y.view(mask.sum(), 2) + 1
+
+    seen: list[str] = []
+    monkeypatch.setattr(LISTENERS, "all", (lambda event: seen.append(event.id),))
+    compiled = fineline.compile(fn, backend="eager", options={"first_call": "compiled"})
+    for _ in range(3):
+        x, mask = torch.arange(6.0), torch.tensor([True, False, True, True])
+        assert torch.equal(compiled(x, mask), fn(x, mask))
+    assert met
+    assert "FL901" not in seen

@@ -147,6 +147,8 @@ class Template:
         are alive that would be part of the shape, by the chain of frames.
         """
         self._constants = constants
+        # Frames of fineline's that are left, and hold what is in its state.
+        border.__traceback__ = None
         self.frames: list[FrameShape] = []
         self.generators: list[GeneratorShape] = []
         self.iterators: list[tuple[Any, tuple, Any]] = []
@@ -190,7 +192,7 @@ class Template:
         self.top = self._frame_at[id(vm.frame)]
         self.depth = vm.depth
         self.handled = self._spec(vm.handled)
-        self.then, self.data, self.push = border.then, self._spec(border.data), border.push
+        self.then, self.data, self.push = border.then, self._state(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
@@ -222,7 +224,7 @@ class Template:
         self._alone |= {id(f.stack[i]) for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i)) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
-            info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._spec(f.data), f.kwnames, self._spec(f.namespace),
+            info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._state(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
             self._frame_number(f.back) if f.back is not None else -1, f.whole and whole,
         )  # fmt: skip
@@ -254,6 +256,15 @@ class Template:
         if sys.getrefcount(v) > 3 and not self._holds_suspended(v):
             return self._root(v)
         return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
+
+    def _state(self, v: Any) -> Any:
+        """What a continuation goes on with: a list that nothing else holds is the interpreter's own, whatever has been made where it lies."""
+        if type(v) is tuple and id(v) not in self._cap.sources:
+            return Made(tuple, tuple([self._state(v[i]) for i in range(len(v))]))
+        # References: from the state, of ``v``, and that of the question.
+        if type(v) not in (list, dict) or id(v) in self._cap.sources or sys.getrefcount(v) > 3:
+            return self._spec(v)
+        return Made(list, tuple([self._spec(x) for x in v])) if type(v) is list else Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
