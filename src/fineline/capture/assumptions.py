@@ -26,7 +26,7 @@ def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
         border = Border(_nothing, (), None, "FL514", text)
         border.rule = rule
-        raise border.to(_go_on, (fn, args, kwargs, then, data))
+        raise border.to(_go_on, (fn, tuple(args), kwargs, then, data))
     cap.recorder.once = True
 
 

@@ -210,7 +210,7 @@ def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict |
     if text is not None:
         known_next_time(vm, text)
         reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
-        raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, args, kwargs, then, data))
+        raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
 
 def _call_now(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:

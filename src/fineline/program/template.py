@@ -147,8 +147,6 @@ class Template:
         are alive that would be part of the shape, by the chain of frames.
         """
         self._constants = constants
-        # Frames of fineline's that are left, and hold what is in its state.
-        border.__traceback__ = None
         self.frames: list[FrameShape] = []
         self.generators: list[GeneratorShape] = []
         self.iterators: list[tuple[Any, tuple, Any]] = []
@@ -258,13 +256,10 @@ class Template:
         return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
 
     def _state(self, v: Any) -> Any:
-        """What a continuation goes on with: a list that nothing else holds is the interpreter's own, whatever has been made where it lies."""
-        if type(v) is tuple and id(v) not in self._cap.sources:
-            return Made(tuple, tuple([self._state(v[i]) for i in range(len(v))]))
-        # References: from the state, of ``v``, and that of the question.
-        if type(v) not in (list, dict) or id(v) in self._cap.sources or sys.getrefcount(v) > 3:
+        """What a continuation goes on with, and the arguments in it: tuples of the interpreter's own, whatever has been made where they lie."""
+        if type(v) is not tuple or id(v) in self._cap.sources:
             return self._spec(v)
-        return Made(list, tuple([self._spec(x) for x in v])) if type(v) is list else Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
+        return Made(tuple, tuple([Made(tuple, tuple([self._spec(y) for y in x])) if type(x) is tuple else self._spec(x) for x in v]))
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
