@@ -6,7 +6,7 @@ import itertools
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from types import CellType, CodeType, FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
@@ -257,9 +257,11 @@ class Template:
 
     def _state(self, v: Any) -> Any:
         """What a continuation goes on with, and the arguments in it: tuples of the interpreter's own, whatever has been made where they lie."""
-        if type(v) is not tuple or id(v) in self._cap.sources:
-            return self._spec(v)
-        return Made(tuple, tuple([Made(tuple, tuple([self._spec(y) for y in x])) if type(x) is tuple else self._spec(x) for x in v]))
+        return self._own(v, lambda x: self._own(x, self._spec))
+
+    def _own(self, v: Any, part: Callable[[Any], Any]) -> Any:
+        own = type(v) is tuple and id(v) not in self._cap.sources
+        return Made(tuple, tuple([part(x) for x in v])) if own else self._spec(v)
 
     def _spec(self, v: Any) -> Any:
         cap = self._cap
