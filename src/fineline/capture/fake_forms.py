@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._prims_common import make_contiguous_strides_for
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
 from fineline.capture.fake_layouts import LAYOUTS, laid_out
 
@@ -77,7 +78,8 @@ def _as_given(found: Any, input: Any, p: Any = 0.5, train: Any = True, inplace: 
 
 def native_dropout(input: Tensor, p: Any, train: Any) -> Any:
     if p == 0 or not train:
-        raise NotImplementedError("where it drops nothing, its rule gives the argument itself, and its kernel a copy")
+        # Its rule gives the argument itself there, and its kernel a copy.
+        raise UnsupportedOperatorException(torch.ops.aten.native_dropout.default)
     return torch.native_dropout(input, p, train)
 
 
