@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,3 +98,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("programs with more than one graph per capture")
         for line in oracle.REPORT:
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="module")
+def derivatives_told() -> None:
+    """What PyTorch says when it first loads its rules for derivatives has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.func.jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))

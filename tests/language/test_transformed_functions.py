@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -16,12 +15,7 @@ from tests.oracle import Table, check, t
 table = Table()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def told_before():
-    """What PyTorch says when it first loads its rules for derivatives has been said."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
+pytestmark = pytest.mark.usefixtures("derivatives_told")
 
 
 class Ruled(Function):
