@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,17 @@ def tensors_of_them(x: Tensor, a: Any) -> Any:
     return torch.tensor(a), torch.tensor([a, a]), torch.as_tensor([[a], [1]]), x + torch.tensor(data=(a, a, a, a))
 
 
-PROGRAMS = {fn.__name__: fn for fn in (operators, conversions, truth, moved, of_an_attribute, of_a_dict, twice, tensors_of_them)}
+def as_an_index(x: Tensor, a: Any) -> Any:
+    y = x * a
+    try:
+        return y, operator.index(a)
+    except TypeError as e:
+        return y, str(e)
+
+
+PROGRAMS = {fn.__name__: fn for fn in (operators, conversions, truth, moved, of_an_attribute, of_a_dict, twice, tensors_of_them, as_an_index)}
 # What looks at the number itself is captured for each.
-ANEW = {("truth", t) for t in TYPES if t not in (np.float64, np.int64)} | {(name, t) for t in TYPES for name in ("of_a_dict", "tensors_of_them")}
+ANEW = {("truth", t) for t in TYPES if t not in (np.float64, np.int64)} | {(name, t) for t in TYPES for name in ("of_a_dict", "tensors_of_them", "as_an_index")}
 
 
 def given(kind: type, value: int) -> Any:

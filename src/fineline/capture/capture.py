@@ -79,7 +79,7 @@ class Capture:
 
     __slots__ = (
         "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards",
-        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "owners", "random", "recorder", "sources", "start_ambient", "states",
+        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
@@ -105,6 +105,8 @@ class Capture:
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}
+        # Whether there are NumPy's among these.
+        self.numpy = False
         # In fake mode: the numbers that may vary.
         self.symbols: Any = None
         # ... and by identity the tuples that hold some, each with symbols in it.
@@ -191,6 +193,7 @@ class Capture:
         self.guards.check(src, "type", type(v))
         self.lazy[id(v)] = src
         self.kept.append(v)
+        self.numpy = self.numpy or type(v) in NUMBERS
 
     def read(self, v: Any, src: Source) -> Any:
         """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""

@@ -24,7 +24,7 @@ from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
-from fineline.capture.numpy_numbers import CONVERSIONS, symbols_for
+from fineline.capture.numpy_numbers import converts, symbols_for
 from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
@@ -287,7 +287,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     if key is str.format and not kwargs and (text := waiting(vm, f, key, args)) is not None:
         return vm.finish(f, text, then, data)
-    if cap.lazy and key in CONVERSIONS and len(args) == 1:
+    if cap.numpy and converts(key, args):
         args = symbols_for(cap, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)

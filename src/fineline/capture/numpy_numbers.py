@@ -12,6 +12,7 @@ import numpy as np
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC, compared
 from fineline.capture.watch import Number
+from fineline.kinds import is_a
 
 ITEM = Number(np.generic.item)
 # What gives a number of Python's, and asks for no more than its value.
@@ -41,6 +42,11 @@ def symbol_for(cap: Any, a: Any) -> Any:
     if t is slice:
         return slice(symbol_for(cap, a.start), symbol_for(cap, a.stop), symbol_for(cap, a.step))
     return a
+
+
+def converts(fn: Any, args: Any) -> bool:
+    """Whether a number of Python's does as well for ``fn``; floats are no indices, and the error names their type."""
+    return fn in CONVERSIONS and len(args) == 1 and (fn is not operator.index or is_a(args[0], np.integer))
 
 
 def symbols_for(cap: Any, values: Any) -> list:

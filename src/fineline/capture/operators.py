@@ -241,7 +241,7 @@ def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
-    if vm.cap.lazy and (answer := answered(vm.cap, op, a, b)) is not None:
+    if vm.cap.numpy and (answer := answered(vm.cap, op, a, b)) is not None:
         s.append(answer)
         return None
     if _scalar(vm.cap, a, b):

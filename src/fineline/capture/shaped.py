@@ -17,11 +17,13 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.capture.compute import computing
 from fineline.capture.given_sizes import SIZED, tensors_for_sizes
+from fineline.capture.signals import Border
 from fineline.graph.fake import DATA_DEPENDENT, sizeless
 from fineline.graph.spellings import is_custom, packet_of
 from fineline.graph.torch_mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
 from fineline.graph.unmeasured import Foresight
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 SHAPED = frozenset(map(id, DATA_SHAPED))
 INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
@@ -119,6 +121,16 @@ def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
             told = _told(vm, fn, args, kwargs)
             return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA
     return Foresight.FORESEEN
+
+
+def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
+    """The graph break where Python would see what the numbers in a tensor decide."""
+    if fn is getattr:
+        what = f"the tensor's {args[1]}"
+    else:
+        name = fn.name if is_a(fn, torch.jit.ScriptFunction) else describe(fn)
+        what = f"what {name} gives" if type(fn) in DISPATCHED else f"the shape of {getattr(fn, '__name__', fn)}'s result"
+    return Border(fn, tuple(args), kwargs, "FL508", f"{what} depends on a tensor's values")
 
 
 def splits(fn: Any) -> bool:

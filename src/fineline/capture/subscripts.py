@@ -36,7 +36,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(vm.native(operator.getitem, (obj, key), None))
         return None
     if cap.lazy:
-        key = symbol_for(cap, key) if is_a(obj, Tensor) else key
+        key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
         key = settle_all(key)
@@ -176,7 +176,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         vm.native(operator.setitem, (obj, key, value), None)
         return None
     if cap.lazy:
-        key = symbol_for(cap, key) if is_a(obj, Tensor) else key
+        key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if is_a(obj, Tensor):
         try:

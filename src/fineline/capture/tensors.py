@@ -32,7 +32,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
-from fineline.capture.shaped import INFIX, data_shaped, foreseen, splits
+from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, splits
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
@@ -197,7 +197,7 @@ class TensorOps:
             return vm.opaque.run(vm, fn, args, kwargs, "op")
         if vm.rules is not None:
             self._ruled(vm, fn, args, kwargs)
-        if cap.lazy and id(fn) not in DTYPE_ASKERS:
+        if cap.numpy and id(fn) not in DTYPE_ASKERS:
             args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
         subscripts = id(fn) in SUBSCRIPTS
         if subscripts:
@@ -430,11 +430,6 @@ def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
         return False
     mine, theirs = vm.memory(t), vm.memory(value)
     return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
-
-
-def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
-    name = f"the tensor's {args[1]}" if fn is getattr else f"the shape of {getattr(fn, '__name__', fn)}'s result"
-    return Border(fn, tuple(args), kwargs, "FL508", f"{name} depends on a tensor's values")
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:
