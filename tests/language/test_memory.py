@@ -185,6 +185,7 @@ ORDERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "replicated": lambda a, b, row: F.pad(b[None, None].mT, (1, 1, 1, 1), mode="replicate"),
     "shuffled": lambda a, b, row: F.channel_shuffle(last(b), 1),
     "max_pool1d": lambda a, b, row: F.max_pool1d(b[None].mT, 2),
+    "unpooled": lambda a, b, row: F.max_unpool2d(*F.max_pool2d(last(b), 2, return_indices=True), 2),
 }
 
 
@@ -290,3 +291,20 @@ def data_of_another_is_set(x, y):
     return a + 1, b, shared
 
 
+def viewed(x: Tensor) -> Any:
+    y = torch.einsum("bhid,bhjd->bhij", x[None], x[None])
+    return y.stride(), y[:, :1].transpose(1, 2).view(3, 1, 3).stride()
+
+
+def unviewed(x: Tensor) -> Any:
+    y = x.new_zeros(4, 4).t().reshape(2, 2, 1, 4).transpose(0, 1)
+    try:
+        return y.view(4, 4) + x.sum()
+    except RuntimeError as e:
+        return str(e), y.reshape(4, 4) + x.sum()
+
+
+# PyTorch's rule for fakes gives views that are not there, and other strides to dimensions of one element.
+@pytest.mark.parametrize("fn", [viewed, unviewed])
+def test_views_of_fakes_are_those_that_there_are(fn: Callable) -> None:
+    check(Program(fn.__name__, lambda: fn, [Step(n, lambda n: (t(n, n, 3, 4),)) for n in (2, 2, 5)], frozenset(range(3))), "fake")

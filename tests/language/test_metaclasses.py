@@ -6,8 +6,9 @@ import abc
 from typing import Any
 
 import pytest
+import torch
 
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -87,6 +88,31 @@ def one_object_of_a_class() -> Any:
             self.n = n
 
     return lambda x: (x * One(2).n, One(3).n, One(2) is One(5))
+
+
+class Checking(type):
+    def __instancecheck__(cls, other):
+        return cls.fits(other)
+
+
+class Matrix(metaclass=Checking):
+    fits = staticmethod(lambda other: isinstance(other, torch.Tensor) and other.dim() == 2)
+
+
+class Even(metaclass=Checking):
+    fits = staticmethod(lambda other: isinstance(other, int) and other % 2 == 0)
+
+
+@table.snippet(args=lambda place: (t(place, 2 + place // 2, 3),), recompiles=(2,))
+def classes_that_tell_their_instances_of_what_is_computed(x):
+    y, n = x * 2, x.shape[0]
+    told = [isinstance(v, Matrix) for v in (x, y, y[0], n)], [isinstance(v, Even) for v in (x, n, n + 1, n * 2)]
+    match y.sum(0):
+        case Matrix():
+            told += (2,)
+        case _:
+            told += (1,)
+    return y, told
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

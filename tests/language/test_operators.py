@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import pytest
+import torch
 
 from tests.oracle import Program, Table, check, t
 
@@ -396,6 +397,14 @@ def operators_of_tensors(x, y):
     m = x > 0
     n = (x * 4).int()
     return x // y, x % y, x**2, 2**x, 1 / x, 7 // x, -x, +x, abs(x), m & (y > 0), m | m, m ^ m, ~m, n << 1, n >> 1, 3 - x, 5 % y, x @ y.T
+
+
+# FX writes "-1 ** x" for (-1) ** x.
+@table.snippet(args=lambda place: (torch.arange(2.0 + place),), recompiles=(1, 2))
+def powers_of_negative_numbers(x):
+    n = -3
+    n **= x
+    return (-1) ** x, (-2.5) ** x, (-2) ** x.shape[0] * x, (-0.0) ** x, pow(-2, x), x.__rpow__(-1), n, (-x) ** 2, -(x**2), 2**-x
 
 
 @table.snippet()

@@ -181,6 +181,20 @@ def test_sets(program: Program, twin: str) -> None:
     check(program, twin)
 
 
+# Whole numbers: the order of the set is that of addresses.
+WEIGHTS = [torch.arange(4.0) + n for n in range(3)]
+
+
+# Behind the first break no guard covers the set.
+@table.snippet(args=lambda place: (torch.arange(4.0),), breaks=True, min_graphs=0, recompiles=(1, 2))
+def tensors_of_a_set_with_a_break_at_each(x):
+    for w in {*WEIGHTS, x}:
+        x = x + w
+        if x.sum().item() > 1e9:
+            x = x * 2
+    return x
+
+
 def test_walking_many_modules_costs_no_more_for_each() -> None:
     class Model(nn.Module):
         def __init__(self, n: int) -> None:

@@ -217,6 +217,12 @@ def constructors(x):
 
 
 @table.snippet()
+def new_tensors_of_a_size(x):
+    made = x.new(torch.Size((2, 5))), x.new(x.shape), x.new(x.size(), device="cpu"), x.new(torch.Size(())), x.new(2, 3)
+    return [y.zero_() for y in made], x.new((2, 3)), x.new(list(x.shape))
+
+
+@table.snippet()
 def tensor_from_nested_tensors(x):
     return torch.stack([torch.stack([x[0, 0], x[0, 1]]), x[1, :2]]), torch.tensor([x.shape[0], x.shape[1]]) + x.int()[0, :2]
 

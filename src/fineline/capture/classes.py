@@ -53,20 +53,21 @@ def _object_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, classes = args
     cap = vm.cap
-    if type(obj) in KINDS:
-        return vm.finish(f, issubclass(KINDS[type(obj)], classes), then, data)
+    # Of what stands for another object, the type of that.
+    kind = KINDS.get(type(obj), type(obj))
+    stands = kind is not type(obj)
     if cap.active:
-        by_class = type(obj) is not classes and answers_class(cap, type(obj))
+        by_class = not stands and kind is not classes and answers_class(cap, kind)
         stack = [classes]
         while stack:
             c = stack.pop()
             if is_a(c, tuple):
                 stack.extend(c)
-            elif is_a(c, type) and not is_a(obj, c if type(c) is type else ()):
+            elif is_a(c, type) and not (type(c) is type and issubclass(kind, c)):
                 check = raw_lookup(type(c), "__instancecheck__")
                 _guard_check(cap, c, "__instancecheck__", check)
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
-                    if not by_class:
+                    if not by_class and not stands:
                         _guard_abstract(cap, obj, c)
                 elif is_a(check, types.FunctionType):
                     if c is classes:
@@ -75,13 +76,13 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                         then, data
                     )
         src = cap.sources.get(id(obj))
-        if src is not None and not src.checked:
-            cap.check_type(src, type(obj))
-        if type(obj) is not classes:
-            guard_mro(cap, type(obj))
+        if src is not None and not src.checked and not stands:
+            cap.check_type(src, kind)
+        if kind is not classes and not stands:
+            guard_mro(cap, kind)
         if by_class:
             return vm.call(f, protocols.is_instance, [obj, classes], None, then, data)
-    return vm.finish(f, isinstance(obj, classes), then, data)
+    return vm.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
 
 
 def answers_class(cap: Any, t: type) -> bool:

@@ -120,7 +120,7 @@ def _spellings(*names: str) -> list[Any]:
 _COMPARED = (
     "copysign div divide floor_divide heaviside logaddexp logaddexp2 logical_and logical_or logical_xor xlogy __floordiv__"
 )
-_FORMATTED = (F.batch_norm, torch.batch_norm, F.channel_shuffle, torch.channel_shuffle)
+_FORMATTED = (F.batch_norm, torch.batch_norm, F.channel_shuffle, torch.channel_shuffle, F.max_unpool2d)
 _LEVEL = (torch.normal, F.logsigmoid, F.rrelu, torch.rrelu, F.nll_loss)
 LAYOUTS: Mapping[Any, Callable] = MappingProxyType(
     {

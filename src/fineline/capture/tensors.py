@@ -52,6 +52,9 @@ METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     """-> (FX opcode, target) for a callable."""
+    if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
+        # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
+        return "call_method", "new_empty"
     written = is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
     if (is_a(fn, METHODS) or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
         return "call_method", fn.__name__  # type: ignore[union-attr]

@@ -118,10 +118,32 @@ class Drawing(FakeTensorMode):
             # With results that are kept it gains nothing.
             if func in _VIEWS and len(args) == 2 and (layout := _contiguous(*args)) is not None:
                 func, args = torch.ops.aten.as_strided.default, (args[0], *layout)
+        if func in _VIEWS and len(args) == 2 and type(args[0]) is FakeTensor and (seen := self._seen(func, *args)) is not None:
+            func, args = torch.ops.aten.as_strided.default, (args[0], *seen)
         if is_a(func, OpOverload):
             self.drew |= torch.Tag.nondeterministic_seeded in func.tags and _drops(func, args, kwargs)
             self.wrote |= func._schema.is_mutable
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _seen(self, func: OpOverload, t: Tensor, shape: Any) -> tuple[Any, Any] | None:
+        """The sizes and strides of a view of what is not contiguous, as the kernel has them; it raises where there is no such view.
+
+        PyTorch's rule for fakes gives some that are not there, and other strides to dimensions of one element.
+        """
+        if t.dim() == 0 or [expression(n) for n in t.stride()] == [expression(n) for n in make_contiguous_strides_for(t.shape)]:
+            return None
+        if torch.SymInt not in [type(n) for n in (*t.shape, *t.stride(), *shape)]:
+            with torch._C._DisableTorchDispatch():
+                kernels = torch.empty_strided(t.shape, t.stride(), device="meta").view(shape)
+            return kernels.shape, kernels.stride()
+        if 1 not in [n for n in shape if type(n) is int]:
+            return None
+        view: Any = super().__torch_dispatch__(func, (), (t, shape))
+        strides = list(view.stride())
+        # One element goes with what stands behind it.
+        for i in reversed([i for i, n in enumerate(view.shape) if type(n) is int and n == 1]):
+            strides[i] = t.stride(-1) if i == view.dim() - 1 else strides[i + 1] * view.shape[i + 1]
+        return view.shape, strides
 
 
 def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:

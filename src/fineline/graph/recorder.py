@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import keyword
+import math
 import operator
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _BUILTINS = frozenset(dir(builtins))
+_POWERS = (operator.pow, operator.ipow)
 # The type of old tensor types, which operators take by name too.
 TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
@@ -117,6 +119,9 @@ class Recorder:
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""
         graph = self.graph
+        if target in _POWERS and type(args[0]) in (int, float) and math.copysign(1, args[0]) < 0:
+            # FX writes "-1 ** x" for the operator, which is -(1 ** x).
+            target = pow
         n = self._counts.get(base)
         self._counts[base] = 0 if n is None else n + 1
         name = base.lstrip("_") if n is None else f"{base.lstrip('_')}_{n}"

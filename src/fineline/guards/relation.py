@@ -46,9 +46,10 @@ COMPARISONS: dict[str, type[ast.cmpop]] = {
     "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
 }  # fmt: skip
 CALLS = {"to_float": "float", "round_to": "round"} | dict.fromkeys(("abs", "round", "min", "max"))
+# Not operator.pow: FX writes "-2 ** n" for (-2) ** n.
 TARGETS: dict[str, Callable] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "floordiv": operator.floordiv,
-    "mod": operator.mod, "pow": operator.pow, "neg": operator.neg, "abs": operator.abs, "min": torch.sym_min, "max": torch.sym_max,
+    "mod": operator.mod, "pow": builtins.pow, "neg": operator.neg, "abs": operator.abs, "min": torch.sym_min, "max": torch.sym_max,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "and": operator.and_, "or": operator.or_, "not": torch.sym_not, "select": torch.sym_ite, "to_float": torch.sym_float,
     "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "round": builtins.round, "round_to": builtins.round,

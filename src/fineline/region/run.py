@@ -85,14 +85,14 @@ class Run:
         if site.blocked:
             vm.resume = self.resume
         self.stop: BaseException | None = None
+        self.containers: list = []
         if site.template is None:
             vm.frame = entry_frame(vm, region.fn, args, kwargs)
         else:
             names = [*site.template.names, "failure" if site.raised else "result"]
             args = self._roots(args, names)
-            data, containers, made = site.template.build(vm, args[:-1])
+            data, self.containers, made = site.template.build(vm, args[:-1])
             vm.cap.made.update(map(id, made))
-            self._iterated(containers)
             for f, counts in zip(stack(vm.frame), site.idle, strict=False):
                 f.idle, f.worked = counts
             if site.raised:
@@ -106,10 +106,10 @@ class Run:
         return tuple([cap.read(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
 
     def _iterated(self, containers: list) -> None:
+        """Iterators over these are under way: what they give must be known."""
         cap = self.vm.cap
         try:
             for v in containers:
-                # An iterator over it is under way: what it gives must be known.
                 cap.expand(v)
         except NotForGraph as e:
             self.vm.fail("FL413", str(e), False)
@@ -134,6 +134,7 @@ class Run:
         if region.tally is not None:
             region.tally.where.append(vm.fate)
         try:
+            self._iterated(self.containers)
             if self.stop is not None:
                 value = vm.run(vm.frame, self.stop)
             else:
