@@ -328,6 +328,45 @@ def optimizer_step() -> Any:
     return fn, layer
 
 
+@table.program(args=lambda place: (t(place, (3, 3, 5, 4, 6, 7)[place], 4),), calls=6, recompiles=(1, 2), breaks=True, backward=False)
+def gradients_cleared_before_a_backward_pass_of_any_size() -> Any:
+    layer = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        layer.weight.fill_(0.5)
+        layer.bias.zero_()
+
+    def fn(x):
+        layer.zero_grad()
+        y = layer(x).sin()
+        y.sum().backward()
+        return y.detach(), layer.weight.grad.clone()
+
+    return fn, layer
+
+
+# In fake mode the first branch is captured again on real values, with the gradient that there was.
+@table.program(args=lambda place: (t(place, 3 + place, 4),), calls=4, recompiles=(1, 2, 3), breaks=True, min_graphs=0, backward=False)
+def gradients_exchanged_and_read() -> Any:
+    layer, given = torch.nn.Linear(4, 2), torch.nn.Parameter(torch.full((2, 4), 0.5))
+    with torch.no_grad():
+        layer.weight.fill_(0.5)
+        layer.bias.zero_()
+
+    def fn(x):
+        before, layer.weight.grad = layer.weight.grad, None
+        seen = layer.weight.grad
+        layer.weight.grad = given
+        again = layer.weight.grad is given
+        y = layer(x).sum()
+        layer.weight.grad = given * y
+        y = y + layer.weight.grad.sum()
+        if y.item() > 1e9:
+            raise ValueError
+        return before, seen, again, y.detach(), x.shape
+
+    return fn, (layer, given)
+
+
 # -- hooks on tensors ------------------------------------------------------------------------------------------------
 @table.snippet(grad=True, breaks=True, min_graphs=0)
 def hook_on_a_fresh_tensor(x):

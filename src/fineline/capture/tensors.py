@@ -405,7 +405,7 @@ class TensorOps:
         cap = vm.cap
         src = cap.sources.get(id(t))
         if name == "grad" and src is not None:
-            if vm.fakes is not None:
+            if vm.fakes is not None and value is not None and id(value) not in cap.sources:
                 raise Retreat("FL515", "a gradient is set")
             old = t.grad
             cap.journal.note_slot(t, src, descr, old)
