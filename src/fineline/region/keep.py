@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from fineline.backends.eager import as_it_is
 from fineline.kinds import is_a
-from fineline.program.segment import SegmentWriter
+from fineline.program.segment import SegmentWriter, call_under_way
 from fineline.region.describe import describe_guards, place_of
 from fineline.report.events import Event
 
@@ -53,9 +53,11 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
     site.add(run.nargs, run.kwnames, segment)
-    # Where ways through the code meet, their number says little of the region.
-    if site is region.entry or (site.segments[1:] and not site.met):
-        region.programs += 1
+    # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
+    # behind however many graph breaks it is.
+    call = call_under_way()
+    if site is region.entry or (site.segments[1:] and not site.met and call is not region.counted):
+        region.programs, region.counted = region.programs + 1, call
 
 
 def _too_small(run: Any, recorder: Any, last: bool) -> bool:

@@ -67,6 +67,8 @@ class Region:
         self.lock = threading.RLock()
         self.capturing: int | None = None
         self.programs = 0
+        # The call that was counted last; None for one whose own entry was captured.
+        self.counted: object = None
         self.failures = 0
         self.eager_reason: str | None = None
         # Which guards calls have failed, and how often.

@@ -1,0 +1,50 @@
+"""How many programs a region makes: a call that is captured anew counts once, behind however many graph breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fineline
+from fineline.report.events import LISTENERS
+from tests.oracle import t
+
+WAYS = "sin cos sigmoid tanh sinh cosh asinh atan erf relu exp square".split()
+
+
+class Turns:
+    """Each turn is another program, which makes each a place of its own from the second call on."""
+
+    ways = WAYS
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for way in self.ways:
+            fineline.graph_break()
+            x = getattr(x, way)().tan().neg().abs().sin()
+        return x
+
+
+def graphs_of(monkeypatch, calls: list[tuple[list[str], Tensor]]) -> tuple[list[int], list[Any]]:
+    """-> how many graphs there are behind each call, and what has been told of limits."""
+    limits, graphs, made, turns = [], [], [], Turns()
+    monkeypatch.setattr(LISTENERS, "all", (lambda event: limits.append(event.reason) if event.kind == "limit" else None,))
+    compiled = fineline.compile(turns, backend=lambda gm, inputs: (graphs.append(gm), gm.forward)[1])
+    for ways, x in calls:
+        turns.ways = ways
+        torch.testing.assert_close(compiled(x), turns(x))
+        made.append(len(graphs))
+    return made, [text for text in limits if "turns of a loop" not in text]
+
+
+def test_a_call_that_is_captured_anew_counts_once(monkeypatch) -> None:
+    other = [*WAYS[6:], *WAYS[:6]]
+    made, limits = graphs_of(monkeypatch, [(WAYS, t(0)), (WAYS, t(1)), (WAYS, t(1)), (other, t(2)), (other, t(2).double())])
+    assert made[3] < made[4] and not limits
+
+
+def test_the_limit_holds_behind_graph_breaks_too(monkeypatch) -> None:
+    calls = [([*WAYS[n:], *WAYS[:n]], t(n)) for n in range(12)]
+    made, limits = graphs_of(monkeypatch, calls)
+    assert limits and made[-1] == made[-2]
