@@ -107,6 +107,24 @@ def powers_of_any_numbers(x, n, f):
     return x + 1, found
 
 
+# Graphs that are traced again would be written as "-1 ** n".
+@table.snippet(calls=6, args=lambda p: (t(p), N[p], t(p, N[p])), recompiles=(1,))
+def signs_that_alternate(x, n, y):
+    return x * (-1) ** n, y * (-1) ** (y.shape[0] + 1), (-1) ** n, (-2.5) ** n * x, 1**n
+
+
+# Inductor has no code for them: each number has a program.
+@table.snippet(calls=3, args=lambda p: (t(p), N[p] - 4), recompiles=(1, 2))
+def powers_of_whole_numbers(x, n):
+    return x * (-2) ** n, 2**n, (-3) ** (n * 2), (-1) ** n
+
+
+# Inductor shifts an int of 32 bits: there are programs for numbers of their own.
+@table.snippet(calls=4, args=lambda p: (t(p), (2, 3, 34, 40)[p]), recompiles=(1, 2, 3))
+def powers_of_two(x, n):
+    return x * 2**n
+
+
 @table.snippet(calls=6, args=lambda p: (t(p), 0.5 + N[p] / 8), recompiles=(1,))
 def float_argument(x, lr):
     return x - lr * x, x * lr, x + lr, x / lr, lr - x, lr * 2
@@ -269,6 +287,15 @@ def test_a_training_loop_with_a_schedule_of_learning_rates(backend: str) -> None
         return [step(torch.full((n, 4), 0.5)) for n in N], [p.detach() for p in net.parameters()]
 
     torch.testing.assert_close(trained(lambda fn: fineline.compile(fn, backend=backend)), trained(lambda fn: fn))
+
+
+def test_powers_of_whole_numbers_in_code_of_inductor() -> None:
+    def fn(x, n):
+        return x * 2**n, x * 3**n, x * (-1) ** n
+
+    compiled, x = fineline.compile(fn), t(1)
+    for n in (2, 3, 34):
+        torch.testing.assert_close(compiled(x, n), fn(x, n))
 
 
 # -- numbers in what is read -----------------------------------------------------------------------------------------

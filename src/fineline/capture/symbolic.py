@@ -107,6 +107,8 @@ def calculate(op: Callable, *values: Any) -> Any:
         if torch.SymBool in map(type, values) or (op is operator.pow and not (type(values[1]) is int and values[1] >= 0)):
             return op(*[settled(v) for v in values])
         return own.apart(op, values) if floats else _known(op(*values))
+    if op is operator.pow and not floats and type(values[1]) is torch.SymInt:
+        return _int_power(*values)
     return _float(op, *values) if floats or op is operator.truediv else _known(op(*values))
 
 
@@ -208,6 +210,19 @@ def _power(base: Any, exponent: Any) -> Any:
         return math.pow(settled(base), settled(exponent))
     as_float = FUNCTIONS[float]
     return calculate(operator.pow, *[as_float(v) if type(v) in SYMBOLIC else float(v) for v in (base, exponent)])
+
+
+def _int_power(base: Any, exponent: Any) -> Any:
+    """A power whose exponent is symbolic; of what Inductor has no code for, or FX writes wrongly ("-1 ** n"), the number itself."""
+    if type(base) is int and base in (1, 2, -1) and compared(operator.ge, exponent, 0):
+        if base == 1:
+            return 1
+        if base == -1:
+            return calculate(operator.sub, 1, calculate(operator.mul, 2, calculate(operator.mod, exponent, 2)))
+        # Inductor shifts an int of 32 bits.
+        if compared(operator.lt, exponent, 31):
+            return _known(operator.pow(base, exponent))
+    return operator.pow(settled(base), settled(exponent))
 
 
 def _product(values: Any, *, start: Any = 1) -> Any:
