@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.autograd import Function
 
 CALLS: list[str] = []
@@ -150,7 +151,21 @@ def _mode(ctx, grad):
     return grad * (2 if torch.is_grad_enabled() else 3)
 
 
-DOUBLE = [unary(lambda ctx, x: x * 2, fn, fn.__name__.strip("_").title()) for fn in (_tells, _counts, _branches, _strides, _writes, _mode)]
+def _kernels(ctx, grad):
+    return grad * (2 if torch.are_deterministic_algorithms_enabled() else 3)
+
+
+_BACKWARDS = (_tells, _counts, _branches, _strides, _writes, _mode, _kernels)
+DOUBLE = [unary(lambda ctx, x: x * 2, fn, fn.__name__.strip("_").title()) for fn in _BACKWARDS]
+
+
+def _pads(ctx, grad):
+    (x,) = ctx.saved_tensors
+    # Asks which kernels are to run, and does the same with either answer.
+    return F.pad(x[..., 1:], (0, 1)) * grad
+
+
+PADS = unary(saves, _pads, "Pads")
 
 
 class WithDefaults(Function):

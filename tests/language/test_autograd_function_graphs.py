@@ -16,6 +16,7 @@ from tests.language.autograd_functions import (
     EAGER,
     EXP,
     LAZY,
+    PADS,
     PASSES,
     SAME,
     UNMARKED,
@@ -78,7 +79,7 @@ def test_forward_and_backward_are_graphs() -> None:
 ATEN = unary(lambda ctx, x: torch.ops.aten.mul.Tensor(x, 2), lambda ctx, grad: torch.ops.aten.mul(grad, 2), "Aten")
 
 
-@pytest.mark.parametrize("function", [Sine, SineOnce, ATEN, SAME, EXP, EAGER, DROP, WithDefaults], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [Sine, SineOnce, ATEN, SAME, EXP, EAGER, DROP, WithDefaults, PADS], ids=lambda f: f.__name__)
 def test_captured_as_two_graphs(function: Any) -> None:
     assert bodies(lambda x: function.apply(x), t(grad=True)) == 2
 
@@ -93,6 +94,23 @@ def test_captured_as_one_call(function: Any) -> None:
     compiled, graphs = captured(lambda x: function.apply(x))
     compiled(t(grad=True))
     assert all([len([m for m in gm.modules() if isinstance(m, torch.fx.GraphModule)]) == 1 for gm in graphs])
+
+
+@pytest.mark.parametrize("function", [PADS, *DOUBLE[-2:]], ids=lambda f: f.__name__)
+def test_state_changes_before_the_backward(function: Any) -> None:
+    def gradients(fn: Any) -> list[torch.Tensor]:
+        found = []
+        for now in (False, True, False):
+            x = t(grad=True)
+            y = fn(x)
+            torch.use_deterministic_algorithms(now)
+            y.sum().backward()
+            torch.use_deterministic_algorithms(False)
+            found.append(x.grad)
+        return found
+
+    compiled, _ = captured(lambda x: function.apply(x))
+    assert all(map(torch.equal, gradients(compiled), gradients(function.apply)))
 
 
 def test_arguments_of_all_kinds_are_captured() -> None:

@@ -14,6 +14,7 @@ from tests.language.autograd_functions import (
     EAGER,
     EXP,
     LAZY,
+    PADS,
     PASSES,
     SAME,
     UNMARKED,
@@ -42,6 +43,11 @@ def arguments_of_all_kinds(x, y):
 def result_that_is_the_argument(x):
     y = x * 2
     return SAME.apply(y) + y, SAME.apply(y) is y
+
+
+@table.snippet(grad=True)
+def backward_that_asks_for_kernels(x):
+    return PADS.apply(x) * 2
 
 
 @table.snippet(grad=True)

@@ -258,27 +258,45 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
         come = [i for i in range(len(outs)) if ctx.materialize_grads or (i in lazy and not missing >> lazy.index(i) & 1)]
         with torch.no_grad():
             grads = {i: compute(vm, torch.zeros_like, (outs[i],), None) for i in come}
-            trial = vm.trial(vm, {"grad": grads.values(), "saved": held[0], "kept": held[1]}, {id(ctx)}, later=True)
-            if not once:
-                # A function in it may have to be differentiated as that one says; but not those in its own backward.
-                trial.again, trial.trial = True, None if vm.again else vm.trial
-            value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *[grads.get(i) for i in range(len(outs))]])
-        if (
-            any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"])
-            or _state_changes(trial.recorder) > 2
-        ):
+            given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
+            come_to = [grads.get(i) for i in range(len(outs))]
+            one = _backward(vm, run, ctx, once, args, given, come_to, turned=False)
+            if one[0].either and not _same(one, _backward(vm, run, ctx, once, args, given, come_to, turned=True)):
+                raise Refused
+        if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
             raise Refused
-        gradients = value if type(value) is tuple else (value,)
-        if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
-            raise Refused
-        # PyTorch objects to a number, if it comes.
-        results = tuple(
-            [_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)]
-        )
-        if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
-            raise Refused
-        found.append((trial, results))
+        found.append(one)
     return found, once
+
+
+def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
+    """A trial of the backward, on these ``grads``: the machine, and the gradients of the tensors among ``args``."""
+    trial = vm.trial(vm, given, {id(ctx)}, later=True, turned=turned)
+    if not once:
+        # A function in it may have to be differentiated as that one says; but not those in its own backward.
+        trial.again, trial.trial = True, None if vm.again else vm.trial
+    value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
+    if _state_changes(trial.recorder) > 2:
+        raise Refused
+    gradients = value if type(value) is tuple else (value,)
+    if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
+        raise Refused
+    # PyTorch objects to a number, if it comes.
+    results = tuple([_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
+    if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
+        raise Refused
+    return trial, results
+
+
+def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
+    """Whether two trials have come to the same graph. They have not if a part hangs on it: each makes its own."""
+    nodes = [list(trial.recorder.graph.nodes) for trial, _ in (one, other)]
+    # As it is written, since 1 is not True here.
+    written = [
+        repr(([(n.op, n.name, n.args, n.kwargs) for n in graph], found)) for graph, (_, found) in zip(nodes, (one, other), strict=True)
+    ]
+    targets = [[n.target for n in graph] for graph in nodes]
+    return written[0] == written[1] and targets[0] == targets[1] and not any([n.op == "get_attr" for n in nodes[0]])
 
 
 def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:

@@ -24,10 +24,12 @@ from fineline.kinds import is_a
 _FACTS_OF_GRADIENTS = frozenset(
     {
         *("shape", "size", "dim", "ndim", "numel", "nelement", "__len__", "dtype", "itemsize", "element_size", "device", "layout"),
-        *("is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_scripting"),
+        *("is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_scripting"),
         *("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic"),
     }
 )
+# The answer may be another one by then: what is made of it must come out the same with either.
+_EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
 # These ask for the grad mode only to put it back.
 _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
 
@@ -82,12 +84,15 @@ class _Tensors(TensorOps):
     # What the code may change of PyTorch's state.
     states = frozenset({torch._C._set_grad_enabled})
 
-    def __init__(self, later: bool) -> None:
-        self.later = later
+    def __init__(self, later: bool, turned: bool) -> None:
+        self.later, self.turned = later, turned
 
     def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         if kind == "state" and fn not in self.states:
             raise Refused
+        if self.later and fn in _EITHER and not args and not kwargs:
+            vm.either = True
+            return vm.finish(f, fn() is not self.turned, then, data)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
                 raise Refused
@@ -114,15 +119,24 @@ class _Tensors(TensorOps):
 class Trial(Machine):
     """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
 
+    # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
+    either = False
+
     def __init__(
-        self, outer: Machine, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False
+        self,
+        outer: Machine,
+        given: Mapping[str, Iterable[Tensor]],
+        made: set[int],
+        later: bool = False,
+        writes: bool = False,
+        turned: bool = False,
     ) -> None:
         """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
         super().__init__(outer.options, outer.cap)
         self.outer, self.refuse = outer, outer.refuse
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
-        self.tensors = _Tensors(later)
+        self.tensors = _Tensors(later, turned)
         self.recorder: Any = Part()
         for name, tensors in given.items():
             for t in tensors:
