@@ -113,6 +113,18 @@ def test_state_changes_before_the_backward(function: Any) -> None:
     assert all(map(torch.equal, gradients(compiled), gradients(function.apply)))
 
 
+def test_code_inside_a_backward_reads_a_global() -> None:
+    space: dict[str, Any] = {"SCALE": 2.0, "torch": torch}
+    # What asks for the grad mode gets no graph: a compiler looks into the function as it is.
+    exec("def backward(ctx, grad):\n    return grad * (torch.is_grad_enabled() + sum(SCALE for _ in range(2)))", space)
+    function = unary(lambda ctx, x: x * 2, space["backward"], "Scaled")
+    compiled, graphs = captured(lambda x: function.apply(x))
+    for scale in (2.0, 2.0, 5.0):
+        space["SCALE"] = scale
+        compiled(t(grad=True))
+    assert len(graphs) == 2
+
+
 def test_arguments_of_all_kinds_are_captured() -> None:
     assert bodies(lambda x, y: Mixed.apply(x, 3.0, y, ("a", 1)), t(grad=True), t(1, grad=True)) == 2
     assert bodies(lambda x, y: Needs.apply(x, y) + Needs.apply(x, x), t(grad=True), t(1, grad=True)) == 4

@@ -149,6 +149,26 @@ def backward_reads_a_global() -> Any:
     return fn, space
 
 
+@table.program(grad=True, max_graphs=1, repeats=True)
+def attribute_with_the_name_of_a_global() -> Any:
+    space: dict[str, Any] = {"scale": object(), "torch": torch}
+    # What asks for the grad mode gets no graph.
+    text = """
+def forward(ctx, x):
+    ctx.scale = 2.0
+    return x * 2
+def backward(ctx, grad):
+    return grad * (ctx.scale + torch.is_grad_enabled())
+"""
+    exec(text, space)
+    scaled = unary(space["forward"], space["backward"], "Scaled")
+
+    def fn(x):
+        return scaled.apply(x.exp()) + 1
+
+    return fn
+
+
 @table.snippet(grad=True, options={"fullgraph": True}, breaks=True, tolerance=1e-6, repeats=True)
 def numbers_that_only_the_graph_knows(x):
     y, n = x[x > 0], x.detach().abs().sum().long().item()

@@ -16,6 +16,7 @@ _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "
 _READS = frozenset(
     {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
 )
+_OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 # Instructions that call something, and jump if that says so: that there are no more items, or what the truth is.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
 
@@ -177,6 +178,19 @@ def _liveness(info: CodeInfo) -> list[frozenset[int]]:
         # Without arguments it takes the first parameter, and no instruction says so.
         cells |= {0}
     return [s | cells for s in live]
+
+
+def global_names(code: CodeType) -> list[str]:
+    """The names that ``code``, and code inside it, takes for globals: attributes and imported modules have theirs in ``co_names`` too."""
+    info = CODES[code]
+    found: dict[str, None] = {}
+    for name, arg in info.instructions:
+        if name in _OF_GLOBALS:
+            found[info.names[arg >> 1 if name == "LOAD_GLOBAL" else arg]] = None
+    for inner in code.co_consts:
+        if type(inner) is CodeType:
+            found.update(dict.fromkeys(global_names(inner)))
+    return [*found]
 
 
 class CodeTable:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.bytecode.code import global_names
 from fineline.capture import protocols
 from fineline.capture.assumptions import settle_first
 from fineline.capture.attributes import type_info
@@ -138,7 +139,7 @@ def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
     values = []
     globals_ = fn.__globals__
     src = cap.pin(globals_, f"globals of {globals_.get('__name__')}")
-    for name in fn.__code__.co_names:
+    for name in global_names(fn.__code__):
         if name in globals_:
             values.append(cap.read_key(globals_, src, name, globals_[name]))
     for cell in fn.__closure__ or ():
