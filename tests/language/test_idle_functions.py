@@ -262,6 +262,19 @@ def in_no_grad_and_in_a_comprehension(x):
     return a, b, x * sum_of(13), torch.is_grad_enabled()
 
 
+@torch.inference_mode()
+def encoded(words):
+    ids = torch.tensor([[0.5] * 3] * sum_of(len(words)))
+    for _ in range(40):
+        ids = (ids * 2).sin().cos()
+    return ids
+
+
+@table.snippet(breaks=True, calls=4, recompiles=(1, 2))
+def with_an_inference_mode_around(x):
+    return x + encoded("a text with words").sum()
+
+
 @table.snippet(**ONCE)
 def asked_for_by_a_generator(x):
     def numbers():
@@ -323,6 +336,17 @@ def test_graphs_and_breaks(options: dict) -> None:
     events = fineline.explain(layers)(t(0, 4, 4)).events
     assert [e.id for e in events if e.kind == "eager"].count("FL436") == 1
     assert sum(e.kind == "break" for e in events) < 24
+
+
+@pytest.mark.parametrize("length", [11, 12, 13, 20])
+def test_what_an_inference_mode_does_behind_breaks_is_captured(length: int) -> None:
+    def fn(words: str) -> Any:
+        return encoded(words)
+
+    compiled = fineline.compile(fn, backend=(probe := Probe()))
+    for _ in range(3):
+        assert torch.equal(compiled("a" * length), fn("a" * length))
+    assert sum(len(gm.graph.nodes) > 8 for gm in probe.graphs) == 1
 
 
 def test_an_error_on_recompile_is_none() -> None:

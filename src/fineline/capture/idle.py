@@ -36,12 +36,20 @@ def idle_frame(vm: Any, declared: bool) -> Frame | None:
         f.idle = 1 if declared or calls else f.idle + 1
         f.worked += calls - f.began
         f.began = 0
-    found = next((f for f in stack(vm.frame) if f.idle > MOST_IDLE), None)
-    if declared or found is None or found.generator is not None or found.namespace is not None or is_own(found.info.code):
+    # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
+    found, inside = vm.frame, 0
+    while found is not None and found.idle <= MOST_IDLE:
+        inside = max(inside, found.idle * _can_be_left(found))
+        found = found.back
+    if declared or found is None or inside * 2 > found.idle or not _can_be_left(found):
         return None
     # Its caller is the user's own, and it works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
     return found if outer and not has_tensors([*[found.local[i] for i in found.info.live_at(found.ip)], *found.stack]) else None
+
+
+def _can_be_left(f: Frame) -> bool:
+    return f.generator is None and f.namespace is None and not is_own(f.info.code)
 
 
 def leave(vm: Any, f: Frame) -> bool:
