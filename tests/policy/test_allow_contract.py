@@ -484,3 +484,36 @@ def test_a_library_s_mark_that_promises_too_much_is_a_graph_break(fn, options):
     # What the user asks for is checked, and said.
     with pytest.raises(Unsupported, match="FL107"):
         fineline.compile(calls_it, backend="eager", policy=Policy(allow=fn))(X, *args)
+
+
+TABLE: dict[tuple, object] = {}
+
+
+def looks_up(x, y):
+    key = (x.dtype, x.dim())
+    if key not in TABLE:
+        TABLE[key] = lambda a, b: a * b if key[0].is_floating_point else a - b
+    return TABLE[key](x, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}, {"verify": True}], ids=str)
+def test_a_function_with_a_library_s_mark_that_fills_a_table_is_taken_at_the_next_capture(options):
+    torch._dynamo.allow_in_graph(looks_up)
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    def calls_it(x):
+        return looks_up(x.sin().cos(), x + 1).exp().sin()
+
+    TABLE.clear()
+    compiled = fineline.compile(calls_it, backend=backend, options=options)
+    for x in (X, X, X + 1, X.double(), X.double(), X.double() + 1):
+        found = compiled(x)
+        filled = len(TABLE)
+        assert torch.equal(found, calls_it(x)) and len(TABLE) == filled
+    assert len(graphs) == 2 and all(any(n.target is looks_up for n in gm.graph.nodes) for gm in graphs)
+    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.events]
+    assert not [e for e in events if e.kind == "break"]

@@ -30,6 +30,10 @@ from fineline.kinds import is_a
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import APPLY, describe
 
+# So often may a function that PyTorch's own mark allows change something, as one does that fills a table at its first call; then it
+# breaks the graph for good.
+MOST_CHANGES = 3
+
 
 class Opaque:
     """One such call while it runs: the tensors that it may use, and what its arguments were before."""
@@ -54,6 +58,8 @@ class Opaque:
         self.ran = self.read = False
         # Whether nobody can tell the sizes of what it gives before it runs.
         self.unmeasured = False
+        # Whether it has changed something, which it may not do again.
+        self.changed = False
 
     def leave(self, vm: Any) -> None:
         """The call has ended, in whatever way."""
@@ -73,6 +79,7 @@ class Opaque:
         # Writes first.
         for verb, src, text in sorted(self.met, key=itemgetter(0)):
             if verb == "changes":
+                self.changed = True
                 return f"it changes {text}"
             if id(src.value) not in containers:
                 return f"it reads {text}, which the captured code has changed before"
@@ -104,7 +111,8 @@ class Opaque:
         if self.rule.scope != BUILT_IN:
             raise broken(vm, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
-            vm.options.broken.add(self.fn.__code__)
+            # On fake tensors it has not happened: it is going to, on the real ones.
+            vm.options.broken[self.fn.__code__] += (vm.fakes is None) if self.changed else MOST_CHANGES
         vm.fail("FL107", _but(self.fn, text), False)
 
     def made(self, vm: Any, value: Any) -> Any:
@@ -156,7 +164,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
         return vm.call_plainly(f, fn, args, kwargs, then, data)
-    if rule.scope == BUILT_IN and getattr(fn, "__code__", None) in vm.options.broken:
+    if rule.scope == BUILT_IN and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(cap, fn)
         raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
     if vm.texts:

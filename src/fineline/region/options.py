@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, NoneType
@@ -70,8 +71,8 @@ class Options:
     looked_at: set[CodeType] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
     idle: dict[CodeType, bool] = field(default_factory=dict)
-    # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract.
-    broken: set[CodeType] = field(default_factory=set)
+    # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract, and how often.
+    broken: Counter[CodeType | None] = field(default_factory=Counter)
     # Instructions that draw a random number on which the way of the code depends.
     breaking_draws: set[tuple[CodeType, int]] = field(default_factory=set)
     # Cached functions whose calls must find their entries.
