@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.bytecode.code import CODES
+from fineline.bytecode.code import CODES, global_names
 from fineline.capture import natives
 from fineline.capture.attributes import MISSING
 from fineline.capture.capture import Capture, is_value
@@ -236,7 +236,7 @@ def closed(fn: types.FunctionType, values: bool = True) -> bool:
         return False
     if any([i.name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR") for i in CODES[fn.__code__].instructions]):
         return False
-    for name in fn.__code__.co_names:
+    for name in global_names(fn.__code__):
         value = fn.__globals__.get(name, MISSING)
         if (
             value is not MISSING
