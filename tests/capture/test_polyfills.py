@@ -282,6 +282,14 @@ for other in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": 1, "b": 2}, {}, collections.Or
     for name in ("__eq__", "__ne__"):
         case(getattr(dict, name), lambda o=other: ({"a": Item(1)}, {k: Item(v) for k, v in o.items()}))
         case(getattr(dict, name), lambda: ({"a": 1}, 5))
+for pairs in ("ab", "ba", "a", "ac"):
+    for name in ("__eq__", "__ne__"):
+        for kind in (collections.OrderedDict, dict):
+            case(
+                getattr(collections.OrderedDict, name),
+                lambda k=kind, p=pairs: (collections.OrderedDict(a=Item(1), b=Item(2)), k({n: Item("ab".find(n) + 1) for n in p})),
+            )
+        case(getattr(collections.OrderedDict, name), lambda: (collections.OrderedDict(), 5))
 case(collections._count_elements, lambda: ({}, walk("a", "b", "a")))
 case(collections._count_elements, lambda: (Missing(), walk("a", "b", "a")))
 

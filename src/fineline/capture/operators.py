@@ -292,10 +292,19 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         return None
     for base in (list, tuple):
         if is_a(a, base) and is_a(b, base):
+            a, b, name = (b, a, rname) if _asked_first(b, a) else (a, b, name)
             return vm.call(f, getattr(base, name), [a, b])
+    if is_a(a, dict) and is_a(b, dict) and name in ("__eq__", "__ne__"):
+        a, b = (b, a) if _asked_first(b, a) else (a, b)
+        return vm.call(f, special_method(cap, type(a), name), [a, b])
     if operate(vm, f, op, a, b):
         return None
     raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
+
+
+def _asked_first(right: Any, left: Any) -> bool:
+    """Whether an operator asks its right operand first: one of a subclass."""
+    return type(right) is not type(left) and is_a(right, type(left))
 
 
 def _identity_compared(x: Any) -> bool:

@@ -253,13 +253,22 @@ def dict_getitem(self: dict[Any, Any], key: Any, /) -> Any:
 def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
     if not is_a(other, dict):
         return NotImplemented
-    if dict.__len__(self) != dict.__len__(other):
-        return False
-    for key, value in dict.items(self):
+    return dict.__len__(self) == dict.__len__(other) and _holds_all(other, self)
+
+
+def _holds_all(other: dict[Any, Any], items: dict[Any, Any]) -> bool:
+    for key, value in dict.items(items):
         theirs = dict.get(other, key, _ABSENT)
         if theirs is _ABSENT or not (value is theirs or value == theirs):
             return False
     return True
+
+
+def ordered_dict_eq(self: OrderedDict[Any, Any], other: Any, /) -> Any:
+    equal = dict_eq(self, other)
+    if equal is not True or not is_a(other, OrderedDict):
+        return equal
+    return list(OrderedDict.keys(self)) == list(OrderedDict.keys(other))
 
 
 def dict_ior(self: dict[Any, Any], value: Any, /) -> dict[Any, Any]:

@@ -122,6 +122,8 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         dict.__ior__: c.dict_ior,
         dict.__ne__: lambda a, b, /: c.opposite(c.dict_eq(a, b)),
         dict.update: c.dict_update,
+        collections.OrderedDict.__eq__: c.ordered_dict_eq,
+        collections.OrderedDict.__ne__: lambda a, b, /: c.opposite(c.ordered_dict_eq(a, b)),
         collections.OrderedDict.update: c.ordered_dict_update,
         collections.OrderedDict.__dict__["fromkeys"]: c.dict_fromkeys,
         collections.defaultdict.__missing__: c.defaultdict_missing,
