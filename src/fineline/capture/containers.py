@@ -17,6 +17,7 @@ from fineline.capture.attributes import in_python, type_info
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame
 from fineline.capture.overriding import overrides
+from fineline.capture.proxies import shown
 from fineline.capture.signals import Border
 from fineline.capture.subscripts import store_dict_item
 from fineline.capture.symbolic import only_numbers, settle_all
@@ -152,6 +153,20 @@ def _get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: A
     return vm.finish(f, default, then, data)
 
 
+def _get_shown(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``mappingproxy.get`` asks what it shows."""
+    cap = vm.cap
+    if not cap.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
+        return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+    try:
+        inner = shown(cap, args[0])
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
+    if not is_a(inner, dict) or type_info(cap, type(inner)).look(cap, "get")[1] is not dict.get:
+        return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+    return vm.call(f, dict.get, [inner, *args[1:]], None, then, data)
+
+
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
@@ -160,6 +175,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.bool: _bool,
         dict.get: _get,
         dict.setdefault: _get,
+        MappingProxyType.get: _get_shown,
         **{t.__init__: _container_init for t, _ in UPDATES},
         collections.defaultdict.__init__: _container_init,
     }

@@ -21,6 +21,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.places import frame_behind, is_own, is_stand_in
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.traces import traceback_of
+from fineline.capture.watch import shown_by
 from fineline.errors import Unsupported
 from fineline.kinds import is_a
 
@@ -215,9 +216,8 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
                 cap.read_absent(d, src, name)
         wrapped = d.get("__wrapped__")
     result = fn(*args)
-    cap.made.add(id(result))
-    for p in result.parameters.values():
-        cap.made.add(id(p))
+    # The parameters' dict is reached through what shows it alone.
+    cap.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
     cap.kept.append(result)
     return vm.finish(f, result, then, data)
 

@@ -20,6 +20,7 @@ from fineline.capture.instructions import family
 from fineline.capture.lookups import lookups
 from fineline.capture.numpy_numbers import answered
 from fineline.capture.places import is_own
+from fineline.capture.proxies import shown
 from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
@@ -374,6 +375,11 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.call(f, protocols.contains, [container, item], None, then)
     if is_a(item, Tensor) and is_a(container, (list, tuple)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if t is types.MappingProxyType:
+        try:
+            return contains(vm, f, shown(cap, container), item, then)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
     keyed = t in (set, frozenset) and natives.key_plain(cap, item, container)
     if keyed and t is set and id(container) not in cap.sources:
         refused = lookups(cap, container).refused

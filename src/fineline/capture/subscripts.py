@@ -18,9 +18,11 @@ from fineline.capture.capture import is_value
 from fineline.capture.frame import Frame
 from fineline.capture.numpy_numbers import symbol_for
 from fineline.capture.operators import call_special, python_method
+from fineline.capture.proxies import shown
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.symbolic_forms import item_of
+from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
@@ -55,6 +57,11 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if is_a(obj, type):
         return _class_getitem(vm, f, obj, key)
+    if t is types.MappingProxyType:
+        try:
+            return binary_subscr(vm, f, shown(cap, obj), key)
+        except NotForGraph as e:
+            raise Border(operator.getitem, (obj, key), None, "FL413", str(e)) from None
     method = type_info(cap, t).look(cap, "__getitem__")[1]
     if in_python(method):
         return call_special(vm, f, method, obj, "__getitem__", key)

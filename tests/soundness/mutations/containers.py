@@ -76,6 +76,8 @@ for _name, _read, _make, _change in [
     ("byte_array_length", lambda x, c: x * len(c), lambda: bytearray(b"ab"), lambda c: doing(lambda: c.append(1), c.pop)),
     ("byte_array_loop", lambda x, c: x * sum(c), lambda: bytearray(b"ab"), lambda c: doing(lambda: c.append(1), c.pop)),
     ("mapping_proxy", lambda x, c: x * types.MappingProxyType(c)["a"], lambda: {"a": 2}, lambda c: item(c, "a", 5)),
+    ("in_mapping_proxy", lambda x, c: x * (2 if "b" in types.MappingProxyType(c) else 3), lambda: {"a": [2]}, lambda c: item(c, "b", 5)),
+    ("got_from_mapping_proxy", lambda x, c: x * types.MappingProxyType(c).get("b", 1), lambda: {"a": [2]}, lambda c: item(c, "b", 5)),
     ("chained", lambda x, c: x * sum(itertools.chain(c, c)), lambda: [1, 2], lambda c: item(c, 0, 5)),
     ("copied", lambda x, c: x * c.copy()[0], lambda: [1, 2], lambda c: item(c, 0, 5)),
     ("matched", lambda x, c: matched(x, c), lambda: {"kind": 1}, lambda c: item(c, "kind", 5)),
