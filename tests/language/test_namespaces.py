@@ -8,6 +8,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 import fineline
+from fineline import graph_break
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -47,6 +48,68 @@ def parameters_that_change():
         return x * 2, "closure" in shown, "c" in shown, shown["closure"].default if "closure" in shown else 1
 
     return fn, state
+
+
+class Base:
+    above = 1
+
+
+@table.program(
+    calls=7, max_graphs=6, recompiles=(2, 3, 4, 5, 6),
+    change={
+        2: lambda c: setattr(c, "later", 1), 3: lambda c: setattr(c, "own", 7), 4: lambda c: delattr(c, "later"),
+        5: lambda c: setattr(c, "method", lambda self: 4), 6: lambda c: delattr(c, "own"),
+    },
+)  # fmt: skip
+def names_of_a_class():
+    class Own(Base):
+        own = 5
+        kept: float = 2.5
+
+        def method(self):
+            return 3
+
+    def missing(space, name):
+        try:
+            return space[name]
+        except KeyError as e:
+            return str(e)
+
+    def fn(x):
+        y = x * 2 if "later" in Own.__dict__ else x * 3
+        space = vars(Own)
+        asked = [name in Own.__dict__ for name in ("own", "above", "later", "__init__")], "own" not in vars(Own)
+        got = space.get("own"), space.get("above", 2), Own.__dict__.get("above"), Own.__dict__["kept"], missing(space, "own"), missing(space, "none")
+        return y.sin(), asked, got, Own.__dict__["method"](None), "own" in space, [k for k in Own.__mro__[:-1] if "own" in k.__dict__] == []
+
+    return fn, Own
+
+
+@table.program(breaks=True, recompiles=(1, 2))
+def names_of_a_class_that_the_call_writes():
+    class Own:
+        count = 1
+
+    def fn(x):
+        before = Own.__dict__["count"]
+        Own.count += 1
+        return x * 2, before, Own.__dict__["count"], "count" in vars(Own), Own.__dict__.get("count")
+
+    return fn, Own
+
+
+@table.program(breaks=True)
+def namespaces_across_a_break():
+    class Own:
+        count = 1
+
+    def fn(x):
+        space = Own.__dict__
+        y = x.sin() * 2 if "count" in space else x
+        graph_break()
+        return y.cos(), space["count"], len(space), sorted(k for k in space if k[0] != "_"), type(space)
+
+    return fn
 
 
 @table.program(

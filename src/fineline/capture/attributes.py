@@ -338,7 +338,12 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
         if kind != C_DATA:
             return bound(vm, f, kind, descr, cls, meta, then, data, asked)
         if name == "__dict__":
-            raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
+            if not cls.__flags__ & HEAP_TYPE or id(cls) in cap.made or cls in cap.classes:
+                raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
+            # Its single names may be asked for.
+            space = TYPE_DICT.__get__(cls)
+            cap.adopt(space, cap.guards.access(cap.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
+            return vm.finish(f, space, then, data)
         if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
             cap.pin(cls, cls.__qualname__)
         return vm.finish(f, read_member(vm, cls, descr, name), then, data)

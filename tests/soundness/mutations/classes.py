@@ -70,6 +70,12 @@ for _name, _read, _change in [
     ("instance_dict_replaced", lambda x, o: x * o.__dict__.get("n", 1), lambda o, c, b: attr_dict(o, {"n": 4})),
     ("vars", lambda x, o: x * len(vars(o)), lambda o, c, b: attr(o, "n", 4)),
     ("contains_on_dict_of_instance", lambda x, o: x * (2 if "n" in o.__dict__ else 3), lambda o, c, b: attr(o, "n", 4)),
+    ("name_added_to_dict_of_class", lambda x, o: x * (2 if "more" in type(o).__dict__ else 3), lambda o, c, b: attr(c, "more", 4)),
+    ("name_gone_from_dict_of_class", lambda x, o: x * (2 if "scale" in vars(type(o).__base__) else 3), lambda o, c, b: attr(b, "scale")),
+    ("got_from_dict_of_class", lambda x, o: x * type(o).__dict__.get("scale", 5), lambda o, c, b: attr(c, "scale", 2)),
+    ("item_of_dict_of_class", lambda x, o: x * type(o).__base__.__dict__["scale"], lambda o, c, b: attr(b, "scale", 4)),
+    ("function_in_dict_of_class", lambda x, o: type(o).__base__.__dict__["method"](o, x),
+     lambda o, c, b: attr(b, "method", lambda self, x: x - 1)),
     ("function_attribute", lambda x, o: x * getattr(o.method, "tag", 1), lambda o, c, b: attr(b.method, "tag", 5)),
 ]:
     CASES[_name] = lambda read=_read, change=_change: of_object(read, change)
