@@ -77,6 +77,31 @@ def whom_dicts_ask():
     return fn
 
 
+class Clearing:
+    """Empties a dict when it is compared."""
+
+    def __init__(self, d):
+        self.d = d
+
+    def __eq__(self, other):
+        self.d.clear()
+        return True
+
+    __hash__ = object.__hash__
+
+
+@table.program(max_graphs=1)
+def dicts_that_change_while_they_are_compared():
+    def fn(x):
+        one, other, third = {}, {}, {}
+        one.update(a=Clearing(one), b=1)
+        other.update(a=0, b=2)
+        third.update(a=Clearing(third), b=2)
+        return x.sin().cos().exp(), one == other, one, other == third, third, other
+
+    return fn
+
+
 @table.program(max_graphs=1)
 def whom_sequences_ask():
     def fn(x):

@@ -257,10 +257,12 @@ def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
 
 
 def _holds_all(other: dict[Any, Any], items: dict[Any, Any]) -> bool:
-    for key, value in dict.items(items):
-        theirs = dict.get(other, key, _ABSENT)
-        if theirs is _ABSENT or not (value is theirs or value == theirs):
-            return False
+    for key in list(dict.keys(items)):
+        value = dict.get(items, key, _ABSENT)
+        if value is not _ABSENT:  # no comparison has taken it out meanwhile
+            theirs = dict.get(other, key, _ABSENT)
+            if theirs is _ABSENT or not (value is theirs or value == theirs):
+                return False
     return True
 
 
