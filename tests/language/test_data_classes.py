@@ -93,6 +93,10 @@ class Perm(enum.Flag):
     RW = R | W
 
 
+# A class keeps each flag once it is made: no program may be the first to make it.
+Perm(0)
+
+
 class Text(str, enum.Enum):
     A = "a"
     B = "b"
