@@ -114,6 +114,8 @@ TABLE: list[tuple[Any, str]] = [
     (sympy.Eq(fn.TruncToFloat(F), 2.0), "float(math.trunc(f)) == 2.0"),
     (fn.OpaqueUnaryFn_sqrt(fn.ToFloat(X)) > 2, "math.sqrt(float(x)) > 2"),
     (sympy.sqrt(F) > 2, "math.sqrt(f) > 2"),
+    (fn.OpaqueUnaryFn_log2(fn.ToFloat(X)) > 2, "math.log2(float(x)) > 2"),
+    (fn.OpaqueUnaryFn_cos(F) > 0.5, "math.cos(f) > 0.5"),
     (sympy.Piecewise((X, X > Y), (Y, sympy.true)) > 3, "(x if x > y else y) > 3"),
     (fn.Where(X > Y, X, sympy.Integer(3)) > 3, "(x if x > y else 3) > 3"),
     (fn.Identity(X) + Y > 3, "y + x > 3"),
@@ -155,7 +157,7 @@ def test_expressions(expr: sympy.Basic, text: str) -> None:
 
 def test_what_the_stack_machine_has_not() -> None:
     for expr, text in [
-        (fn.OpaqueUnaryFn_log2(fn.ToFloat(X)) > 2, "math.log2(float(x)) > 2"),
+        (fn.OpaqueUnaryFn_atan(fn.ToFloat(X)) > 2, "math.atan(float(x)) > 2"),
         (sympy.Gt(fn.RoundDecimal(F, sympy.Integer(1)), 2), "round(f, 1) > 2"),
         (sympy.Gt(fn.BitwiseFn_bitwise_and(X, Y), 2), "x & y > 2"),
         (sympy.Eq(X, 2**63), "x == 9223372036854775808"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -111,6 +112,30 @@ def powers_of_any_numbers(x, n, f):
 @table.snippet(calls=6, args=lambda p: (t(p), N[p], t(p, N[p])), recompiles=(1,))
 def signs_that_alternate(x, n, y):
     return x * (-1) ** n, y * (-1) ** (y.shape[0] + 1), (-1) ** n, (-2.5) ** n * x, 1**n
+
+
+KEYS = collections.Counter([100, 200])
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=(1,))
+def numbers_looked_up(x, n):
+    return x * n, n in KEYS, n not in {100: 1, "a": 2}, n in {300, 400}, n in frozenset(), n / 4 in KEYS, n + 100 in {1.5: 0}
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), (2, 3, 100, 4, 200, 100)[p]), recompiles=(1, 2, 4))
+def numbers_that_are_keys(x, n):
+    return x + (1 if n in KEYS else 2)
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=(1,))
+def what_is_divided_by_functions(x, n):
+    rate = 1 / (2 + math.cos(n)) + 1 / (1 + math.exp(-n / 8)) + 1 / math.log(n + 1) + math.tanh(n) / math.log2(n + 2)
+    return x * rate, rate, 1 if math.sin(n / 100) > -1 else 2, math.log10(n) < 5, math.tan(n / 100) < 2
+
+
+@table.snippet(calls=6, args=lambda p: (t(p, N[p], 2), torch.Size([N[p], 2])), recompiles=(1,))
+def a_size_given(x, size):
+    return x * size[0], size == x.shape, size, type(size), x.sum(0).expand(*size), size.numel(), torch.zeros(size), size[:1]
 
 
 # Inductor has no code for them: each number has a program.

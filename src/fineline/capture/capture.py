@@ -201,21 +201,21 @@ class Capture:
             number = self.symbols.number(v, src)
             if number is not None:
                 return number
-        elif self.symbols is not None and type(v) is tuple and self.symbols.varying.found:
+        elif self.symbols is not None and type(v) in (tuple, torch.Size) and self.symbols.varying.found:
             return self._read_tuple(v, src)
         return self.load(v, src)
 
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
-        """A tuple, or what stands for it: one with symbols for the numbers in it that vary."""
+        """A tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
         guards = self.guards
         found = self.symbolic.get(id(v))
         if found is None and not src.checked and id(v) not in self.sources:
             items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
             if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
-                self.check_type(src, tuple)
+                self.check_type(src, type(v))
                 guards.check(src, "len", len(v))
                 self.adopt(v, src)
-                found = self.symbolic[id(v)] = tuple([self.read(x, part) for x, part in items])
+                found = self.symbolic[id(v)] = type(v)([self.read(x, part) for x, part in items])
                 self.adopt(found, src)
                 return found
         self.load(v, src)

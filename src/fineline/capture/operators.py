@@ -233,6 +233,9 @@ def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> None:
     f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
 
 
+# Of so many keys each is compared with a number that varies; beyond that the number is taken as it is.
+MOST_COMPARED = 16
+_KEYS = frozenset({int, float, bool, str, type(None)})
 # No number equals one of these.
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
 
@@ -339,11 +342,24 @@ def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     return contains(vm, f, container, item, _push_not if arg else None)
 
 
+def _few_keys(cap: Any, container: Any) -> bool:
+    """Whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
+    if not is_a(container, (dict, set, frozenset)) or python_method(cap, container, None, "__contains__", "__iter__"):
+        return False
+    return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS
+
+
 def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     cap = vm.cap
     t = type(container)
     if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):
+        try:
+            cap.expand(container, ordered=False)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+        return vm.call(f, protocols.contains_item, [tuple(container), item], None, then)
     if vm.fakes is not None:
         item, container = settle_all(item), settle_all(container)
     if not cap.active:

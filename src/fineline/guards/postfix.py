@@ -41,7 +41,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "round": round,
-    "sqrt": math.sqrt,
+    **{name: getattr(math, name) for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh")},
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "eq", "ne", "lt", "le", "gt", "ge")},

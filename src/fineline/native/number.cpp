@@ -138,6 +138,23 @@ Number apply(Operator op, Number a) {
       return a.is_integer() ? a : from_whole(std::nearbyint(a.real));
     case Operator::Sqrt:
       return a.as_double() < 0.0 ? Number::bad() : Number::of(std::sqrt(a.as_double()));
+    case Operator::Exp:
+      // Too large a result is an error in Python.
+      return std::isinf(std::exp(a.as_double())) && !std::isinf(a.as_double()) ? Number::bad() : Number::of(std::exp(a.as_double()));
+    case Operator::Log:
+      return a.as_double() <= 0.0 ? Number::bad() : Number::of(std::log(a.as_double()));
+    case Operator::Log2:
+      return a.as_double() <= 0.0 ? Number::bad() : Number::of(std::log2(a.as_double()));
+    case Operator::Log10:
+      return a.as_double() <= 0.0 ? Number::bad() : Number::of(std::log10(a.as_double()));
+    case Operator::Sin:
+      return std::isinf(a.as_double()) ? Number::bad() : Number::of(std::sin(a.as_double()));
+    case Operator::Cos:
+      return std::isinf(a.as_double()) ? Number::bad() : Number::of(std::cos(a.as_double()));
+    case Operator::Tan:
+      return std::isinf(a.as_double()) ? Number::bad() : Number::of(std::tan(a.as_double()));
+    case Operator::Tanh:
+      return Number::of(std::tanh(a.as_double()));
     default:
       return Number::bad();
   }

@@ -27,7 +27,7 @@ struct Number {
 // In the order of the table in relation.cpp; by the number of their operands.
 enum class Operator : uint8_t {
   Leaf, Const,
-  Neg, Abs, Not, ToFloat, Trunc, Floor, Ceil, Round, Sqrt,
+  Neg, Abs, Not, ToFloat, Trunc, Floor, Ceil, Round, Sqrt, Exp, Log, Log2, Log10, Sin, Cos, Tan, Tanh,
   Add, Sub, Mul, TrueDiv, FloorDiv, Mod, Pow, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or,
   Select,
 };
