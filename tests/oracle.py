@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import torch.nn.attention
 
+import fineline
 from fineline.backends.eager import as_it_is
 from fineline.backends.registry import lookup_backend
 from fineline.report.tally import OPEN, Tally
@@ -500,6 +501,14 @@ def parameters_needed(fn: Callable[..., Any]) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
     return sum(p.kind in kinds and p.default is p.empty for p in inspect.signature(target).parameters.values())
+
+
+def captured_whole(program: Program) -> None:
+    """The program's first call is one graph, without a break."""
+    made = program.make()
+    fn = made[0] if isinstance(made, tuple) else made
+    args, kwargs = program.steps[0].arguments(fn)
+    assert fineline.explain(fn)(*args, **kwargs).breaks == []
 
 
 class Table:

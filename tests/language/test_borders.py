@@ -31,6 +31,17 @@ def a_view_of_a_parameter_taken_without_gradients():
     return fn, rows
 
 
+SCHEMA = torch.ops.aten.add.Tensor._schema
+
+
+@table.snippet(breaks=True)
+def a_method_that_pybind11_made(x):
+    y = x.sin().cos().tanh().neg().abs()
+    if SCHEMA.is_backward_compatible_with(SCHEMA):
+        y = y + 1
+    return y.sin().cos().tanh().neg().abs()
+
+
 # -- in statements ---------------------------------------------------------------------------------------------------
 @table.snippet(breaks=True)
 def in_a_loop(x):

@@ -158,7 +158,20 @@ def test_one_program_for_all_sizes():
     assert len(seen) <= 3  # sizes 2 and 3 as they are, the others as any
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+def calling(gm, inputs):
+    """A backend whose own function calls the graph."""
+    return lambda *args: gm(*args)
+
+
+def editing(gm, inputs):
+    """... after it has run, and has been changed."""
+    gm(*inputs)
+    gm.graph.lint()
+    gm.recompile()
+    return lambda *args: gm(*args)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, calling, editing])
 @pytest.mark.parametrize("drop", [0.0, 0.5])
 def test_backends_compute_again(backend, drop):
     """What lies in a checkpoint is computed in the backward pass; a little memory is kept in its place, and random numbers are the same."""

@@ -524,6 +524,30 @@ def what_c_reads_of_dict_subclasses() -> Any:
     return fn, held
 
 
+# A copy of a dict, of which a number that varies has just been written over.
+COPIES = {
+    "spread": lambda held: {**held},
+    "copied": lambda held: held.copy(),
+    "made_of": dict,
+    "in_a_comprehension": lambda held: {k: v for k, v in held.items()},  # noqa: C416
+    "values": lambda held: list(held.values()),
+}
+for name, copied in COPIES.items():
+
+    @table.program(calls=5, recompiles=(1, 2, 3, 4), max_graphs=2)
+    def a_number_written_over(copied=copied):
+        held = {"step": 0, "rate": 0.1, "scale": 0.0}
+
+        def fn(x):
+            held["step"] += 1
+            held["scale"] = 1 - 0.9 ** held["step"]
+            return x + held["scale"], copied(held)
+
+        return fn, held
+
+    table.programs[-1].name = f"a_number_written_over_{name}"
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_containers(program: Program, twin: str) -> None:
     check(program, twin)

@@ -96,6 +96,45 @@ def slices_of_objects(x, given):
     return x + (slice(a, 1) == slice(c, 1)) + 2 * (slice(1, b) != slice(1, c)) + 4 * ([slice(a)].count(slice(b)))
 
 
+def rotated(state: dict) -> None:
+    held = state["held"]
+    first = next(iter(held))
+    held[first] = held.pop(first)
+
+
+# Equal tensors, which are keys by identity: in what order they are is guarded, and put back, without asking whether they are equal.
+for kind, size in (("one_number", 1), ("several", 3)):
+
+    @table.program(calls=4, change=dict.fromkeys((1, 2), rotated), recompiles=(1, 2, 3))
+    def the_order_of_tensors(size=size):
+        held = {torch.zeros(size): 1.0, torch.zeros(size): 2.0, torch.zeros(size + 1): 3.0}
+        state = {"held": held}
+
+        def fn(x):
+            for number in held.values():
+                x = x * 2 + number
+            return x, list(held.values())
+
+        return fn, state
+
+    table.programs[-1].name += f"_of_{kind}"
+
+    @table.program(calls=4, breaks=True, recompiles=(1, 2, 3))
+    def a_tensor_put_back(size=size):
+        first, second, third = torch.zeros(size), torch.zeros(size), torch.zeros(size + 1)
+        held = {first: 1.0, second: 2.0, third: 3.0}
+
+        def fn(x):
+            before = list(held.values())
+            held[first] = held.pop(first)
+            first.data_ptr()
+            return x.sin(), before, list(held.values())
+
+        return fn, {"held": held}
+
+    table.programs[-1].name += f"_of_{kind}"
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_keys(program: Program, twin: str) -> None:
     check(program, twin)

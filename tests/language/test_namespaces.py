@@ -7,9 +7,8 @@ from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
-import fineline
 from fineline import graph_break
-from tests.oracle import Program, Table, check, t
+from tests.oracle import Program, Table, captured_whole, check
 
 table = Table()
 
@@ -132,6 +131,4 @@ def test_namespaces(program: Program, twin: str) -> None:
 
 @pytest.mark.parametrize("program", [p for p in table.programs if not p.breaks], ids=str)
 def test_in_one_graph(program: Program) -> None:
-    made = program.make()
-    fn = made[0] if isinstance(made, tuple) else made
-    assert fineline.explain(fn)(t(0)).breaks == []
+    captured_whole(program)

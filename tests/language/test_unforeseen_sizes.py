@@ -59,6 +59,11 @@ def scripted(x: Tensor) -> Tensor:
 
 
 @torch.jit.script
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@torch.jit.script
 def pair(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[x > 0], x + 1
 
@@ -163,6 +168,12 @@ def test_no_call_is_given_the_sizes_of_another(name: str, way: str) -> None:
 def sizes_that_a_rule_for_fakes_tells(x):
     y = torch.ops.fineline_sizes.next(x)
     return y.shape[0] * torch.ops.fineline_sizes.next(y)
+
+
+@table.snippet(args=numbers, calls=3, max_graphs=1)
+def sizes_that_a_scripted_function_tells_without_numbers(x):
+    y = doubled(x.sin())
+    return y.cos() * y.shape[0] if y.dim() > 1 else y
 
 
 def test_sizes_that_nobody_reads_break_no_graph() -> None:

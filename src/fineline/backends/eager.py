@@ -31,7 +31,7 @@ def opened(gm: GraphModule) -> GraphModule:
     """The graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
     unannounced(gm)
     inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
-    ops = [node for node in gm.graph.nodes if node.target in (INVOKE, CHECKPOINT)]
+    ops = [node for node in gm.graph.nodes if node.target in SUBGRAPH_OPERATORS]
     if not ops and all(module is getattr(gm, name) for name, module in inside.items()):
         return gm
     root = nn.Module()
@@ -78,5 +78,6 @@ def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 
 INVOKE, CHECKPOINT = torch.ops.higher_order.invoke_subgraph, torch.ops.higher_order.tag_activation_checkpoint
+SUBGRAPH_OPERATORS = frozenset({INVOKE, CHECKPOINT})
 # Where AOTAutograd looks for the ``context_fn`` of a checkpoint.
 CONTEXT = "_checkpoint_context_fn"

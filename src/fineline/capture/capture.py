@@ -41,6 +41,8 @@ from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a, taken_as_it_is
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
+# What pybind11 binds C++ functions to, in older and newer versions.
+PYBIND = ("PyCapsule", "pybind11_detail_function_record")
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
@@ -160,7 +162,7 @@ class Capture:
             if self.classes and v in self.classes:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
-            if t is types.BuiltinFunctionType and not is_a(v.__self__, (type, types.ModuleType, type(None))):  # type: ignore[union-attr]
+            if t is types.BuiltinFunctionType and not is_a(v.__self__, type) and not is_value(v):  # type: ignore[union-attr]
                 guards.check(src, "type", t)
                 self.adopt(v, src)
                 self.load_members(v, src, BOUND[t])
@@ -381,6 +383,9 @@ class Capture:
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
         """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
         symbols = self.symbols
+        if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.journal.written and self.journal.is_dirty(obj, key):
+            # It was written over: nobody finds the old number any more.
+            return
         if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.journal.replaceable(obj, key, v):
             self.load(v, src)
         elif (value := self.read(v, src)) is not v:
@@ -478,7 +483,8 @@ def is_value(v: Any) -> bool:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:
         # Bound to an object, it is that object's; a class may be one that each call makes.
-        return v.__self__ is None or is_a(v.__self__, types.ModuleType) or (is_a(v.__self__, type) and not v.__self__.__flags__ & HEAP_TYPE)
+        of = v.__self__
+        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
     return is_a(v, PINNED)
 
 

@@ -41,6 +41,7 @@ def idle_frame(vm: Any, declared: bool) -> Frame | None:
     while found is not None and found.idle <= MOST_IDLE:
         inside = max(inside, found.idle * _can_be_left(found))
         found = found.back
+    # One inside that has met half as many breaks is likely to be where most of them are; with one outside left, it would not be captured.
     if declared or found is None or inside * 2 > found.idle or not _can_be_left(found):
         return None
     # Its caller is the user's own, and it works on no tensors so far.

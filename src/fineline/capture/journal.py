@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.graph.remade import disowned
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.raw import TRACEBACK
@@ -185,7 +186,7 @@ class Journal:
 
 
 def has_history(t: Tensor) -> bool:
-    return t.requires_grad and not t.is_leaf
+    return t.requires_grad and not disowned(t) and not t.is_leaf
 
 
 def _text(src: Source, key: Any) -> str:
@@ -199,7 +200,8 @@ def _put_back(d: dict, before: dict) -> None:
     cls: Any = OrderedDict if is_a(d, OrderedDict) else dict
     for key in [k for k in cls.keys(d) if k not in before]:
         cls.__delitem__(d, key)
-    if list(cls.keys(d)) != [k for k in before if k in d] or len(d) != len(before):
+    # By identity: == may be the user's code, and of tensors it is an operator.
+    if list(map(id, cls.keys(d))) != [id(k) for k in before if k in d] or len(d) != len(before):
         for key in list(cls.keys(d)):
             cls.__delitem__(d, key)
     for key, value in before.items():

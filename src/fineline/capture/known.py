@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -107,9 +108,13 @@ class KnownTensors:
 
     def carry(self, fn: Any, mutated: Collection[int]) -> None:
         """A border that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
-        if self._held:
-            sure = (classify_torch(fn) or "") in HARMLESS
-            self._held = {i: held for i, held in self._held.items() if sure and self.has(held[0], mutated)}
+        if self._held and (classify_torch(fn) or "") not in HARMLESS:
+            self._held = {}
+        elif self._held:
+            # References: of the entry and of the question. What nobody else holds, nobody asks about any more.
+            alive = {i: held for i, held in self._held.items() if sys.getrefcount(held[0]) > 2 + (held[2] is held[0])}
+            # What has another version now shows that later too.
+            self._held = {i: held for i, held in alive.items() if self.has(held[0], mutated)} if mutated else alive
 
     def clear(self) -> None:
         self._held.clear()

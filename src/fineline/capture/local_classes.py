@@ -32,9 +32,13 @@ class LocalClasses:
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, type] = WeakValueDictionary()
+        # Most regions make none, and every value is asked about.
+        self._any = False
 
     def __contains__(self, cls: Any) -> bool:
         """... or a member of an enum among them: each call has its own."""
+        if not self._any:
+            return False
         if is_a(cls, enum.Enum):
             cls = type(cls)
         return self._known.get(id(cls)) is cls
@@ -43,6 +47,7 @@ class LocalClasses:
         """Notes a class; -> the class. A metaclass may make something else."""
         if is_a(cls, type):
             self._known[id(cls)] = cls
+            self._any = True
         return cls
 
     def __call__(self, make: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
 from fineline.capture.attributes import in_python, type_info
-from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
@@ -490,6 +490,9 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
 
 def describe(fn: Any) -> str:
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or repr(type(fn))
+    if type(getattr(fn, "__self__", None)).__name__.startswith(PYBIND):
+        # Not what pybind11 binds it to.
+        name = fn.__name__
     owner = getattr(fn, "__objclass__", None)
     module = getattr(fn, "__module__", None)
     if owner is not None:

@@ -236,6 +236,8 @@ def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> None:
 # Of so many keys each is compared with a number that varies; beyond that the number is taken as it is.
 MOST_COMPARED = 16
 _KEYS = frozenset({int, float, bool, str, type(None)})
+# Their ``==`` answers for others of their kind, and asks nothing of an object of another.
+_OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunctionType})
 # No number equals one of these.
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
 
@@ -287,9 +289,12 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         return None
     if python_method(cap, a, b, name, rname) or (name == "__ne__" and python_method(cap, a, b, "__eq__")):
         return vm.call(f, protocols.compare, [a, b, name, rname, op])
+    if name in ("__eq__", "__ne__") and _compared_by_identity(a, b):
+        # Whatever else their classes say.
+        guard_identity(cap, a, b)
+        f.stack.append(op(a, b))
+        return None
     if natives.deep_plain(cap, a) and natives.deep_plain(cap, b):
-        if name in ("__eq__", "__ne__") and _identity_compared(a) and _identity_compared(b):
-            guard_identity(cap, a, b)
         _expand(vm, op, a, b)
         tell_apart(cap, (a, b))
         f.stack.append(op(a, b))
@@ -311,8 +316,10 @@ def _asked_first(right: Any, left: Any) -> bool:
     return type(right) is not type(left) and is_a(right, type(left))
 
 
-def _identity_compared(x: Any) -> bool:
-    return type(x).__eq__ is object.__eq__
+def _compared_by_identity(a: Any, b: Any) -> bool:
+    """Whether neither class has a word in it: one has no ``__eq__``, the other none either, or one that answers its own kind alone."""
+    plain, other = type(a).__eq__ is object.__eq__, type(b).__eq__ is object.__eq__
+    return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
 
 
 def IS_OP(vm: Any, f: Frame, arg: int) -> None:

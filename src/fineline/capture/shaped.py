@@ -141,7 +141,11 @@ def splits(fn: Any) -> bool:
 def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """A library's operator: its rule for tensors without numbers tells, if there is one."""
     if is_a(fn, torch.jit.ScriptFunction):
-        return Foresight.UNFORESEEN if _only_tensors(fn.schema) else Foresight.BY_DATA
+        if not _only_tensors(fn.schema):
+            return Foresight.BY_DATA
+        # Asked beforehand, it runs twice.
+        quiet = "prim::Print" not in str(fn.inlined_graph)
+        return Foresight.FORESEEN if quiet and _told(vm, fn, args, kwargs) else Foresight.UNFORESEEN
     op = _overload(fn, args, kwargs)
     if _has_rule(op):
         told = _told(vm, op, args, kwargs)

@@ -365,8 +365,7 @@ class Symbols:
             relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
             if relation is None:
                 raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
-            guards.steps.append(("relation", -1, -1, relation))
-            guards.places.append((next(iter(used.values())).source if used else None, None))
+            guards.relation(relation)
 
     def check(self, vm: Any) -> None:
         """The segment ends: whether what has been taken for granted holds."""

@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fineline.apart import shapes_imported
+from fineline.graph.remade import disowned
 from fineline.guards.facts import has_tangent
 from fineline.kinds import is_a, taken_as_it_is
 
@@ -235,6 +236,8 @@ class Fakes:
         if found is None:
             if type(t) is not Tensor and not taken_as_it_is(type(t)):
                 raise NoTwin(f"a tensor of class {type(t).__name__}")
+            if disowned(t):
+                raise NoTwin("a view made without gradients that was written into")
             if has_tangent(t):
                 raise NoTwin("a tensor with a tangent of forward-mode gradients")
             symbolic, source = self.context(t)

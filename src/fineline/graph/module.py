@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from fineline.backends.eager import unannounced
+from fineline.backends.eager import SUBGRAPH_OPERATORS, opened, unannounced
 
 
 class CapturedGraph(_LazyGraphModule):
@@ -22,12 +22,31 @@ class CapturedGraph(_LazyGraphModule):
             self._real_recompile()
             unannounced(self)
             weakref.finalize(self, _forget_source, getattr(self.forward.__code__, "co_filename", ""))
+            if any([node.target in SUBGRAPH_OPERATORS for node in self.graph.nodes]):
+                type(self).forward = _opened_when_run(type(self).forward)
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
         self.real_recompile()
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward
+
+
+def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """``forward``, for tracers; who just runs the graph runs its sub-graphs as they are.
+
+    The operator of a checkpoint keeps no random numbers: dropout in it has another mask when it is computed again (torch 2.13).
+    """
+    plain: list[GraphModule] = []
+
+    def run(self: GraphModule, *args: Any) -> Any:
+        if torch._C._len_torch_dispatch_stack() or torch._C._functorch.get_dynamic_layer_stack_depth():
+            return forward(self, *args)
+        if not plain:
+            plain.append(opened(self))
+        return plain[0].forward(*args)
+
+    return run
 
 
 def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> CapturedGraph:

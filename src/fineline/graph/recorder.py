@@ -125,18 +125,23 @@ class Recorder:
         n = self._counts.get(base)
         self._counts[base] = 0 if n is None else n + 1
         name = base.lstrip("_") if n is None else f"{base.lstrip('_')}_{n}"
-        space = graph._graph_namespace
-        if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
-            node = graph.create_node(op, target, args, kwargs)
-        else:
-            space._used_names.add(name)
-            node = Node(graph, name, op, target, args, kwargs, None)
-            space._obj_to_name[node] = name
-            graph._insert(node)
-            graph._find_nodes_lookup_table.insert(node)
-            graph._len += 1
+        node = self._quick_node(op, target, args, kwargs, name) or graph.create_node(op, target, args, kwargs)
         if self.unmeasured and not self.unmeasured.isdisjoint(sized_by(node, base)):
             self.unmeasured.add(node)
+        return node
+
+    def _quick_node(self, op: str, target: Any, args: tuple, kwargs: dict, name: str) -> Node | None:
+        """A node of this very name; None if it would need another."""
+        graph = self.graph
+        space = graph._graph_namespace
+        if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
+            return None
+        space._used_names.add(name)
+        node = Node(graph, name, op, target, args, kwargs, None)
+        space._obj_to_name[node] = name
+        graph._insert(node)
+        graph._find_nodes_lookup_table.insert(node)
+        graph._len += 1
         return node
 
     def find(self, t: Tensor) -> Node | None:
@@ -172,7 +177,7 @@ class Recorder:
     def _hole(self, t: Tensor, name: str) -> Node:
         graph = self.graph
         usual, graph._insert = graph._insert, (self._last_placeholder or graph._root).append
-        node = graph.create_node("placeholder", name, (), {}, name)
+        node = self._quick_node("placeholder", name, (), {}, name) or graph.create_node("placeholder", name, (), {}, name)
         graph._insert = usual
         self._last_placeholder = node
         self._nodes[id(t)] = (weakref.ref(t), node)

@@ -43,10 +43,21 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
     """
     if t.is_inference():
         return None if inference_mode else _inference_tensor if untracked(t) else _inference_data
-    if leaves and t.grad_fn is None and t.requires_grad and not t._is_view():
+    if leaves and t.requires_grad and not t._is_view() and t.grad_fn is None:
         return _leaf
     # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
-    return _bare_view if t.grad_fn is None and t.requires_grad and t._is_view() else None
+    return _bare_view if t.requires_grad and t._is_view() and not disowned(t) and t.grad_fn is None else None
+
+
+def disowned(t: Tensor) -> bool:
+    """Whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to ask for its history."""
+    if not (t.requires_grad and t._is_view()):
+        return False
+    try:
+        t.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
 
 
 def untracked(t: Tensor) -> bool:

@@ -44,7 +44,7 @@ def _twins(a: Graph, b: Graph) -> dict[Node, Node] | None:
             return None
         if x.op == "get_attr" and not _same_module(a, b, x.target):
             return None
-        if x.op != "output" and not (_same(x.args, y.args, twin) and _same(x.kwargs, y.kwargs, twin)):
+        if x.op not in ("output", "placeholder") and not (_same(x.args, y.args, twin) and _same(x.kwargs, y.kwargs, twin)):
             return None
         twin[x] = y
     return twin

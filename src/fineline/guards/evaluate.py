@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fineline.guards.facts import ambient_facts, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
 from fineline.guards.postfix import check_code, is_integer, run
@@ -250,6 +251,9 @@ def constant_key(value: Any) -> Any:
         return (type(value), tuple([constant_key(item) for item in tuple.__iter__(value)]))
     if is_a(value, frozenset):
         return (type(value), frozenset([constant_key(item) for item in frozenset.__iter__(value)]))
+    if is_a(value, Tensor):
+        # As keys of a dict; == would be an operator.
+        return (type(value), id(value))
     if type(value) in (slice, range):
         return (type(value), constant_key(value.start), constant_key(value.stop), constant_key(value.step))
     return (type(value), value)

@@ -14,6 +14,7 @@ from fineline.graph.portable import Portable, portable
 from fineline.guards.postfix import OPERANDS
 from fineline.guards.relation import TARGETS, Relation
 from fineline.guards.source import Source
+from fineline.guards.steps import ACCESS
 from fineline.program.paths import Paths
 from fineline.program.segment import Segment
 from fineline.program.signature import LITERALS, Parameter
@@ -27,15 +28,14 @@ def asked_module(
     ``grad_mode``: what a graph that changes the grad mode takes it back to.
     """
     asked = _Asked(parameters, roots)
-    sources = {s.reg: s for s, _ in segment.texts if s is not None}
+    sources = segment.reads.sources
     for i, (op, _, reg, payload) in enumerate(segment.steps):
-        src = segment.texts[i][0]
         if op == "relation":
             asked.relation(payload, sources, describe(i))
         elif op == "same":
-            asked.same(src, sources[payload], describe(i))
-        elif src is not None and src.reg == reg:
-            asked.about(op, src, payload, describe(i))
+            asked.same(sources[reg], sources[payload], describe(i))
+        elif reg >= 0 and op not in ACCESS:
+            asked.about(op, sources[reg], payload, describe(i))
     for p, node in zip(parameters, asked.paths.parameters, strict=True):
         if p.root is None:
             asked.equal(node, p.default, f"{p.name} is {p.default!r}")
@@ -91,12 +91,12 @@ class _Asked:
             if size is not None:
                 self.equal(self._call(operator.getitem, shape, d), size, text)
 
-    def relation(self, relation: Relation, sources: Mapping[int, Source], text: str) -> None:
+    def relation(self, relation: Relation, sources: list[Source], text: str) -> None:
         if any(op not in ("leaf", "const") and op not in TARGETS for op, _ in relation.code):
             return
         leaves = []
         for leaf in relation.leaves:
-            node = self.paths.node(sources.get(leaf.register))
+            node = self.paths.node(sources[leaf.register])
             if node is None or leaf.kind not in ("size", "number"):
                 return
             leaves.append(node if leaf.kind == "number" else self.graph.call_method("size", (node, leaf.at)))

@@ -21,7 +21,7 @@ from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.symbols import Carried
 from fineline.capture.unread import call_of
 from fineline.graph.fake import carry, own_attributes
-from fineline.graph.remade import Remake, remake
+from fineline.graph.remade import Remake, disowned, remake
 from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
@@ -54,6 +54,8 @@ class Rebuilder:
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
         self.busy: set[int] = set()
+        # An output has no history, and no compiler may ask for it.
+        self.disowned = False
         self._output_names: dict[Any, str] = {}
         self._used: set[str] = set(RESERVED)
         self._n = 0
@@ -62,7 +64,8 @@ class Rebuilder:
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:
-        name = re.sub(r"\W+", "_", base).strip("_") or "v"
+        # Most are identifiers, and re.sub takes 2 us.
+        name = base if base.isidentifier() and "_" not in (base[0], base[-1]) else re.sub(r"\W+", "_", base).strip("_") or "v"
         if name[0].isdigit() or keyword.iskeyword(name):
             name = "_" + name
         name = name[:60]
@@ -193,6 +196,7 @@ class Rebuilder:
         if new:
             if storage := storage_of(v):
                 self.places.setdefault(storage, []).append(len(self.outputs) - 1)
+            self.disowned = self.disowned or disowned(v)
             change = remake(v, self.cap.start_ambient.inference_mode, recorder.leaves)
             if change is not None:
                 self.remade.append((len(self.outputs) - 1, change))

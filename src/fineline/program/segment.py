@@ -30,11 +30,11 @@ from fineline.errors import BackendFailed, InternalError
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
-from fineline.graph.remade import as_captured, remaking, without_modes
+from fineline.graph.remade import as_captured, disowned, remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
 from fineline.graph.unfaked import unfaked
 from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
-from fineline.guards.source import Source
+from fineline.guards.source import Reads, Source
 from fineline.kinds import is_a
 from fineline.program.ambient import counted, in_state, put_back_in, restore_lines
 from fineline.program.drawing import does_more, draw_lines, may_fail
@@ -115,13 +115,13 @@ class Program:
 class Segment:
     """One compiled piece: what to check, what to run."""
 
-    def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, texts: list) -> None:
+    def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, reads: Reads) -> None:
         self.run = run
         self.source = source
         self.steps = steps
         self.outputs = outputs
         self.graph = graph
-        self.texts = texts
+        self.reads = reads
 
 
 # Graph breaks that may differentiate what a graph before them gives -> which argument is ``create_graph``.
@@ -138,6 +138,7 @@ class SegmentWriter:
         self.tail: list[str] = []
         # Why the graph is shown to no backend, if so.
         self.uncompiled = ""
+        self._memory: list[tuple[Source, int, bool]] | None = None
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
@@ -233,9 +234,10 @@ class SegmentWriter:
             )
 
     def _varying(self, w: Written) -> set:
-        """The keys or places of the object's numbers that are symbols."""
+        """The keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
         symbols = self.cap.symbols
-        return set() if symbols is None else {c.key for c in w.src.children.values() if c.reg in symbols.numbers}
+        numbers: Any = () if symbols is None else symbols.numbers
+        return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
 
     def _write_list(self, w: Written, target: str, late: list[str]) -> None:
         now = list(list.__iter__(w.obj))
@@ -304,6 +306,7 @@ class SegmentWriter:
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
                 cap.symbols.prune()
+                self._memory = None
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
@@ -337,17 +340,18 @@ class SegmentWriter:
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
         guards = cap.guards
-        texts = guards.places
-        for src in [s for s, _ in texts if s is not None]:
+        for src in guards.reads.sources:
             if src.op != "pin":
                 src.value = None
         return Segment(
-            Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, texts
+            Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, guards.reads
         )
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
             self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
+        elif self.rebuild.disowned or any([disowned(src.value) for src in self._tensors()]):
+            self.uncompiled = "a view made without gradients was written into, and AOTAutograd asks for its history, which PyTorch forbids"
         elif self._overlap(examples):
             # AOTAutograd takes memory that is written for what it was before.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
@@ -376,8 +380,7 @@ class SegmentWriter:
 
     def written(self) -> list[Source]:
         """The inputs whose memory the graph writes into."""
-        memory = self.cap.guards.machine.memory
-        return [s for s in self._tensors() if storage_of(memory(s.value)) in self.cap.recorder.mutated]
+        return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
 
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
@@ -425,22 +428,24 @@ class SegmentWriter:
         mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
 
+    def _lying(self) -> list[tuple[Source, int, bool]]:
+        """The tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
+        if self._memory is None:
+            memory, mutated = self.cap.guards.machine.memory, self.cap.recorder.mutated
+            self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
+        return self._memory
+
     def _sharing(self) -> tuple[int, ...] | None:
         """Which inputs share memory, if the graph writes into that of one."""
-        inputs, mutated = self._tensors(), self.cap.recorder.mutated
-        if not mutated or len(inputs) < 2:
+        if len(self.written()) == 0 or len(self._lying()) < 2:
             return None
-        machine = self.cap.guards.machine
-        if not mutated.intersection([storage_of(machine.memory(src.value)) for src in inputs]):
-            return None
-        storages = [storage_of(src.value) for src in inputs]
         first: dict[int, int] = {}
-        return tuple([first.setdefault(s, i) if s else i for i, s in enumerate(storages)])
+        return tuple([first.setdefault(at, i) if at else i for i, (_, at, _) in enumerate(self._lying())])
 
     def _shares_what_it_writes(self) -> bool:
         """Whether several inputs share memory that the graph writes into."""
-        pattern, machine, mutated = self._sharing() or (), self.cap.guards.machine, self.cap.recorder.mutated
-        written = [first for first, src in zip(pattern, self._tensors(), strict=False) if storage_of(machine.memory(src.value)) in mutated]
+        pattern = self._sharing() or ()
+        written = [first for first, (_, _, writes) in zip(pattern, self._lying(), strict=True) if writes] if pattern else []
         return any([pattern.count(first) > 1 for first in written])
 
     def _overlap(self, examples: list) -> bool:
@@ -456,8 +461,7 @@ class SegmentWriter:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
         pattern, guards = self._sharing(), self.cap.guards
         if pattern is not None:
-            guards.steps.append(("storages", -1, -1, (tuple([src.reg for src in self._tensors()]), pattern)))
-            guards.places.append((None, None))
+            guards.storages(self._tensors(), pattern)
         if self._shares_what_it_writes():
             # A compiler makes them anew from the memory that they share.
             for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:

@@ -44,6 +44,11 @@ class Made(NamedTuple):
     items: tuple
 
 
+# What is not there, and what most frames have for the rest of their fields.
+_NOTHING = Const(NULL)
+_NONE = Const(None)
+
+
 class GeneratorRef(NamedTuple):
     number: int
 
@@ -192,6 +197,8 @@ class Template:
         self.handled = self._spec(vm.handled)
         self.then, self.data, self.push = border.then, self._state(border.data), border.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
+        # The place alone: the code of each frame, and how far it is.
+        self.stack = tuple([(s.info, s.ip) for s in self.frames])
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
@@ -213,14 +220,17 @@ class Template:
             # Nobody else has it yet.
             self._holds[id(f.local[0])] = True
         local = []
+        turned, generators = bool(self.turned), self._generators
         for i, name in enumerate(info.slots):
-            self._hint = name
-            needed = whole or i in live or is_a(f.local[i], CellType) or (self._generators and self._holds_suspended(f.local[i]))
-            local.append(self._local(f.local[i], at=Number("local", at, i)) if needed else Const(NULL))
+            if whole or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
+                self._hint = name
+                local.append(self._local(f.local[i], at=Number("local", at, i) if turned else None))
+            else:
+                local.append(_NOTHING)
         self._hint = f"{info.code.co_name}_value"
         # References: of the stack, and that of the question.
         self._alone |= {id(f.stack[i]) for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
-        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i)) for i in range(len(f.stack))])
+        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if turned else None) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._state(f.data), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -264,10 +274,12 @@ class Template:
         return Made(tuple, tuple([part(x) for x in v])) if own else self._spec(v)
 
     def _spec(self, v: Any) -> Any:
+        if v is None or v is NULL:
+            return _NONE if v is None else _NOTHING
         cap = self._cap
         local = v in cap.classes
         varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
-        if v is NULL or (not local and not varies and type(v) not in (tuple, frozenset) and is_value(v)):
+        if not local and not varies and type(v) not in (tuple, frozenset) and is_value(v):
             return Const(v)
         if is_a(v, InterpretedGenerator) and id(v) not in self._passed:
             return GeneratorRef(self._generator_number(v)) if type(v.given) is not GeneratorType else self._root(v.given)
@@ -481,11 +493,6 @@ class Template:
     def same(self, other: Template) -> bool:
         """Whether both stand for the same frames at the same place, whatever is alive in them."""
         return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
-
-    @property
-    def stack(self) -> tuple:
-        """The place alone: the code of each frame, and how far it is."""
-        return tuple([(s.info, s.ip) for s in self.frames])
 
     @property
     def has_handlers(self) -> bool:

@@ -62,7 +62,7 @@ def subject(segment: Segment, at: int) -> str:
 
 
 def _subject(segment: Segment, at: int) -> str:
-    src, _ = segment.texts[at]
+    src = segment.reads.source(segment.steps[at])
     if src is not None:
         return str(src.text())
     op, _, _, payload = segment.steps[at]
@@ -74,7 +74,7 @@ def _subject(segment: Segment, at: int) -> str:
 
 
 def _place(segment: Segment, at: int) -> str:
-    _, place = segment.texts[at]
+    place = segment.reads.place(at)
     if place is None or is_own(place[0].code):
         return ""
     info, ip = place
@@ -110,8 +110,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "function":
             return f"has the code of {payload[0].co_qualname}"
         case "same":
-            other = next((s.text() for s, _ in segment.texts if s is not None and s.reg == payload), "another")
-            return f"is the same object as {other}"
+            return f"is the same object as {segment.reads.sources[payload].text()}"
         case "distinct":
             return "is an object of its own"
         case "storages":

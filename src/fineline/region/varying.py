@@ -55,7 +55,7 @@ class Varying:
 
     def captured(self, segment: Segment, names: tuple) -> None:
         """A program that starts here, with arguments of these names."""
-        self._newest, self._names = (segment.steps, segment.texts), names
+        self._newest, self._names = (segment.steps, segment.reads.sources), names
 
     @property
     def any(self) -> bool:
@@ -127,7 +127,8 @@ class Varying:
         registers: dict[int, Any] = {}
         sources: dict[int, Source] = {}
         resized: set[str] = set()
-        for (op, dst, reg, payload), (src, _) in zip(*self._newest, strict=True):
+        steps, all_sources = self._newest
+        for op, dst, reg, payload in steps:
             if op in ACCESS:
                 try:
                     registers[dst] = read_step(op, registers.get(reg), payload, roots)
@@ -135,14 +136,14 @@ class Varying:
                     continue
             elif op == "relation":
                 self._relate(payload, registers, sources, resized)
-            elif src is None or reg not in registers:
+            elif reg not in registers:
                 continue
             elif op == "tensor" and is_a(registers[reg], Tensor):
-                sources[reg] = src
+                src = sources[reg] = all_sources[reg]
                 if self._compare(src, payload, registers[reg]):
                     resized.add(src.text())
             elif op == "eq" and type(payload) in (int, float) and type(registers[reg]) is type(payload) and registers[reg] != payload:
-                self._numbers.add(src.text())
+                self._numbers.add(all_sources[reg].text())
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""
