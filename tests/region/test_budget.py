@@ -44,6 +44,31 @@ def test_a_call_that_is_captured_anew_counts_once(monkeypatch) -> None:
     assert made[3] < made[4] and not limits
 
 
+def test_calls_that_end_eagerly_again_and_again_begin_eagerly(monkeypatch) -> None:
+    """Behind a graph break, what no program fits goes on in the interpreter."""
+    told, runs, ran, state = [], [], [], {"name": ""}
+    monkeypatch.setattr(LISTENERS, "all", (lambda event: told.append(event.reason) if event.id == "FL104" else None,))
+
+    def fn(x):
+        x = x.sin().cos().tan().exp().sigmoid()
+        fineline.graph_break()
+        for n in range(300):
+            x = x + len(f"{state['name']}{n}")
+        return x
+
+    def backend(gm, inputs):
+        return lambda *args: (runs.append(1), gm(*args))[1]
+
+    compiled = fineline.compile(fn, backend=backend)
+    for n in range(40):
+        state["name"] = f"name {n}"
+        assert torch.equal(compiled(t(1)), fn(t(1)))
+        ran.append(len(runs))
+    assert told[-1].endswith("eager from their start now")
+    # Nor is a graph run before the break.
+    assert ran[-1] == ran[-10]
+
+
 def test_the_limit_holds_behind_graph_breaks_too(monkeypatch) -> None:
     calls = [([*WAYS[n:], *WAYS[:n]], t(n)) for n in range(12)]
     made, limits = graphs_of(monkeypatch, calls)

@@ -51,13 +51,15 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
 
 def disowned(t: Tensor) -> bool:
     """Whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to ask for its history."""
-    if not (t.requires_grad and t._is_view()):
+    # Nobody's modes and classes see this.
+    with torch._C.DisableTorchFunction():
+        if not (t.requires_grad and t._is_view()):
+            return False
+        try:
+            t.grad_fn  # noqa: B018
+        except RuntimeError:
+            return True
         return False
-    try:
-        t.grad_fn  # noqa: B018
-    except RuntimeError:
-        return True
-    return False
 
 
 def untracked(t: Tensor) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 import types
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -54,6 +54,9 @@ from fineline.report.logs import LOGS
 
 log = logging.getLogger("fineline")
 
+# If the rests of so many calls ran eagerly behind a graph break, and took this share of the time, such calls had better begin eagerly.
+RESTS, MOST_OF_TIME = 8, 0.25
+
 
 class Region:
     """One compiled callable."""
@@ -71,6 +74,8 @@ class Region:
         self.counted: object = None
         self.failures = 0
         self.eager_reason: str | None = None
+        # When the rests of calls began and ended that ran eagerly behind a graph break, as the limit was reached.
+        self.rests: deque[tuple[float, float]] = deque(maxlen=RESTS)
         # Which guards calls have failed, and how often.
         self.missed: Counter[str] = Counter()
         self.said: set[str] = set()
@@ -127,6 +132,7 @@ class Region:
             self.varying = {None: self.entry.varying}
             self.programs = self.failures = 0
             self.eager_reason = None
+            self.rests.clear()
             self.missed.clear()
             self.said.clear()
             self.run_frame.children.clear()
@@ -206,7 +212,9 @@ class Region:
                 return self.run_eagerly(site, args, kwargs)
             elif len(site.segments) >= self.options.recompile_limit:
                 self._at_limit(len(site.segments), site, args, kwargs)
-                return self.run_eagerly(site, args, kwargs)
+                return self._rest(site, args, kwargs)
+            elif self.eager_reason is not None:
+                return self._rest(site, args, kwargs)
             site.observe(args, kwargs)
             # The turns of a loop that is being captured are one call.
             if (site.segments and self.capturing != me) or (site is self.entry and self.programs):
@@ -277,6 +285,25 @@ class Region:
         if thrown is not None:
             run.vm.pending, run.stop = None, thrown
         return run.go()
+
+    def _rest(self, site: Site, args: tuple, kwargs: dict) -> Any:
+        """The rest of a call from ``site`` on, of which nothing is captured any more.
+
+        The interpreter is some 50 times slower than Python: where calls spend their time in it, they are eager from their start.
+        """
+        began = time.monotonic()
+        try:
+            return self.run_eagerly(site, args, kwargs)
+        finally:
+            now = time.monotonic()
+            self.rests.append((began, now))
+            taken = sum([end - start for start, end in self.rests])
+            if len(self.rests) == RESTS and taken > MOST_OF_TIME * (now - self.rests[0][0]):
+                self.entry.dispatcher.set_entries([])
+                self.rests.clear()
+                if self.eager_reason is None:
+                    self.eager_reason = f"the rests of {RESTS} calls fitted no program behind a graph break; calls are eager from their start now"
+                    self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_site(site)))
 
     def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
