@@ -281,6 +281,21 @@ def a_chain_of_keys_with_their_own_hash() -> Any:
     return fn, held
 
 
+@table.program(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)
+def tensors_that_have_been_moved():
+    held = deque([torch.zeros(2), torch.ones(2), torch.zeros(2)])
+
+    def fn(x):
+        y = x.sin().cos().tan().exp().neg()
+        held.rotate(1)
+        it = iter(held)
+        first = next(it)
+        graph_break()
+        return y, [first, *it]
+
+    return fn, {"held": held}
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_iterators_from_outside(program: Program, twin: str) -> None:
     check(program, twin)

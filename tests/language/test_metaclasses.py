@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -118,3 +119,29 @@ def classes_that_tell_their_instances_of_what_is_computed(x):
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_metaclasses(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+# Not by the oracle, which compares classes itself.
+def test_super_in_classes_that_are_equal() -> None:
+    class Meta(type):
+        def __eq__(cls, other):
+            return True
+
+        __hash__ = type.__hash__
+
+    class Base(metaclass=Meta):
+        def value(self, x):
+            return x.sin()
+
+    class Middle(Base):
+        def value(self, x):
+            return super().value(x) + 1
+
+    class Last(Middle):
+        def value(self, x):
+            return super().value(x) * 2
+
+    one = Last()
+    compiled = fineline.compile(one.value, backend="eager", fullgraph=True)
+    for k in range(3):
+        assert torch.equal(compiled(t(k)), one.value(t(k)))

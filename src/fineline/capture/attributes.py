@@ -373,7 +373,8 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
         return vm.finish(f, getattr(sup, name), then, data)
     mro = start.__mro__
     guard_mro(cap, start)
-    for cls in mro[mro.index(this) + 1 :]:
+    at = next(i for i, cls in enumerate(mro) if cls is this)
+    for cls in mro[at + 1 :]:
         if name in cls.__dict__:
             break
         # If it gets the name later, looking it up there finds something else than now.

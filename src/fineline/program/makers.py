@@ -175,7 +175,7 @@ def _reduced(r: Any, v: Any) -> str:
 def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     """An iterator of C's."""
     make, written = recipe.make, r.cap.journal.written
-    if any([id(x) in written and list(written[id(x)].before) != list(x) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
+    if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
         # Made over the old contents it would fail when the new ones are written.
         raise Unrebuildable("an iterator over a dict, set or deque that was written to")
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]

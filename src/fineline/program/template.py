@@ -113,7 +113,7 @@ def alike(a: Any, b: Any) -> bool:
     if is_a(a, (tuple, list)):
         return len(a) == len(b) and all(map(alike, a, b))
     if type(a) is dict:
-        return list(a) == list(b) and all(alike(a[k], b[k]) for k in a)
+        return len(a) == len(b) and all(same_constant(j, k) and alike(x, y) for (j, x), (k, y) in zip(a.items(), b.items(), strict=True))
     return type(a) in (int, str, bool) and a == b
 
 
