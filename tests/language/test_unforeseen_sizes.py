@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -174,6 +175,37 @@ def sizes_that_a_rule_for_fakes_tells(x):
 def sizes_that_a_scripted_function_tells_without_numbers(x):
     y = doubled(x.sin())
     return y.cos() * y.shape[0] if y.dim() > 1 else y
+
+
+HEARD: list[int] = []
+
+
+@torch.jit.ignore
+def heard(x):
+    HEARD.append(1)
+    return x + 1
+
+
+@torch.jit.script
+def heard_of(x: Tensor) -> Tensor:
+    return heard(x) * 2
+
+
+@torch.jit.script
+def warning(x: Tensor) -> Tensor:
+    warnings.warn("careful")
+    return x * 2
+
+
+@pytest.mark.parametrize("scripted", [heard_of, warning])
+def test_what_a_scripted_function_does_is_done_once(scripted: Callable) -> None:
+    compiled = fineline.compile(lambda x: scripted(x.sin()).cos(), backend="eager")
+    for calls in range(1, 4):
+        HEARD.clear()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert torch.equal(compiled(t(calls)), scripted(t(calls).sin()).cos())
+        assert len(HEARD) == (2 if scripted is heard_of else 0) and len(told) == (0 if scripted is heard_of else 2)
 
 
 def test_sizes_that_nobody_reads_break_no_graph() -> None:

@@ -490,7 +490,7 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
 
 def describe(fn: Any) -> str:
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or repr(type(fn))
-    if type(getattr(fn, "__self__", None)).__name__.startswith(PYBIND):
+    if type(fn) is types.BuiltinFunctionType and type(fn.__self__).__name__.startswith(PYBIND):
         # Not what pybind11 binds it to.
         name = fn.__name__
     owner = getattr(fn, "__objclass__", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -144,8 +145,7 @@ def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
         if not _only_tensors(fn.schema):
             return Foresight.BY_DATA
         # Asked beforehand, it runs twice.
-        quiet = "prim::Print" not in str(fn.inlined_graph)
-        return Foresight.FORESEEN if quiet and _told(vm, fn, args, kwargs) else Foresight.UNFORESEEN
+        return Foresight.FORESEEN if _only_computes(fn) and _told(vm, fn, args, kwargs) else Foresight.UNFORESEEN
     op = _overload(fn, args, kwargs)
     if _has_rule(op):
         told = _told(vm, op, args, kwargs)
@@ -153,6 +153,12 @@ def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
             return Foresight.FORESEEN if told else Foresight.BY_DATA
     # How many there are is for Python to see at once.
     return Foresight.UNFORESEEN if _only_tensors(op._schema) else Foresight.BY_DATA
+
+
+def _only_computes(fn: Any) -> bool:
+    """Whether a scripted function runs PyTorch's operators alone: no library's, no Python code (written with a ^), nothing that is heard of."""
+    called = set(re.findall(r"= (\^?\w+(?:::\w+)?)", str(fn.inlined_graph)))
+    return all([name.startswith(("aten::", "prim::")) for name in called]) and called.isdisjoint(("prim::Print", "aten::warn"))
 
 
 def _has_rule(op: OpOverload) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Proxy
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fineline.backends.eager import SUBGRAPH_OPERATORS, opened, unannounced
+from fineline.kinds import is_a
+
+_TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")]
 
 
 class CapturedGraph(_LazyGraphModule):
@@ -39,12 +43,14 @@ def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
     plain: list[GraphModule] = []
 
-    def run(self: GraphModule, *args: Any) -> Any:
-        if torch._C._len_torch_dispatch_stack() or torch._C._functorch.get_dynamic_layer_stack_depth():
-            return forward(self, *args)
+    # FX asks the function for its parameters.
+    @functools.wraps(forward)
+    def run(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        if any([is_a(a, Proxy) for a in args]) or any([torch._C._get_dispatch_mode(key) is not None for key in _TRACERS]):
+            return forward(self, *args, **kwargs)
         if not plain:
             plain.append(opened(self))
-        return plain[0].forward(*args)
+        return plain[0].forward(*args, **kwargs)
 
     return run
 

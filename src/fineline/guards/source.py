@@ -122,8 +122,9 @@ class GuardBuilder:
         for src in self.reads.sources:
             src.children, src.checked = _NO_CHILDREN, _NO_CHECKS
 
-    def _add(self, step: Step) -> None:
-        frame, reads = self.machine.frame, self.reads
+    def _add(self, step: Step, placed: bool = True) -> None:
+        """``placed``: the instruction that runs now reads it."""
+        frame, reads = self.machine.frame if placed else None, self.reads
         self.steps.append(step)
         reads.infos.append(frame and frame.info)
         reads.ips.append(frame.ip if frame else 0)
@@ -190,11 +191,11 @@ class GuardBuilder:
 
     def relation(self, relation: Relation) -> None:
         """Adds a relation between sizes and numbers that sources hold."""
-        self._add(("relation", -1, -1, relation))
+        self._add(("relation", -1, -1, relation), placed=False)
 
     def storages(self, sources: list[Source], pattern: tuple[int, ...]) -> None:
         """Adds a check of which of ``sources`` share memory; ``pattern``: of each, the first that it shares with."""
-        self._add(("storages", -1, -1, (tuple([src.reg for src in sources]), pattern)))
+        self._add(("storages", -1, -1, (tuple([src.reg for src in sources]), pattern)), placed=False)
 
     def ambient(self, facts: tuple) -> None:
         self._add(("ambient", -1, -1, facts))
