@@ -381,4 +381,21 @@ def dict_that_is_asked_for_another_key():
     return fn, notes
 
 
+class Steps:
+    def __init__(self):
+        self.at = 0
+        self.weights = torch.linspace(1, 0, 31)
+
+    def step(self, x):
+        y = x * self.weights[self.at]
+        self.at += 1
+        return y
+
+
+@table.varied_program(lambda n: (t(n, 3),))
+def counter_in_a_closure_that_a_decorator_holds():
+    steps = Steps()
+    return torch.no_grad()(lambda x: steps.step(x)), steps
+
+
 test_program, test_program_dynamic_from_the_start = both_ways(table)

@@ -34,7 +34,8 @@ def load_cell(vm: Any, cell: types.CellType) -> Any:
     cap = vm.cap
     src = cap.sources.get(id(cell))
     if src is not None and not cap.journal.wrote(cell):
-        return cap.read(value, cap.guards.access(src, "cell", None, value))
+        # Under its variable's name what changes is found again in later calls.
+        return cap.read(value, cap.guards.access(src, "cell", src.variable(), value))
     return value
 
 

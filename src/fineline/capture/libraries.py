@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import re
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fineline.capture import natives
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border
 
@@ -84,8 +86,37 @@ def _enabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: 
     return vm.push_function(f, fn, args, kwargs, then, data)
 
 
+def _pickled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
+    values = [*args, *(kwargs or {}).values()]
+    if vm.cap.active and not _told_by_equality(values, []):
+        raise Border(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _told_by_equality(values: Any, seen: list) -> bool:
+    """What is there twice is written once, and only if it is the same object: to be equal is not enough then."""
+    for v in values:
+        t = type(v)
+        if t in (list, dict):
+            if any([v is other for other in seen]):
+                return False
+            seen.append(v)
+        elif t not in (str, bytes, tuple, int, float, bool, type(None)):
+            return False
+        parts = [x for item in v.items() for x in item] if t is dict else v if t in (list, tuple) else ()
+        if not _told_by_equality(parts, seen):
+            return False
+        if t in (str, bytes, tuple) and v != ():
+            if any([type(other) is t and v == other for other in seen]):
+                return False
+            seen.append(v)
+    return True
+
+
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
+        pickle.dumps: _pickled,
         re._compile: _pattern,  # type: ignore[attr-defined]
         re.Pattern.sub: _replaced,
         re.Pattern.subn: _replaced,

@@ -33,6 +33,7 @@ import itertools
 import math
 import operator
 import os
+import pickle
 import struct
 import sys
 import types
@@ -90,6 +91,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         bisect: {"pure deep": "bisect_left bisect_right"},
         heapq: {"mutator deep": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace"},
         os: {"special": "fspath"},
+        pickle: {"pure deep": "dumps"},
         struct: {"pure deep": "calcsize pack unpack"},
         functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
         collections: {

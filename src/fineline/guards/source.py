@@ -29,7 +29,7 @@ class Source:
         self.checked: set[Any] = set()
 
     def variable(self) -> str | None:
-        """The name of the variable that a function's closure cell holds, while the function is known."""
+        """The name of the variable that a function's closure cell holds, during the capture: the function is forgotten then."""
         closure = self.parent
         function = closure.parent.value if self.op == "index" and closure is not None and closure.parent is not None else None
         code = getattr(function, "__code__", None)
@@ -54,7 +54,7 @@ class Source:
         if op == "index":
             return f"{parent.text()}[{self.key}]"
         if op == "cell":
-            return parent.variable() or f"{parent.text()}.cell_contents"
+            return self.key or f"{parent.text()}.cell_contents"
         return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
 
 
