@@ -221,6 +221,34 @@ def test_what_is_alive_where_an_exception_is_handled_goes_with_the_call() -> Non
         gc.enable()
 
 
+@table.program(breaks=True)
+def flags_of_gradients_set_in_a_loop():
+    weights = [torch.ones(3), torch.zeros(3)]
+
+    def fn(x):
+        for w in weights:
+            w.requires_grad = not w.requires_grad
+        made = []
+        for i in range(2):
+            y = x * i
+            y.requires_grad = True
+            made += torch.autograd.grad((y * y).sum(), y)
+        return x + weights[0], weights[1] * 2, made
+
+    return fn, weights
+
+
+@table.snippet(breaks=True)
+def flags_of_gradients_that_cannot_be_set(x):
+    said = []
+    for value, flag in ((x.long(), True), (x.long(), False), (x.requires_grad_() * 2, True), (x * 2, False), (x.to(torch.cfloat).detach(), True)):
+        try:
+            value.requires_grad = flag
+        except RuntimeError as e:
+            said.append(str(e))
+    return x + 1, said
+
+
 class Ending:
     def __init__(self, n):
         self.n = n

@@ -21,7 +21,7 @@ from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, 
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame, covered
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript
-from fineline.capture.gradients import dormant
+from fineline.capture.gradients import dormant, set_requires_grad
 from fineline.capture.in_place import guard_writes, refusal
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import Journal
@@ -407,12 +407,11 @@ class TensorOps:
         if name == "grad" and src is not None:
             if vm.fakes is not None and value is not None and id(value) not in cap.sources:
                 raise Retreat("FL515", "a gradient is set")
-            old = t.grad
-            cap.journal.note_slot(t, src, descr, old)
+            cap.journal.note_slot(t, src, descr, t.grad)
             t.grad = value
             return
         if name == "requires_grad" and is_a(value, bool):
-            self.operator(vm, Tensor.requires_grad_, [t, value], None, True)
+            set_requires_grad(vm, t, src, value)
             return
         if name == "data" and value is t:
             # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
