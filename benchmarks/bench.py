@@ -89,7 +89,8 @@ def summary(pairs: list[Pair]) -> list[tuple[str, str, bool | None]]:
     cold = [pair.cold for pair in pairs if pair.cold]
     warm = [pair.warm for pair in pairs if pair.warm]
     counted = [pair for pair in pairs if pair.fineline.get("graphs") is not None and pair.torch.get("graphs") is not None]
-    more = [pair.fineline["model"] for pair in counted if pair.fineline["graphs"] > pair.torch["graphs"]]
+    # More graphs are right where they hold operators that torch.compile leaves to eager code.
+    more = [p.fineline["model"] for p in counted if p.fineline["graphs"] > p.torch["graphs"] and p.fineline["ops"] <= p.torch["ops"]]
     # Where the rival cuts its graphs differently, or runs parts eagerly, there is nothing to compare counts with.
     one = [pair for pair in counted if pair.fineline["graphs"] == pair.torch["graphs"] == 1]
     apart = {pair.fineline["model"]: pair.fineline["ops"] / pair.torch["ops"] - 1 for pair in one if pair.torch["ops"]}
@@ -97,7 +98,7 @@ def summary(pairs: list[Pair]) -> list[tuple[str, str, bool | None]]:
     unequal = [f"{pair.fineline['model']} ({pair.fineline['mode']})" for pair in pairs if not pair.equal]
     lines = [
         ("equal to eager", *_all_but(unequal, len(pairs))),
-        ("never more graphs than torch.compile", *_all_but(more, len(counted))),
+        ("no more graphs than torch.compile, but for more operators", *_all_but(more, len(counted))),
         ("operators within 2 % where both make one graph", *_all_but(far, len(one))),
     ]
     if cold:

@@ -47,7 +47,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "aot_dynamic": {"backend": "aot_eager", "dynamic": True},
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
 }
-EXACT = {"captured"}  # where every stretch with an operator becomes a graph, however small, so that graphs can be counted
+EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured", "borders"], "all": list(TWINS)}
 STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
 REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
@@ -223,21 +223,6 @@ class Counting(Tally):
         # A value that a tensor is asked for twice is read once; marks for the profiler are no operators, and what is checked in Python
         # is checked by one in a graph.
         return {name: n for name, n in ran.items() if name not in APART and not name.startswith("profiler.")}
-
-
-@contextlib.contextmanager
-def graphs_of_any_size(twin: str) -> Iterator[None]:
-    if twin not in EXACT:
-        yield
-        return
-    from fineline.region import keep
-
-    shipped = keep.SMALL_GRAPH, keep.TINY_GRAPH, keep.LAST_GRAPH
-    keep.SMALL_GRAPH = keep.TINY_GRAPH = keep.LAST_GRAPH = 0
-    try:
-        yield
-    finally:
-        keep.SMALL_GRAPH, keep.TINY_GRAPH, keep.LAST_GRAPH = shipped
 
 
 @contextlib.contextmanager
@@ -446,7 +431,7 @@ def check(program: Program, twin: str) -> list[Observation]:
     if twin == "counted":
         expected = program.counted = program.counted or run(program, lambda fn: fn, count=Counting())
         probe.tally = Counting()
-    with graphs_of_any_size(twin), defects() as heard:
+    with defects() as heard:
         actual = run(program, compiler_for(twin, probe, program.options), probe, probe.tally)
     for call, same in zip(actual, expected, strict=True):
         if twin == "counted" and not call.compiled:

@@ -1,40 +1,38 @@
-"""What becomes of a captured segment: its graph is compiled, or too small for that, and its program serves the calls that it fits."""
+"""Decides whether the graph of a captured segment is compiled or runs eagerly, and keeps the segment's program for the calls that it fits."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
 from torch.fx import GraphModule
-from torch.nn import Parameter
 
 from fineline.backends.eager import as_it_is
-from fineline.kinds import is_a
 from fineline.program.segment import SegmentWriter, call_under_way
+from fineline.program.template import Template
 from fineline.region.describe import describe_guards, place_of
 from fineline.report.events import Event
 
-# Below this a compiled graph gains little over its operators: entering and guarding one costs as much as a few of them.
-SMALL_GRAPH = 32
-# ... in a call that has shown to be cut often; the first pieces are compiled whatever their size.
-FEW_BORDERS = 4
-# At most so many operators gain nothing at all between two borders, and behind the last one, where they work on little data.
-TINY_GRAPH, LAST_GRAPH = 4, 2
-LITTLE = 2**16
+
+class SegmentPlace(NamedTuple):
+    """Where a segment begins and ends: the code and the instruction of each frame; None: with the call."""
+
+    start: tuple | None
+    end: tuple | None
 
 
-def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
-    """Compiles the segment of ``run``, unless too few operators lie behind a border that nobody asked for; then these go eagerly.
+def keep(run: Any, writer: SegmentWriter, end: Template | None = None, declared: bool = False) -> None:
+    """Compiles the segment of ``run``; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
 
-    ``declared``: whether somebody asked for the border that the segment ends with; None if it ends with the call.
+    ``end``: the frames at the graph break that ends the segment; None if it ends with the call. ``declared``: whether a rule asked for it.
     """
     region, site, recorder = run.region, run.site, writer.cap.recorder
-    n, places = recorder.calls, recorder.places
-    asked = declared or site.declared
-    small = n > 0 and (recorder.only_state or (not asked and _too_small(run, recorder, declared is None)))
-    compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
+    n, places, least = recorder.calls, recorder.places, region.min_graph_operators
+    few = n < least and not (declared or site.declared)
+    small = n > 0 and (recorder.only_state or few)
+    place = SegmentPlace(None if site.template is None else site.template.stack, None if end is None else end.stack)
+    compile_graph, kind = (_as_it_is, "eager") if small else (functools.partial(region.compile_graph, place), "captured")
     if region.tally is not None:
         region.tally.close(kind)
         compile_graph = region.tally.watch(kind, compile_graph)
@@ -43,8 +41,9 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
         if small:
-            where = "behind a graph break" if declared is None else "between two graph breaks"
-            reason = f"{n} operator{'' if n == 1 else 's'} {where}: too few for a graph of their own"
+            where = "after a graph break" if end is None else "between two graph breaks"
+            reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
+            reason += f"min_graph_operators is {least}" if few else "they only change PyTorch's state"
             region._note(Event("eager", "FL404", reason, *at, detail=detail))
         else:
             region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
@@ -58,17 +57,6 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     call = call_under_way()
     if site is region.entry or (site.segments[1:] and not site.met and call is not region.counted):
         region.programs, region.counted = region.programs + 1, call
-
-
-def _too_small(run: Any, recorder: Any, last: bool) -> bool:
-    """Whether its operators are too few for a graph of their own, behind a border that nobody asked for; behind the ``last`` one, or before another."""
-    if not last and run.borders > FEW_BORDERS:
-        return bool(recorder.calls < SMALL_GRAPH)
-    if recorder.calls > (LAST_GRAPH if last else TINY_GRAPH) or (last and run.borders == 1):
-        # One graph break makes two graphs, as everybody expects.
-        return False
-    given = [src.value for _, src in recorder.inputs]
-    return all([not is_a(t, Tensor) or is_a(t, Parameter) or t.numel() <= LITTLE for t in given])
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:

@@ -14,7 +14,7 @@ from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
 
 KNOWN: dict[str, Any] = {
-    "recompile_limit": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
+    "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
     "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "settings": Callable,
@@ -33,6 +33,8 @@ class GuardFailure(NamedTuple):
 @dataclass
 class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
+    ``min_graph_operators``: a segment after a graph break that no rule declares runs eagerly if it has fewer operators; None: the
+    backend's own number.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
     ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
     ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, a size that depends on its
@@ -48,6 +50,7 @@ class Options:
     # Which graph breaks may be: any, those that a user's rule asked for, none.
     breaks: Breaks = "any"
     recompile_limit: int = 8
+    min_graph_operators: int | None = None
     evaluator: Evaluator = "native"
     force_borders: bool = False
     verify: bool = False
@@ -117,6 +120,8 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         if not isinstance(value, kind):
             raise BadArgument(f"option {key!r} takes a {kind.__name__}, not {value!r}")
         own[key] = value
+    if own.get("min_graph_operators", 1) < 1:
+        raise BadArgument(f"option 'min_graph_operators' is at least 1, not {own['min_graph_operators']!r}")
     if own.get("evaluator", "native") not in ("native", "reference"):
         raise BadArgument(f'option \'evaluator\' is "native" or "reference", not {own["evaluator"]!r}')
     if own.get("first_call", "live") not in ("live", "compiled"):

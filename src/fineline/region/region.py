@@ -41,6 +41,7 @@ from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
+from fineline.region.keep import SegmentPlace
 from fineline.region.options import GuardFailure, Options
 from fineline.region.outside import start_anew
 from fineline.region.restart import take_back
@@ -82,7 +83,8 @@ class Region:
         self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
-        self.compiled: list[tuple[GraphModule, Kinds, Callable]] = []
+        # What the backend has compiled: with the segment's place in the code, where the backend is the user's.
+        self.compiled: list[tuple[GraphModule, Kinds, SegmentPlace | None, Callable]] = []
         self.rules_of_process = RULEBOOK.facts()[0]
         # How often each rule has decided something, over all captures.
         self.fired: Counter[Rule] = Counter()
@@ -413,13 +415,20 @@ class Region:
         region.tally, region.machine, region.fired = self.tally, self.machine, self.fired
         return region.entry.dispatcher
 
-    def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
-        """Hands a graph to the backend, unless that has compiled the same for inputs of the same kinds: in a loop, say.
+    @property
+    def min_graph_operators(self) -> int:
+        own = self.options.min_graph_operators
+        return self.backend.min_graph_operators if own is None else own
 
-        One that gives more serves too; then ``gm`` gives as much.
+    def compile_graph(self, place: SegmentPlace, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
+        """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
+
+        A user's own backend gets each graph that lies at another ``place`` in the code, however equal: what it makes may depend on that.
+        A known graph with more outputs serves too; then ``gm`` gets the same outputs.
         """
-        for known, its_kinds, compiled in self.compiled:
-            outputs = None if kinds is None else outputs_as(known.graph, gm.graph)
+        shared = None if self.backend.builtin else place
+        for known, its_kinds, its_place, compiled in self.compiled:
+            outputs = None if kinds is None or its_place != shared else outputs_as(known.graph, gm.graph)
             if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
                 gm.graph.output_node().args = (outputs,)
                 return compiled
@@ -438,7 +447,7 @@ class Region:
         if kinds is not None:
             if kinds.sizes is not None:
                 kinds.sizes.compiled()
-            self.compiled.append((gm, kinds, compiled))
+            self.compiled.append((gm, kinds, shared, compiled))
         return compiled
 
 

@@ -240,7 +240,7 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
-            keep(self, writer, declared)
+            keep(self, writer, template, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
