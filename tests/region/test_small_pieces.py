@@ -101,7 +101,7 @@ def test_equal_layers_of_one_loop_share_a_graph(capsys: pytest.CaptureFixture) -
             print(end="")
         return x
 
-    assert graphs(fn, SMALL) == [2, 2]
+    assert graphs(fn, SMALL) == [2]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,13 @@ from fineline.report.events import Event
 
 
 class SegmentPlace(NamedTuple):
-    """Where a segment begins and ends: the code and the instruction of each frame; None: with the call."""
+    """The place in the code of a segment: the code and the instruction of each frame at the graph break that ends it.
 
-    start: tuple | None
-    end: tuple | None
+    Of a segment that ``returns``: at the graph break before it; none where the segment is the whole call.
+    """
+
+    stack: tuple
+    returns: bool
 
 
 def keep(run: Any, writer: SegmentWriter, end: Template | None = None, declared: bool = False) -> None:
@@ -31,7 +34,8 @@ def keep(run: Any, writer: SegmentWriter, end: Template | None = None, declared:
     n, places, least = recorder.calls, recorder.places, region.min_graph_operators
     few = n < least and not (declared or site.declared)
     small = n > 0 and (recorder.only_state or few)
-    place = SegmentPlace(None if site.template is None else site.template.stack, None if end is None else end.stack)
+    frames = end or site.template
+    place = SegmentPlace(frames.stack if frames is not None else (), returns=end is None)
     compile_graph, kind = (_as_it_is, "eager") if small else (functools.partial(region.compile_graph, place), "captured")
     if region.tally is not None:
         region.tally.close(kind)
