@@ -6,11 +6,13 @@ import functools
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from torch import nn
 
-from fineline.backends.registry import lookup_backend
+from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument
 from fineline.policy.dims import DIMS
 from fineline.policy.marks import MARKS
@@ -37,7 +39,11 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
     policy: Policy | None = None,
     breaks: Breaks | None = None,
     model: Callable | None = None,
@@ -48,9 +54,11 @@ def compile(
     registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
     no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
     region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
-    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
+    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's.
+    ``recompile_limit`` stands above the option of this name. ``name`` is how reports and events call the region; else the function's
+    own. ``isolate_recompiles`` changes nothing: each call of `compile` has its own programs and its own limit. Raises
     `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
-    with ``policy`` and ``breaks``; ``model`` is its name for ``fn``.
+    with ``policy`` and ``breaks``; ``model`` is its name for ``fn``; of ``shapes_spec`` only None is taken.
     """
     if model is not None:
         if fn is not None:
@@ -58,8 +66,8 @@ def compile(
         fn = model
     if fn is None:
         return functools.partial(
-            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, disable=disable,
-            policy=policy, breaks=breaks,
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, name=name, disable=disable,
+            recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, shapes_spec=shapes_spec, policy=policy, breaks=breaks,
         )  # fmt: skip
     check_callable(fn)
     if isinstance(fn, type):
@@ -73,15 +81,19 @@ def compile(
     strict: Breaks = "none" if fullgraph else breaks or "any"
     if dynamic not in (None, True, False):
         raise BadArgument(f"dynamic is None, True or False, not {dynamic!r}")
-    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic)
+    if not isinstance(name, (str, NoneType)):
+        raise BadArgument(f"name= takes a text, not a {type(name).__name__}")
+    if shapes_spec is not None:
+        step = "Mark the sizes that vary with fineline.mark_dynamic(tensor, index), or say dynamic=True."
+        raise BadArgument("shapes_spec= is not understood", next_step=step)
+    if recompile_limit is not None:
+        options = {**(options or {}), "recompile_limit": recompile_limit}
+    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name)
     if isinstance(fn, (OptimizedModule, Compiled)):
         fn = original(fn)
+    recipe = Recipe(make)
     region = make(fn)
-    if disable:
-        return fn
-    if isinstance(fn, nn.Module):
-        return OptimizedModule(fn, region.entry.dispatcher, functools.partial(_dispatcher, make))
-    return Compiled(fn, region, functools.partial(_compiled, make))
+    return fn if disable else recipe.stand_in(fn, region)
 
 
 def check_callable(fn: Any) -> None:
@@ -89,24 +101,50 @@ def check_callable(fn: Any) -> None:
         raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a callable was compiled: copies, pickles and libraries compile others in the same way."""
+
+    # Makes a region.
+    make: Callable[[Callable], Region]
+    modules: type[OptimizedModule] = OptimizedModule
+
+    def __call__(self, mod: nn.Module) -> Callable:
+        # Its own variable: nothing else holds the region before its dispatcher does.
+        region = self.make(mod)
+        return region.entry.dispatcher
+
+    def stand_in(self, fn: Callable, region: Region) -> Any:
+        """Returns what a user calls instead of ``fn``."""
+        if isinstance(fn, nn.Module):
+            return self.modules(fn, region.entry.dispatcher, self)
+        return Compiled(fn, region, self.compile)
+
+    def compile(self, fn: Callable) -> Any:
+        check_callable(fn)
+        fn = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
+        return self.stand_in(fn, self.make(fn))
+
+    def get_compiler_config(self) -> Any:
+        """Returns the backend's settings, as far as it tells: Inductor's."""
+        how = self.make.keywords  # type: ignore[attr-defined]
+        return _backend(**{name: how[name] for name in ("backend", "mode", "options")})[1].settings()
+
+
+def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
+    """-> (fineline's own options, the backend with the rest of them)."""
+    own, rest = split_options(options)
+    return own, lookup_backend(backend, mode, rest or None)
+
+
 def _region(
     fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
-    options: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None, name: str | None = None,
 ) -> Region:  # fmt: skip
-    own, rest = split_options(options)
-    region = Region(fn, lookup_backend(backend, mode, rest or None), Options(policy=policy, breaks=breaks, dynamic=dynamic, **own))
+    own, found = _backend(backend, mode, options)
+    region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own))
     _REGIONS.add(region)
     return region
-
-
-def _compiled(make: Callable[[Callable], Region], fn: Callable) -> Compiled:
-    return Compiled(fn, make(fn), functools.partial(_compiled, make))
-
-
-def _dispatcher(make: Callable[[Callable], Region], mod: nn.Module) -> Callable:
-    # Its own variable: nothing else holds the region before its dispatcher does.
-    region = make(mod)
-    return region.entry.dispatcher
 
 
 def original(fn: Any) -> Any:

@@ -9,6 +9,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from fineline.policy.shapes import marked_shapes
 from fineline.policy.stance import STANCES, StanceBlock, set_stance
 from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
-from fineline.region.module import OptimizedModule
+from fineline.region.module import OptimizedModule, TorchOptimizedModule
 from fineline.region.options import Breaks
 from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
@@ -88,10 +89,12 @@ class Installation:
     # -- there and back --------------------------------------------------------------------------------------------------
     def install(self, defaults: dict[str, Any]) -> None:
         api.compile(_nothing, disable=True, **defaults)  # says what is wrong with them
+        # First: a process that ``fineline run`` has started installs fineline when this is loaded.
+        dynamo = importlib.import_module("torch._dynamo")
         self.defaults = defaults
         if self.active:
             return
-        self.dynamo = dynamo = importlib.import_module("torch._dynamo")
+        self.dynamo = dynamo
         decorators = importlib.import_module("torch._dynamo.decorators")
         self.settings = Settings()
         ours = self.doors()
@@ -139,7 +142,7 @@ class Installation:
 
         @functools.wraps(theirs, updated=())
         def door(*args: Any, **kwargs: Any) -> Any:
-            if not self.active or (by_caller and _asked_by_torch(sys._getframe(1).f_globals.get("__name__"))):
+            if not self.active or (by_caller and asked_by_torch(sys._getframe(1).f_globals.get("__name__"))):
                 return theirs(*args, **kwargs)
             return ours(*args, **kwargs)
 
@@ -151,7 +154,7 @@ class Installation:
         """What the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
         dynamo = self.dynamo
         return {
-            "allow_in_graph": _told_both(declare.allow_in_graph, dynamo.allow_in_graph),
+            "allow_in_graph": self._allowing(dynamo.allow_in_graph),
             "assume_constant_result": _told_both(declare.assume_constant_result, dynamo.assume_constant_result),
             "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
@@ -169,7 +172,7 @@ class Installation:
             "error_on_graph_break": error_on_graph_break,
             "nested_compile_region": porting.nested_compile_region,
             "dont_skip_tracing": declare.dont_skip_tracing,
-            "nonstrict_trace": _told_both(declare.allow_in_graph, dynamo.nonstrict_trace),
+            "nonstrict_trace": self._allowing(dynamo.nonstrict_trace),
             "patch_dynamo_config": functools.partial(porting.around, dynamo.patch_dynamo_config),
             "disable_nested_graph_breaks": functools.partial(porting.around, dynamo.disable_nested_graph_breaks),
             "override_cudagraphs": functools.partial(porting.around, dynamo.override_cudagraphs),
@@ -186,16 +189,19 @@ class Installation:
         # What filters guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
         self.settings.tell()
+        if shapes_spec is not None:
+            self.settings.tell_once("shapes_spec", "torch.compile(shapes_spec=...) has no effect: mark sizes with torch._dynamo.mark_dynamic")
         if recompile_limit is not None:
             own["recompile_limit"] = recompile_limit
         defaults = self.defaults.get("options", {})
-        own = {**defaults, **own, "settings": functools.partial(self.settings.options, defaults, own)}
-        given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend}
+        known = own if dynamic is None else {**own, "dynamic": dynamic}
+        own = {**defaults, **own, "settings": functools.partial(self.settings.options, defaults, known)}
+        given = {"mode": mode, "options": own, "policy": policy, "breaks": breaks, "backend": backend, "name": name}
         how = {**self.defaults, **{key: value for key, value in given.items() if value}}
         if fullgraph:
             how.pop("breaks", None)
         how["backend"] = self.backend(how.get("backend"))
-        make = functools.partial(self._compiled, how={"fullgraph": fullgraph, "dynamic": dynamic, "disable": disable, **how})
+        make = functools.partial(self._compiled, how={"fullgraph": fullgraph, "dynamic": dynamic, "disable": disable or self.settings.disabled, **how})
         return make if model is None else make(model)
 
     def _compiled(self, model: Any, *, how: dict[str, Any]) -> Any:
@@ -213,7 +219,29 @@ class Installation:
         if isinstance(compiled, Compiled):
             # How PyTorch finds the original again.
             compiled.__dict__.update(_torchdynamo_orig_callable=fn, _torchdynamo_wrapper_id=id(compiled))
+        elif isinstance(compiled, OptimizedModule):
+            # The same region; parameters have the names that torch.compile gives them.
+            recipe = replace(compiled._fineline_rebuild, modules=TorchOptimizedModule)
+            return TorchOptimizedModule(fn, compiled._fineline_region, recipe)
         return compiled
+
+    def _allowing(self, theirs: Callable) -> Callable:
+        """``allow_in_graph``: what PyTorch takes and makes nothing of, a class or a module, has PyTorch's mark alone."""
+        both = _told_both(declare.allow_in_graph, theirs)
+
+        def mark(fn: Any) -> Any:
+            if isinstance(fn, (list, tuple)):
+                for each in fn:
+                    mark(each)
+                return fn
+            functions = isinstance(fn, type) and issubclass(fn, torch.autograd.Function)
+            if not isinstance(fn, (type, nn.Module)) or functions:
+                return both(fn)
+            text = "has no effect on classes and modules: they are looked into. Allow a function, whose tensors are all arguments."
+            self.settings.tell_once("allow_in_graph", f"{theirs.__name__} of {fn!r:.80} {text}")
+            return theirs(fn)
+
+        return mark
 
     def backend(self, backend: Any) -> Any:
         """A name that only PyTorch's registry knows, as the callable."""
@@ -314,7 +342,8 @@ def _nothing() -> None:
     """What the defaults are tried on."""
 
 
-def _asked_by_torch(name: Any) -> bool:
+def asked_by_torch(name: Any) -> bool:
+    """Whether a call from the module of this name is PyTorch's own affair."""
     return isinstance(name, str) and (name == "torch" or name.startswith("torch.")) and name not in HANDING_ON
 
 

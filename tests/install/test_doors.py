@@ -300,7 +300,8 @@ def test_optimized_module(installed):
     for compiled in (m, before):
         assert isinstance(compiled, torch._dynamo.OptimizedModule) and isinstance(compiled, OptimizedModule)
         assert isinstance(compiled, fineline.OptimizedModule) and isinstance(compiled, nn.Module)
-    assert torch.equal(m(X), m._orig_mod(X)) and list(m.state_dict()) == ["weight", "bias"]
+    assert torch.equal(m(X), m._orig_mod(X)) and list(m.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert list(before.state_dict()) == ["weight", "bias"]
     again = pickle.loads(pickle.dumps(m))
     assert torch.equal(again(X), m(X)) and m.train(False) is m and m.training is False
     fineline.uninstall()

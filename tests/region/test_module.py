@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import gc
 import inspect
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 import fineline
-from fineline.region.module import OptimizedModule
+from fineline.region.module import OptimizedModule, TorchOptimizedModule
 
 
 class Region:
@@ -223,7 +225,7 @@ def test_pickle_and_torch_save(net: Net) -> None:
     torch.save(opt, buffer)
     buffer.seek(0)
     for other in (again, torch.load(buffer, weights_only=False)):
-        assert type(other) is OptimizedModule
+        assert type(other) is type(opt) and isinstance(other, OptimizedModule)
         assert torch.equal(other(x), want)
         assert other._fineline_region.calls == 1
 
@@ -325,15 +327,247 @@ class Stepping(nn.Module):
 
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["copied", "pickled"])
 def test_compiled_methods_of_a_copy_are_its_own(twin_of: Any) -> None:
-    module, x = Stepping(), torch.ones(1, 2)
-    before = module.step(x), module(x)
-    twin = twin_of(module)
+    stepping, x = Stepping(), torch.ones(1, 2)
+    before = stepping.step(x), stepping(x)
+    twin = twin_of(stepping)
     assert torch.equal(twin.step(x), before[0])
     with torch.no_grad():
         twin.l.weight.zero_()
         twin.l.bias.zero_()
     assert not twin.step(x).any()
     assert torch.equal(twin(x), torch.ones(1, 2))
-    assert torch.equal(module.step(x), before[0])
-    assert torch.equal(module(x), before[1])
-    assert copy.copy(module.step) is module.step
+    assert torch.equal(stepping.step(x), before[0])
+    assert torch.equal(stepping(x), before[1])
+    assert copy.copy(stepping.step) is stepping.step
+
+
+# -- as libraries ask ------------------------------------------------------------------------------------------------------------
+class Odd(nn.Module):
+    """Answers for attributes that it does not have, as PEFT's models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(3, 3)
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("base_"):
+                self.__dict__["asked"] += 1
+                return name
+            raise
+
+    def forward(self, *args: torch.Tensor, **how: Any) -> torch.Tensor:
+        return self.base(*args)
+
+
+def by_pytorch_s_name(mod: nn.Module) -> OptimizedModule:
+    own = fineline.compile(mod, backend="eager")
+    return TorchOptimizedModule(mod, own._fineline_region, dataclasses.replace(own._fineline_rebuild, modules=TorchOptimizedModule))
+
+
+MAKERS = {"fineline": lambda mod: fineline.compile(mod, backend="eager"), "torch": by_pytorch_s_name}
+ASKED: dict[str, Any] = {
+    "signature of the class's forward": lambda m: inspect.signature(type(m).forward),
+    "signature of __class__.forward": lambda m: inspect.signature(m.__class__.forward),
+    "full argument specification": lambda m: inspect.getfullargspec(type(m).forward),
+    "signature of forward": lambda m: inspect.signature(m.forward),
+    "names of the parameters": lambda m: list(inspect.signature(type(m).forward).parameters)[1:],
+    "source of forward": lambda m: inspect.getsource(type(m).forward),
+    "document of forward": lambda m: type(m).forward.__doc__,
+    "the class's forward, called": lambda m: type(m).forward(m, torch.ones(1, 3)),
+    "__class__.forward, called": lambda m: m.__class__.forward(m, torch.ones(1, 3)),
+    "forward, called": lambda m: m.forward(torch.ones(1, 3)),
+    "__call__, called": lambda m: m.__call__(torch.ones(1, 3)),
+    "__getattr__ of a module": lambda m: [m.__getattr__(name) is getattr(m, name) for name, _ in m.__dict__["_modules"].items()],
+    "__getattr__ of the type": lambda m: [type(m).__getattr__(m, name) is getattr(m, name) for name in m.__dict__["_modules"]],
+    "__getattr__ of what is not there": lambda m: raised(lambda: m.__getattr__("nothing")),
+    "an attribute that is not there": lambda m: raised(lambda: m.nothing),
+    "what the module answers itself": lambda m: getattr(m, "base_model", None),
+    "hasattr": lambda m: [hasattr(m, name) for name in ("lin", "nothing", "scale", "base_layer")],
+    "loading what is too little": lambda m: [len(keys) for keys in m.load_state_dict({}, strict=False)],
+    "loading what is unknown": lambda m: m.load_state_dict({"other": torch.ones(1)}, strict=False).unexpected_keys,
+    "type hints of forward": lambda m: str(inspect.signature(type(m).forward).return_annotation),
+}
+
+
+def raised(call: Any) -> str:
+    with pytest.raises(AttributeError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("door", MAKERS)
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("cls", [Net, Odd])
+def test_it_answers_as_the_module_does(cls: type, asked: str, door: str) -> None:
+    torch.manual_seed(0)
+    plain = cls()
+    torch.manual_seed(0)
+    opt = MAKERS[door](cls())
+    for _ in range(2):
+        ours, theirs = ASKED[asked](opt), ASKED[asked](plain)
+        assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+    assert getattr(opt, "asked", 0) == getattr(plain, "asked", 0)
+
+
+@pytest.mark.parametrize("door", MAKERS)
+@pytest.mark.parametrize("called", [False, True])
+def test_torch_fx_traces_through_it(door: str, called: bool) -> None:
+    plain, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.randn(2, 3)
+    opt = MAKERS[door](plain)
+    if called:
+        opt(x)
+    traced = torch.fx.symbolic_trace(opt)
+    assert [node.op for node in traced.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
+    assert torch.equal(traced(x), plain(x)) and torch.equal(opt(x), plain(x))
+    parent = torch.fx.symbolic_trace(nn.Sequential(opt, nn.Tanh()))
+    assert torch.equal(parent(x), plain(x).tanh())
+
+
+def test_classes_of_stand_ins() -> None:
+    one, two, other = [fineline.compile(m, backend="eager") for m in (Net(), Net(), Odd())]
+    assert type(one) is type(two) is not type(other)
+    for opt in (one, other):
+        assert isinstance(opt, OptimizedModule) and issubclass(type(opt), OptimizedModule)
+        assert (type(opt).__name__, type(opt).__module__) == ("OptimizedModule", "fineline.region.module")
+    assert type(type(one)(Odd(), lambda: None)) is type(other)
+    assert list(inspect.signature(OptimizedModule.forward).parameters) == ["self", "args", "kwargs"]
+
+    class Mine(OptimizedModule):
+        pass
+
+    mine = Mine(Net(), Region(Net(), ""))
+    assert isinstance(mine, Mine) and type(mine).__name__ == "Mine"
+
+    def gone() -> weakref.ref:
+        class Local(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x
+
+        fineline.compile(Local(), backend="eager")
+        return weakref.ref(Local)
+
+    ref = gone()
+    # The class of stand-ins goes first.
+    gc.collect(), gc.collect()
+    assert ref() is None
+
+
+def test_the_class_s_forward_in_captured_code(net: Net) -> None:
+    opt, x = fineline.compile(net, backend="eager"), torch.randn(2, 3)
+    outer = fineline.compile(lambda x: type(opt).forward(opt, x) * 2, backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(outer(x), net(x) * 2)
+
+
+# -- names of parameters ----------------------------------------------------------------------------------------------------------
+class Versioned(nn.Module):
+    """Has what a state may hold: a module with a version, a buffer that is not saved, and a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.lin, self.more = nn.BatchNorm1d(3), nn.Linear(3, 3), "some"
+        self.register_buffer("unsaved", torch.zeros(1), persistent=False)
+
+    def get_extra_state(self) -> str:
+        return self.more
+
+    def set_extra_state(self, state: str) -> None:
+        self.more = state
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(self.norm(x))
+
+
+@pytest.fixture
+def stock() -> Any:
+    """What torch.compile's own modules answer."""
+    torch._dynamo.reset()
+    return lambda mod: torch.compile(mod, backend="eager")
+
+
+NAMES: dict[str, Any] = {
+    "state_dict": lambda m: list(m.state_dict()),
+    "state_dict with a prefix": lambda m: list(m.state_dict(prefix="a.")),
+    "state_dict's versions": lambda m: dict(m.state_dict()._metadata),
+    "state_dict of a parent": lambda m: list(nn.Sequential(m).state_dict()),
+    "named_parameters": lambda m: [name for name, _ in m.named_parameters()],
+    "named_parameters, not recursive": lambda m: [name for name, _ in m.named_parameters(recurse=False)],
+    "named_parameters of a parent": lambda m: [name for name, _ in nn.Sequential(m).named_parameters()],
+    "parameters": lambda m: len(list(m.parameters())),
+    "named_buffers": lambda m: [name for name, _ in m.named_buffers()],
+    "named_modules": lambda m: [name for name, _ in m.named_modules()],
+    "named_modules of a parent": lambda m: [name for name, _ in nn.Sequential(m).named_modules(prefix="p")],
+    "modules": lambda m: len(list(m.modules())),
+    "named_children": lambda m: [name for name, _ in m.named_children()],
+    "_modules": lambda m: (list(m._modules), list(m._parameters), list(m._buffers)),
+    "get_submodule": lambda m: type(m.get_submodule("_orig_mod.norm")),
+    "get_submodule without the prefix": lambda m: type(m.get_submodule("norm")),
+    "get_parameter": lambda m: m.get_parameter("_orig_mod.lin.weight").shape,
+    "get_buffer": lambda m: m.get_buffer("_orig_mod.norm.running_mean").shape,
+    "deepcopy": lambda m: list(copy.deepcopy(m).state_dict()),
+    "pickle": lambda m: list(pickle.loads(pickle.dumps(m)).state_dict()),
+    "dynamo_ctx of a module": lambda m: list(m.dynamo_ctx(nn.Linear(1, 1)).state_dict()),
+    "functional_call": lambda m: torch.func.functional_call(m, {n: p * 0 for n, p in m.named_parameters()}, torch.ones(2, 3)),
+    "missing keys": lambda m: m.load_state_dict({}, strict=False).missing_keys,
+    "unexpected keys": lambda m: m.load_state_dict({"_orig_mod.other": 1, "other": 1}, strict=False).unexpected_keys,
+    "not a state": lambda m: str(pytest.raises(TypeError, m.load_state_dict, 3).value),
+}
+
+
+@pytest.mark.parametrize("asked", NAMES)
+def test_under_pytorch_s_names_the_parts_are_called_as_there(stock: Any, asked: str) -> None:
+    ours, theirs = NAMES[asked](MAKERS["torch"](Versioned())), NAMES[asked](stock(Versioned()))
+    assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+
+
+@pytest.mark.parametrize("door", MAKERS)
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_states_are_loaded_with_and_without_the_prefix(stock: Any, door: str, assign: bool, nested: bool) -> None:
+    source = Versioned()
+    with torch.no_grad():
+        source.lin.weight.fill_(7.0)
+        source.norm.num_batches_tracked.fill_(5)
+    source.more = "other"
+    for saved in (source, stock(source), *[make(source) for make in MAKERS.values()]):
+        plain = Versioned()
+        opt = MAKERS[door](plain)
+        state = (nn.Sequential(saved) if nested else saved).state_dict()
+        result = (nn.Sequential(opt) if nested else opt).load_state_dict(state, assign=assign)
+        assert (result.missing_keys, result.unexpected_keys) == ([], [])
+        assert (plain.lin.weight == 7).all() and plain.norm.num_batches_tracked == 5 and plain.more == "other"
+        assert list(state) == list((nn.Sequential(saved) if nested else saved).state_dict()), "what is loaded stays as it is"
+
+
+def test_a_module_of_that_name_keeps_its_own() -> None:
+    parent = nn.Module()
+    parent._orig_mod = nn.Linear(2, 2)
+    opt = fineline.compile(parent, backend="eager")
+    opt.load_state_dict({"_orig_mod.weight": torch.ones(2, 2), "_orig_mod.bias": torch.zeros(2)})
+    assert (parent._orig_mod.weight == 1).all()
+
+
+# -- how it was compiled ----------------------------------------------------------------------------------------------------------
+def test_the_way_it_was_compiled_is_there_for_others(net: Net) -> None:
+    graphs: list[Any] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    opt = fineline.compile(net, backend=backend, name="mine")
+    x = torch.randn(2, 3)
+    step = opt.dynamo_ctx(net.forward)
+    assert torch.equal(step(x), net(x)) and len(graphs) == 1
+    assert torch.equal(opt.dynamo_ctx(step)(x), net(x)) and len(graphs) == 2
+    assert opt.get_compiler_config() is None and step.get_compiler_config() is None
+    other = opt.dynamo_ctx(Net())
+    assert isinstance(other, OptimizedModule) and other(x).shape == x.shape and len(graphs) == 3
+    for made in (fineline.compile(net, mode="reduce-overhead"), fineline.compile(torch.sin, options={"triton.cudagraphs": True})):
+        assert made.get_compiler_config()["triton.cudagraphs"] is True
+    with pytest.raises(TypeError):
+        opt.dynamo_ctx(3)

@@ -10,7 +10,7 @@ import torch
 import torch._inductor
 import torch.compiler.config
 from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx
+from torch._inductor.compile_fx import compile_fx, get_patched_config_dict
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.nn.attention import _cur_sdpa_kernel_backends
@@ -41,6 +41,10 @@ class Inductor:
 
         with tracing_context(example_inputs):
             return compiled_copy(gm, example_inputs, compile_graph)
+
+    def get_compiler_config(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Inductor's configuration with these changes."""
+        return get_patched_config_dict(config_patches=self.check_arguments(mode, options))
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The changes to Inductor's configuration that a mode or options stand for."""

@@ -77,6 +77,11 @@ class Backend:
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)
 
+    def settings(self) -> Any:
+        """Returns what the backend's own settings are for its keyword arguments; None, if it does not tell."""
+        tell = getattr(self.source.load(), "get_compiler_config", None)
+        return tell(**self.kwargs) if tell is not None else None
+
 
 class BackendRegistry:
     """Names to backends; the process has one, ``BACKENDS``."""

@@ -87,9 +87,10 @@ class Audit:
             for file in (printed, errors):
                 file.seek(0)
                 texts.append(file.read())
-        facts = json.loads(out.read_text()) if out.exists() else {"functions": [], "rules": []}
+        facts = json.loads(out.read_text()) if out.exists() else {"functions": [], "rules": [], "processes": []}
         shutil.rmtree(out.parent)
-        events = [event for function in facts["functions"] for event in function["events"]]
+        functions = [function for process in (facts, *facts["processes"]) for function in process["functions"]]
+        events = [event for function in functions for event in function["events"]]
         count = {kind: sum(e["kind"] == kind for e in events) for kind in ("graph", "break", "eager", "limit", "raised")}
         # What no rule asked for.
         skipped = sum(e["kind"] == "skipped" and not e["rule"] for e in events)

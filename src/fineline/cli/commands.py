@@ -17,8 +17,8 @@ from fineline import __version__
 from fineline.api import set_policy
 from fineline.capture.why import why as decide
 from fineline.cli.audit import Audit
-from fineline.cli.heard import Heard
 from fineline.cli.program import Program
+from fineline.cli.workers import Report, RunOptions, own_file
 from fineline.errors import FinelineError
 from fineline.install import install
 from fineline.policy.files import PolicyFile, find_policy
@@ -82,18 +82,20 @@ def run(
     with _refusals():
         file = _policy_file(policy, early=True)
         install(breaks=breaks)
-    jobs.append(functools.partial(_run, made, file, out))
+    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out)))
 
 
-def _run(program: Program, file: PolicyFile | None, out: Path | None) -> None:
-    heard = Heard()
-    if out is not None:
-        LISTENERS.all = (*LISTENERS.all, heard.hear)
+def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None) -> None:
+    report = Report() if out is not None else None
+    if report is not None:
+        LISTENERS.all = (*LISTENERS.all, report.hear)
+    policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
+    RunOptions(policy, breaks, MARKS.without, events).pass_on()
     try:
         program.run()
     finally:
-        if out is not None:
-            heard.write(out)
+        if report is not None and out is not None:
+            report.write(out)
         for wrong in file.still_wrong() if file is not None else ():
             print(f"fineline: {wrong}", file=sys.stderr)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from fineline.policy.marks import MARKS
@@ -14,7 +13,7 @@ from fineline.report.explain import Explanation, rule_as_dict
 
 
 class Heard:
-    """Hears all events of the process; functions of one name are told of together."""
+    """Hears all events of a process; functions of one name are told of together."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
@@ -53,16 +52,12 @@ class Heard:
                 total[rule] += times
         return total
 
-    def facts(self) -> dict[str, Any]:
-        """All of it, for JSON. ``rules``: over all functions, the marks that nothing met included."""
-        total = self.fired()
-        for mark in (*MARKS, *MARKS.blocks.values()):
-            total.setdefault(mark, 0)
-        return {"functions": [e.as_dict() for e in self.explanations()], "rules": [rule_as_dict(rule, n) for rule, n in total.items()]}
-
-    def write(self, path: Path) -> None:
-        """JSON if the file's name says so, else text."""
-        if path.suffix == ".json":
-            path.write_text(json.dumps(self.facts(), indent=1), encoding="utf-8")
-        else:
-            path.write_text("\n\n".join(map(str, self.explanations())) + "\n", encoding="utf-8")
+    def facts(self, others: Sequence[Heard] = ()) -> dict[str, Any]:
+        """All of it, for JSON. ``rules``: over all functions, those of other processes too, the marks that nothing met included."""
+        total: dict[str, tuple[Rule, int]] = {}
+        counted = [(rule, times) for heard in (self, *others) for rule, times in heard.fired().items()]
+        for rule, times in (*counted, *[(mark, 0) for mark in (*MARKS, *MARKS.blocks.values())]):
+            # By what names a rule: in each process it is another object.
+            total[rule.key] = rule, times + total.get(rule.key, (rule, 0))[1]
+        rules = [rule_as_dict(rule, times) for rule, times in total.values()]
+        return {"functions": [e.as_dict() for e in self.explanations()], "rules": rules}

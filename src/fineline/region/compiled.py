@@ -44,6 +44,10 @@ class Compiled:
             return inspect.signature(fn)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
+    def get_compiler_config(self) -> Any:
+        """Returns Inductor's settings for this function; None behind another backend. PyTorch's compiled functions have it."""
+        return self._region.backend.settings()
+
     def __repr__(self) -> str:
         return f"<fineline.compile of {self.__wrapped__!r}>"
 

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX as EXTRA_STATE
 
 from fineline.region.compiled import Forward, rebuilt
 
 Region = Callable[..., Any]
 
 # What the stand-in has of its own. Everything else is read from, written to and deleted from the original.
-_OWN = frozenset({"_called", "_orig_mod", "forward", "_fineline_forward", "_fineline_region", "_fineline_rebuild"})
+_OWN = frozenset(
+    {
+        "_called", "_orig_mod", "forward", "_fineline_forward", "_fineline_region", "_fineline_rebuild", "fineline_base", "dynamo_ctx",
+        "get_compiler_config", "_of_rebuild", "_torchdynamo_orig_callable", "_torchdynamo_wrapper_id", "load_state_dict",
+        "_load_from_state_dict", "_rename", "_renamed",
+    }
+)  # fmt: skip
+# The name of the original in the keys of torch.compile's compiled modules.
+_PREFIX = "_orig_mod."
+# Under PyTorch's names the original is the only child of the stand-in, which has these tables of its own...
+_TABLES = (
+    "_parameters", "_buffers", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
+# ... and nn.Module's own methods that walk over parameters and modules.
+_WALKS = (
+    "state_dict", "_save_to_state_dict", "named_parameters", "parameters", "named_buffers", "buffers", "named_modules", "modules",
+    "named_children", "children", "_named_members", "get_submodule", "set_submodule", "get_parameter", "get_buffer",
+    "register_state_dict_pre_hook", "register_state_dict_post_hook", "_register_state_dict_hook",
+    "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook", "_register_load_state_dict_pre_hook",
+)  # fmt: skip
 
 # Methods of nn.Module that return the module, or may: they return the stand-in, or ``model = model.to(device)`` would lose it.
 _FLUENT = frozenset(
@@ -27,17 +50,44 @@ _FLUENT = frozenset(
 )  # fmt: skip
 
 
+class _ForwardAttribute:
+    """The attribute ``forward``: of a stand-in what a call runs, of its class a function of the module and the arguments."""
+
+    def __get__(self, obj: OptimizedModule | None, owner: type[OptimizedModule]) -> Callable[..., Any]:
+        if obj is None:
+            return _class_forward(owner)
+        call: Region = object.__getattribute__(obj, "__call__")
+        return obj._fineline_forward if call is obj._fineline_region else call
+
+    def __set__(self, obj: OptimizedModule, fn: Region) -> None:
+        object.__setattr__(obj, "__call__", obj._fineline_region if fn is obj._fineline_forward else fn)
+
+    def __delete__(self, obj: OptimizedModule) -> None:
+        object.__setattr__(obj, "__call__", obj._fineline_region)
+
+
 class OptimizedModule(nn.Module):
     """The original module, but for calls: these go to ``region``.
 
     ``rebuild(module)`` gives a region with the same options for another module; copies and unpickled modules get theirs
-    from it (so a pickle holds options and no compiled code). Nothing is written on the original.
+    from it (so a pickle holds options and no compiled code). Nothing is written on the original. Its ``compile`` and
+    ``get_compiler_config``, if it has them, are what libraries call as ``dynamo_ctx`` and ``get_compiler_config``.
+
+    Each class of modules has a class of stand-ins of its own: libraries ask ``type(model).forward`` for its parameters.
     """
 
     # A call looks ``__call__`` up on the type and, as it finds a slot there, takes what the slot holds: the region is
     # called without a Python frame in between, and without nn.Module's own ``__call__``.
     fineline_original = "_called"
     __slots__ = ("__call__", "_fineline_forward", "_fineline_rebuild", "_fineline_region", "_orig_mod")
+
+    # What a stand-in of this class has of its own, the class it was asked for as, and the class of the original.
+    fineline_own = _OWN
+    fineline_base: type[OptimizedModule]
+    fineline_class: type[nn.Module] | None = None
+
+    def __new__(cls, mod: nn.Module, *args: Any, **kwargs: Any) -> OptimizedModule:
+        return object.__new__(_class_for(getattr(cls, "fineline_base", cls), type(mod)))
 
     def __init__(self, mod: nn.Module, region: Region, rebuild: Callable[[nn.Module], Region] | None = None) -> None:
         # nn.Module.__init__ is left out: parameters, hooks and submodules are the original's.
@@ -49,19 +99,7 @@ class OptimizedModule(nn.Module):
         set_own("__call__", region)
 
     # -- calls ------------------------------------------------------------------------------------------------------
-    @property
-    def forward(self) -> Region:
-        """What a call runs; libraries that wrap ``model.forward`` in place find and replace it here."""
-        call: Region = object.__getattribute__(self, "__call__")
-        return self._fineline_forward if call is self._fineline_region else call
-
-    @forward.setter
-    def forward(self, fn: Region) -> None:
-        object.__setattr__(self, "__call__", self._fineline_region if fn is self._fineline_forward else fn)
-
-    @forward.deleter
-    def forward(self) -> None:
-        object.__setattr__(self, "__call__", self._fineline_region)
+    forward = _ForwardAttribute()
 
     @property
     def _called(self) -> Callable[..., Any]:
@@ -69,43 +107,74 @@ class OptimizedModule(nn.Module):
         call: Region = object.__getattribute__(self, "__call__")
         return self._orig_mod if call is self._fineline_region else call
 
+    # -- what libraries ask torch.compile's modules for ---------------------------------------------------------------
     @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self._orig_mod.forward)
+    def dynamo_ctx(self) -> Callable[[Callable], Any]:
+        """Compiles another callable in the same way."""
+        compile: Callable[[Callable], Any] = self._of_rebuild("compile")
+        return compile
+
+    @property
+    def get_compiler_config(self) -> Callable[[], Any]:
+        """Returns Inductor's settings for this module; None behind another backend."""
+        get: Callable[[], Any] = self._of_rebuild("get_compiler_config")
+        return get
+
+    @property
+    def _torchdynamo_orig_callable(self) -> nn.Module:
+        """What PyTorch's own compiler starts from, when it is given this module."""
+        return self._orig_mod
+
+    @property
+    def _torchdynamo_wrapper_id(self) -> int:
+        # How PyTorch knows that the attribute above is this object's own.
+        return id(self)
+
+    def _of_rebuild(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_fineline_rebuild"), name)
 
     # -- attributes -------------------------------------------------------------------------------------------------
     def __getattribute__(self, name: str) -> Any:
-        if name in _OWN or (name.startswith("__") and name != "__dict__"):
+        if name in type(self).fineline_own or (name.startswith("__") and name not in ("__dict__", "__getattr__")):
             return object.__getattribute__(self, name)
         mod = object.__getattribute__(self, "_orig_mod")
+        if name == "__getattr__":
+            # By this name libraries ask for what attributes there are; Python itself looks it up on the type.
+            return functools.partial(getattr, mod)
         value = getattr(mod, name)
         if name in _FLUENT and getattr(value, "__self__", None) is mod:
             return functools.partial(_call_fluent, self, value)
         return value
 
     def __getattr__(self, name: str) -> Any:
-        # Reached when the lookup above found nothing; nn.Module's own version would look a second time.
+        # Reached when the lookup above found nothing, or called with the stand-in as an argument.
+        mod = self._orig_mod
+        if name == "__signature__":
+            return inspect.signature(mod.forward)
         if name.startswith("__"):
-            return getattr(self._orig_mod, name)
-        raise AttributeError(f"{type(self._orig_mod).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            return getattr(mod, name)
+        for table in (mod._parameters, mod._buffers, mod._modules):
+            if name in table:
+                return table[name]
+        raise AttributeError(f"{type(mod).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_orig_mod":
             fresh = rebuilt(value, self._fineline_rebuild)
-            OptimizedModule.__init__(self, value, fresh, self._fineline_rebuild)
-        elif name in _OWN or name == "__class__":
+            type(self).__init__(self, value, fresh, self._fineline_rebuild)
+        elif name in type(self).fineline_own or name == "__class__":
             object.__setattr__(self, name, value)
         else:
             setattr(self._orig_mod, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if name in _OWN:
+        if name in type(self).fineline_own:
             object.__delattr__(self, name)
         else:
             delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(self._orig_mod), *_OWN})
+        return sorted({*dir(self._orig_mod), *type(self).fineline_own})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(\n{textwrap.indent(f'(_orig_mod): {self._orig_mod!r}', '  ')}\n)"
@@ -136,15 +205,108 @@ class OptimizedModule(nn.Module):
     def __delitem__(self, key: Any) -> None:
         del self._orig_mod[key]
 
+    # -- states -----------------------------------------------------------------------------------------------------
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Loads a state with or without torch.compile's prefix in its keys; else as the original does."""
+        return self._orig_mod.load_state_dict(_with_keys(state_dict, self._renamed), *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # A module that has this one as a child calls it, with its own dict of this child's part.
+        self._rename(state_dict, prefix)
+        self._orig_mod._load_from_state_dict(state_dict, prefix, *args)
+
+    def _rename(self, state_dict: dict[str, Any], prefix: str) -> None:
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            name = prefix + self._renamed(key[len(prefix) :])
+            if name != key and name not in state_dict:
+                state_dict[name] = state_dict.pop(key)
+
+    def _renamed(self, key: str) -> str:
+        """Returns a key as the state of this module has it."""
+        return key if "_orig_mod" in self._orig_mod._modules else key.removeprefix(_PREFIX)
+
     # -- copies -----------------------------------------------------------------------------------------------------
     def __copy__(self) -> OptimizedModule:
-        return _restored(type(self), copy.copy(self._orig_mod), self._fineline_rebuild)
+        return _restored(self.fineline_base, copy.copy(self._orig_mod), self._fineline_rebuild)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
-        return _restored(type(self), copy.deepcopy(self._orig_mod, memo), self._fineline_rebuild)
+        return _restored(self.fineline_base, copy.deepcopy(self._orig_mod, memo), self._fineline_rebuild)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _restored, (type(self), self._orig_mod, self._fineline_rebuild)
+        return _restored, (self.fineline_base, self._orig_mod, self._fineline_rebuild)
+
+
+class TorchOptimizedModule(OptimizedModule):
+    """An `OptimizedModule` whose parameters and modules are named as torch.compile names them: below ``_orig_mod``."""
+
+    __slots__ = ("_fineline_tables",)
+    fineline_own = _OWN.union(_TABLES, _WALKS, ("_modules", "_non_persistent_buffers_set", "_fineline_tables"))
+
+    def __init__(self, mod: nn.Module, region: Region, rebuild: Callable[[nn.Module], Region] | None = None) -> None:
+        super().__init__(mod, region, rebuild)
+        tables = {**{name: {} for name in _TABLES}, "_modules": {"_orig_mod": mod}, "_non_persistent_buffers_set": set()}
+        object.__setattr__(self, "_fineline_tables", tables)
+
+    def __getattr__(self, name: str) -> Any:
+        tables: dict[str, Any] = object.__getattribute__(self, "_fineline_tables")
+        return tables[name] if name in tables else super().__getattr__(name)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return nn.Module.load_state_dict(self, _with_keys(state_dict, self._renamed), *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        self._rename(state_dict, prefix)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
+
+    def _renamed(self, key: str) -> str:
+        mod, first = self._orig_mod, key.partition(".")[0]
+        known = any(first in table for table in (mod._parameters, mod._buffers, mod._modules, (EXTRA_STATE,)))
+        return _PREFIX + key if known and first != "_orig_mod" else key
+
+
+def _with_keys(state_dict: Any, rename: Callable[[str], str]) -> Any:
+    """Returns a state with other keys; what says which versions of modules saved it is renamed alike."""
+    if not isinstance(state_dict, Mapping):
+        return state_dict
+    renamed = {rename(key): value for key, value in state_dict.items()}
+    if len(renamed) < len(state_dict) or renamed.keys() == state_dict.keys():
+        return state_dict
+    out: Any = OrderedDict(renamed)
+    metadata = getattr(state_dict, "_metadata", None)
+    if metadata is not None:
+        # Its keys are modules, which no dot ends.
+        out._metadata = {rename(f"{key}." if key else "").removesuffix("."): value for key, value in metadata.items()}
+    return out
+
+
+# -- classes -------------------------------------------------------------------------------------------------------------
+# By the class that was asked for and the class of the original; an entry goes when nothing is of its class any more.
+_CLASSES: weakref.WeakValueDictionary[tuple[type, type], type[OptimizedModule]] = weakref.WeakValueDictionary()
+
+
+def _class_for(base: type[OptimizedModule], cls: type[nn.Module]) -> type[OptimizedModule]:
+    found = _CLASSES.get((base, cls))
+    if found is None:
+        body = {"__slots__": (), "__module__": base.__module__, "__doc__": base.__doc__, "fineline_base": base, "fineline_class": cls}
+        name = OptimizedModule.__name__ if base is TorchOptimizedModule else base.__name__
+        found = _CLASSES[base, cls] = type(name, (base,), body)
+    return found
+
+
+def _class_forward(owner: type[OptimizedModule]) -> Callable[..., Any]:
+    """Returns ``forward`` as a function of the module: with the parameters of the original's, as far as the class tells."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    if owner.fineline_class is None:
+        return forward
+    theirs = owner.fineline_class.forward
+    functools.update_wrapper(forward, theirs, updated=())
+    # C code may have none.
+    with contextlib.suppress(TypeError, ValueError):
+        forward.__dict__["__signature__"] = inspect.signature(theirs)
+    return forward
 
 
 def _call_fluent(stand_in: OptimizedModule, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

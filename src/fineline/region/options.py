@@ -47,6 +47,8 @@ class Options:
     """
 
     policy: Policy | None = None
+    # How reports call the region; None, as its function is called.
+    name: str | None = None
     # Which graph breaks may be: any, those that a user's rule asked for, none.
     breaks: Breaks = "any"
     recompile_limit: int = 8
@@ -92,10 +94,11 @@ class Options:
     # Instructions with their handlers, for code with opaque places: by code info and number of such places.
     linked: dict[tuple[int, int], list] = field(default_factory=dict)
 
-    def renew(self) -> None:
-        """Takes over what the settings are now."""
+    def renew(self) -> bool:
+        """Takes over what the settings are now; -> whether there are any."""
         for name, value in self.settings().items() if self.settings is not None else ():
             setattr(self, name, value)
+        return self.settings is not None
 
     @property
     def limit_is_error(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
@@ -64,7 +65,7 @@ class Region:
 
     def __init__(self, fn: Callable, backend: Backend, options: Options) -> None:
         self.fn = fn
-        self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        self.name: str = options.name or getattr(fn, "__qualname__", "") or type(fn).__qualname__
         self.backend = backend
         self.options = options
         self.made = time.monotonic_ns()
@@ -191,7 +192,9 @@ class Region:
                     return found[0]()
             if site is not self.entry and (None in SCOPE.blocks or watching(self.tally)):
                 site.blocked = True
-            self.options.renew()
+            if self.options.renew():
+                for varying in self.varying.values():
+                    varying.dynamic = self.options.dynamic
             if self.options.disable:
                 self._note_once(Event("skipped", "FL406", "torch._dynamo.config.disable is set", *place_of(self.fn)))
             if site.blocked or self.options.disable:
@@ -332,6 +335,8 @@ class Region:
             return mode
         if torch._C._get_tracing_state() is not None:
             return "torch.jit.trace is active"
+        if is_fx_symbolic_tracing():
+            return "torch.fx traces the call"
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return "the call is made inside a torch.func transform"
         return None

@@ -1,67 +1,87 @@
-"""The settings in ``torch._dynamo.config``: which hold for what is captured of regions made while `install` holds, and which say nothing there."""
+"""PyTorch's compiler settings as a user has set them: what they say of a region's options, and which have no effect."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fineline.region.options import Options
+from fineline.region.torch_settings import COMPILER, DYNAMO, ENVIRONMENT, FIRST_VALUES, REPORTED, Row
 
 log = logging.getLogger("fineline")
 
-# Those that are options of a region.
+# Those that are options of a region, by the same name.
 OPTIONS = (
     "disable", "recompile_limit", "error_on_recompile", "fail_on_recompile_limit_hit", "suppress_errors", "capture_scalar_outputs",
     "capture_dynamic_output_shape_ops",
 )  # fmt: skip
-# What they ask for is so in any case, or they are about what the other compiler prints.
-IDLE = frozenset(
-    {
-        "verbose", "log_compilation_metrics", "report_guard_failures", "inline_inbuilt_nn_modules", "guard_nn_modules", "allow_rnn",
-        "capture_func_transforms", "capture_autograd_function", "nested_graph_breaks", "enable_trace_contextlib", "dont_skip_tracing",
-        "accumulated_recompile_limit", "automatic_dynamic_shapes", "trace_numpy",
-    }
-)  # fmt: skip
-WHY: Mapping[str, str] = MappingProxyType(
-    {
-        "compiled_autograd": "the backward pass is the backend's",
-    }
-)
 
 
 class Settings:
-    """What a user has set."""
+    """What a user has set, in ``torch._dynamo.config``, ``torch.compiler.config`` and the environment."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
+    # -- what has no effect ------------------------------------------------------------------------------------------------
     def tell(self) -> None:
-        """Tells of those that have no effect, once each."""
-        # To read a deprecated one warns.
-        known = [name for name, entry in _config()._config.items() if entry.alias is None and not entry.deprecated and name[0] != "_"]
-        changed = dict(_changed(known))
-        for name in changed.keys() - {*OPTIONS, *IDLE, *self._told}:
-            self._told.add(name)
-            why = WHY.get(name, "it is the other compiler's")
-            log.warning("fineline: torch._dynamo.config.%s = %r has no effect: %s", name, changed[name], why)
+        """Reports what is set and has no effect, or one in the backend alone, once each."""
+        for name, value, row in _environment():
+            # The setting that has its value from there is reported with it.
+            key = FIRST_VALUES.get(name, name)
+            self._tell(key, f"the environment variable {name}={value}", row)
+        for home, table in (("torch._dynamo.config", DYNAMO), ("torch.compiler.config", COMPILER)):
+            for name, value in _changed(home, table):
+                self._tell(name, f"{home}.{name} = {value!r}", table[name])
+
+    def _tell(self, key: str, what: str, row: Row) -> None:
+        effect = "has no effect" if row.effect == "none" else "has an effect in the backend alone"
+        self.tell_once(key, f"{what} {effect}: {row.text}")
+
+    def tell_once(self, key: str, text: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            log.warning("fineline: %s", text)
+
+    # -- what has one ------------------------------------------------------------------------------------------------------
+    @property
+    def disabled(self) -> bool:
+        """Whether the environment says that torch.compile returns what it is given."""
+        return os.environ.get("TORCHDYNAMO_DISABLE") == "1"
 
     def options(self, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """What they now say of the options of a region, which has ``given`` ones of its own: those stand above."""
-        now = {name: getattr(Options, name) for name in OPTIONS} | dict(defaults) | dict(_changed(OPTIONS)) | dict(given)
-        return {name: now[name] for name in OPTIONS}
+        # Compared with fineline's defaults: those in PyTorch's table may be the environment's.
+        config = sys.modules.get("torch._dynamo.config")
+        now = {name: getattr(config, name, getattr(Options, name)) for name in OPTIONS}
+        changed = {name: value for name, value in now.items() if value != getattr(Options, name)}
+        return {"dynamic": _dynamic(config), **{k: v for k, v in {**now, **defaults, **changed, **given}.items() if k in (*OPTIONS, "dynamic")}}
 
 
-def _config() -> Any:
+def _dynamic(config: Any) -> bool | None:
+    if not getattr(config, "assume_static_by_default", True):
+        return True
+    return None if getattr(config, "automatic_dynamic_shapes", True) else False
+
+
+def _environment() -> Iterator[tuple[str, str, Row]]:
+    """The variables that are set and have no effect."""
+    rows = {name: DYNAMO.get(setting) or COMPILER[setting] for name, setting in FIRST_VALUES.items()} | dict(ENVIRONMENT)
+    for name, row in rows.items():
+        value = os.environ.get(name, "")
+        if row.effect in REPORTED and value not in ("", "0"):
+            yield name, value, row
+
+
+def _changed(home: str, table: Mapping[str, Row]) -> Iterator[tuple[str, Any]]:
+    """The settings that have another value than at first, and no effect."""
     # Looked up, as what compiled modules are pickled with has no place for a module.
-    return sys.modules["torch._dynamo.config"]
-
-
-def _changed(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    if "torch._dynamo.config" in sys.modules:
-        for name in names:
-            value, default = getattr(_config(), name), _config()._config[name].default
+    config: Any = sys.modules.get(home)
+    for name, row in table.items() if config is not None else ():
+        if row.effect in REPORTED and name in config._config:
+            value, default = getattr(config, name), config._config[name].default
             if value is not default and value != default:
                 yield name, value

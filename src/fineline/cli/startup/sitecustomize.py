@@ -1,0 +1,112 @@
+"""Runs when a Python starts that a program under ``fineline run`` has started: once it compiles something, it does so on fineline.
+
+``fineline run`` puts the folder of this file in front of PYTHONPATH. A Python that never loads PyTorch pays for one look at each import.
+It may be any Python, with or without fineline: nothing here may fail, and a ``sitecustomize`` that it has of its own runs as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import traceback
+from typing import Any
+
+
+class Watch:
+    """Finds torch and torch._dynamo as the other finders do, and acts when they have been loaded."""
+
+    def __init__(self, then: dict[str, Any]) -> None:
+        self.then = then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.then:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = Loader(spec.loader, self.then[name])
+                return spec
+        return None
+
+
+class Loader:
+    """Loads a module as its own loader does, and then acts."""
+
+    def __init__(self, loader: Any, then: Any) -> None:
+        self.loader = loader
+        self.then = then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        self.then(module)
+
+
+class Worker:
+    """This process: PyTorch is loaded, then something is compiled, then fineline is installed."""
+
+    def __init__(self) -> None:
+        self.torch: Any = None
+        self.compile: Any = None
+        self.first: Any = None
+        self.joined = False
+
+    def see_torch(self, torch: Any) -> None:
+        """``torch.compile`` installs fineline at its first call: most processes that load PyTorch never get there."""
+        theirs = self.compile = getattr(torch, "compile", None)
+        if theirs is None:
+            return  # a PyTorch of before 2.0
+
+        @functools.wraps(theirs)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self.join()
+            caller = sys._getframe(1).f_globals.get("__name__")
+            install = sys.modules.get("fineline.install")
+            if install is not None and install.asked_by_torch(caller):
+                return theirs(*args, **kwargs)
+            return torch.compile(*args, **kwargs)
+
+        self.torch, self.first = torch, compile
+        torch.compile = compile
+
+    def join(self, module: Any = None) -> None:
+        """Installs fineline, with the policy of the run."""
+        if self.joined:
+            return
+        self.joined = True
+        if self.torch is not None and self.torch.compile is self.first:
+            self.torch.compile = self.compile
+        try:
+            importlib.import_module("fineline.cli.workers").join()
+        except Exception:
+            text = traceback.format_exc(limit=0).strip()
+            sys.stderr.write(f"fineline: process {os.getpid()} stays on PyTorch's own compiler: {text}\n")
+
+
+def run_next() -> None:
+    """Runs the ``sitecustomize`` that this one stands before."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("FINELINE_RUN"):
+    WORKER = Worker()
+    sys.meta_path.insert(0, Watch({"torch": WORKER.see_torch, "torch._dynamo": WORKER.join}))
+run_next()

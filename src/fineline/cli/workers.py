@@ -1,0 +1,183 @@
+"""The other Pythons that a program under ``fineline run`` starts: they run on fineline too, and the run reports what happens in them.
+
+They find what holds for them in the environment: `RunOptions`. Each process but the first appends its events to a file of its own as they
+come, so that nothing is lost however it ends; the first reads them when the program has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fineline.api import set_policy
+from fineline.cli.heard import Heard
+from fineline.install import install
+from fineline.policy.files import PolicyFile
+from fineline.policy.marks import MARKS
+from fineline.policy.rule import Rule
+from fineline.policy.selector import Selector
+from fineline.region.options import Breaks
+from fineline.report.events import LISTENERS, Event
+
+# What startup/sitecustomize.py looks for.
+VARIABLE = "FINELINE_RUN"
+STARTUP = Path(__file__).parent / "startup"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run was asked for: the policy's file, the breaks, a rule to be left out, and the folder for the events of other processes."""
+
+    policy: str | None = None
+    breaks: Breaks | None = None
+    without: str = ""
+    events: str | None = None
+
+    def pass_on(self) -> None:
+        """Tells the Pythons that this process starts from now on."""
+        os.environ[VARIABLE] = json.dumps(asdict(self))
+        path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *[folder for folder in path if folder and folder != str(STARTUP)]])
+
+
+def join() -> None:
+    """Does in a process that the program has started what the run did in the first one."""
+    options = RunOptions(**json.loads(os.environ[VARIABLE]))
+    MARKS.without = options.without
+    if options.policy is not None:
+        set_policy(PolicyFile(Path(options.policy)).policy(early=True))
+    install(breaks=options.breaks)
+    if options.events is not None:
+        LISTENERS.all = (*LISTENERS.all, Relay(Path(options.events)).hear)
+
+
+class Relay:
+    """Appends each event to the file of the process that it happens in. A process that has been forked has a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hear(self, event: Event) -> None:
+        path = self.folder / f"{os.getpid()}.jsonl"
+        facts = [_packed(event)] if path.exists() else [_process(), _packed(event)]
+        text = "".join([f"{json.dumps(fact)}\n" for fact in facts])
+        # The run that collects them may have ended before this process.
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                # In one piece: threads write to it as well.
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
+
+
+class Report:
+    """Hears the events of this process and collects those of the others, for ``--explain``."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fineline-run-"))
+        self._pid = os.getpid()
+        self._heard = Heard()
+        self._relay = Relay(self.folder)
+
+    def hear(self, event: Event) -> None:
+        (self._heard if os.getpid() == self._pid else self._relay).hear(event)
+
+    def write(self, path: Path) -> None:
+        """JSON if the file's name says so, else text. In a copy of the process, which a program that forks leaves by this way too: nothing."""
+        if os.getpid() != self._pid:
+            return
+        processes = [Process(file) for file in sorted(self.folder.glob("*.jsonl"))]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if path.suffix == ".json":
+            facts = self._heard.facts([process.heard for process in processes])
+            facts["processes"] = [process.as_dict() for process in processes]
+            path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+            return
+        texts = [*map(str, self._heard.explanations())]
+        for process in processes:
+            texts += [f"{process}:", *map(str, process.heard.explanations())]
+        path.write_text("\n\n".join(texts or ["No compiled function was called."]) + "\n", encoding="utf-8")
+
+
+class Process:
+    """What the file of another process tells."""
+
+    def __init__(self, file: Path) -> None:
+        self.heard = Heard()
+        self.facts: dict[str, Any] = {}
+        counters: dict[int, Counter[Rule]] = {}
+        for fact in _lines(file):
+            if "pid" in fact:
+                self.facts = fact
+            else:
+                self.heard.hear(_unpacked(fact, counters))
+
+    def __str__(self) -> str:
+        rank = f", rank {self.facts['rank']}" if self.facts.get("rank") else ""
+        return f"process {self.facts.get('pid', '?')}{rank} ({self.facts.get('program', '?')})"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.facts, "functions": [explanation.as_dict() for explanation in self.heard.explanations()]}
+
+
+def own_file(path: Path) -> Path:
+    """Returns where this process writes its report: each rank that a launcher has started on ``fineline run`` has its own file."""
+    rank = os.environ.get("RANK") if "LOCAL_RANK" in os.environ else None
+    return path if rank is None else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+def _process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "rank": os.environ.get("RANK"), "program": sys.argv[0] if sys.argv else ""}
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    for line in file.read_text(encoding="utf-8").splitlines():
+        # The last one may be cut off, where the process was killed.
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+# -- events as lines of text -----------------------------------------------------------------------------------------------
+def _packed(event: Event) -> dict[str, Any]:
+    facts = {**event.as_dict(), "region": event.region}
+    if event.kind == "program":
+        return {**facts, "source": event.detail["source"], "guards": event.detail["guards"]()}
+    if event.kind == "rules":
+        fired = event.detail["fired"]
+        return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
+    return facts
+
+
+def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Event:
+    known = {name: facts.pop(name) for name in ("kind", "id", "reason", "file", "line", "rule", "region")}
+    detail: dict[str, Any] = facts
+    if known["kind"] == "program":
+        guards = facts["guards"]
+        detail = {"source": facts["source"], "guards": lambda: guards}
+    elif known["kind"] == "rules":
+        # One counter for each region, which each event has as it was by then.
+        counter = counters.setdefault(facts["counter"], Counter())
+        counter.update({_unpacked_rule(rule): 0 for rule, _ in facts["fired"]})
+        for rule, times in facts["fired"]:
+            counter[_unpacked_rule(rule)] = times
+        detail = {"fired": counter}
+    return Event(**known, detail=detail)
+
+
+def _packed_rule(rule: Rule) -> list[Any]:
+    return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope]
+
+
+def _unpacked_rule(facts: list[Any]) -> Rule:
+    verb, rank, kind, text, reason, place, scope = facts
+    return Rule(verb, Selector(rank, kind, None, text), reason, place, None, scope)

@@ -1,0 +1,288 @@
+"""The table of PyTorch's compiler settings and environment variables, and what each does while `install` holds.
+
+A row's ``effect``:
+
+- "obeyed": the value holds from the next capture on.
+- "so anyway": what another value than the default asks for is so in any case, or PyTorch itself does nothing with it.
+- "backend": AOTAutograd, Inductor or PyTorch's fake tensors read it themselves, as under PyTorch's own compiler.
+- "partly": it has an effect in the backend alone; that is reported once.
+- "none": it has no effect; that is reported once, with the row's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+Effect = Literal["obeyed", "so anyway", "backend", "partly", "none"]
+REPORTED: frozenset[Effect] = frozenset({"partly", "none"})
+
+
+class Row(NamedTuple):
+    """What a setting or variable does here."""
+
+    effect: Effect
+    text: str
+
+
+_GUARDS = Row("none", "fineline's guards and their shortcuts are its own")
+_NEVER_LEFT_OUT = Row("none", "whatever was read is guarded: no guard is ever left out")
+_GUARDED = Row("so anyway", "whatever was read is guarded")
+_OTHER = Row("none", "it is about the insides of the other compiler")
+_DEAD = Row("so anyway", "PyTorch itself does nothing with it any more")
+_REPRO = Row("backend", "for the repro scripts that Inductor writes")
+_PGO = Row("none", "which sizes vary is found out anew in each process")
+_MARK = Row("none", "mark what varies with torch._dynamo.mark_dynamic, or say dynamic=True")
+_PRECOMPILED = Row("none", "there are no captures on disk; Inductor keeps its own cache of compiled graphs")
+_DUPLICATES = Row("none", "equal calls are one sub-graph where torch.compiler.nested_compile_region marks the function")
+_PARAMETERS = Row("none", "parameters are inputs of graphs")
+_CUDAGRAPHS = Row("backend", 'for the backend "cudagraphs"')
+_RANKS = Row("none", "each rank captures for itself")
+_NUMPY = Row("none", "a number or array of NumPy's keeps the type that NumPy gives it")
+_PROFILE = Row("none", "a capture is a plain Python call, which any profiler shows")
+_FUNCTION_LISTS = Row("none", 'rules say so: Policy(substitute=...) puts another function there, Policy(disable=["name"]) keeps one eager')
+_SYMBOLIC = Row("backend", "for symbolic sizes, in torch.fx.experimental")
+
+# The settings of torch._dynamo.config. What is an alias of another setting has no row of its own.
+DYNAMO: Mapping[str, Row] = MappingProxyType(
+    {
+        # -- options of regions
+        "disable": Row("obeyed", "nothing more is captured; calls that a program fits go on using it"),
+        "recompile_limit": Row("obeyed", "the option of this name; torch.compile(recompile_limit=...) stands above it"),
+        "error_on_recompile": Row("obeyed", "the option of this name"),
+        "fail_on_recompile_limit_hit": Row("obeyed", "the option of this name"),
+        "suppress_errors": Row("obeyed", "a graph that the backend fails on runs as it was captured"),
+        "capture_scalar_outputs": Row("obeyed", "the option of this name"),
+        "capture_dynamic_output_shape_ops": Row("obeyed", "the option of this name"),
+        "assume_static_by_default": Row("obeyed", "False means dynamic=True where torch.compile(dynamic=...) is not given"),
+        "automatic_dynamic_shapes": Row("obeyed", "False means dynamic=False where torch.compile(dynamic=...) is not given"),
+        # -- limits and shapes
+        "accumulated_recompile_limit": Row("none", "each region has its own recompile_limit, and no other stands above it"),
+        "skip_code_recursive_on_recompile_limit_hit": _DEAD,
+        "minimum_call_count": Row("none", 'the first call is captured; torch.compiler.set_stance("eager_then_compile") waits for the second'),
+        "specialize_int": Row("none", "dynamic=False keeps numbers constant"),
+        "specialize_float": Row("none", "dynamic=False keeps numbers constant"),
+        "dynamic_shapes": _DEAD,
+        "automatic_dynamic_shapes_mark_as": Row("none", "a size that has changed is a symbol with guards; torch._dynamo.mark_unbacked asks for one without"),
+        "automatic_dynamic_exclusion_guard": _GUARDS,
+        "force_parameter_static_shapes": Row("none", "a parameter's size varies only where mark_dynamic says so"),
+        "force_nn_module_property_static_shapes": Row("none", "a module's numbers vary once they have changed"),
+        "allow_ignore_mark_dynamic": Row("none", "torch._dynamo.maybe_mark_dynamic allows that a size is constant"),
+        "allow_unspec_int_on_nn_module": Row("so anyway", "a module's numbers vary once they have changed"),
+        "prefer_deferred_runtime_asserts_over_guards": Row("none", "what a size must be is a guard"),
+        "do_not_emit_runtime_asserts": Row("none", "graphs check what they need of sizes that depend on data"),
+        "force_unspec_int_unbacked_size_like_on_torchrec_kjt": _OTHER,
+        "automatic_dynamic_local_pgo": Row("so anyway", "which sizes vary is found out anew in each process"),
+        "automatic_dynamic_remote_pgo": _PGO,
+        # -- what is captured
+        "rewrite_assert_with_torch_assert": Row("none", "an assert on data is a check inside of the graph"),
+        "dead_code_elimination": Row("none", "what nobody uses is left to the backend"),
+        "replay_side_effects": Row("none", "side effects are always replayed"),
+        "side_effect_replay_policy": Row("none", "side effects are always replayed"),
+        "traceable_tensor_subclasses": Row("none", "whether a subclass of Tensor is captured depends on its methods"),
+        "nontraceable_tensor_subclasses": Row("none", "whether a subclass of Tensor is captured depends on its methods"),
+        "allowed_functions_module_string_ignorelist": Row("none", "rules say which functions are one node of the graph"),
+        "skipfiles_inline_module_allowlist": _DEAD,
+        "skip_torchrec": Row("none", 'a rule says so: Policy(disable=["torchrec.*"])'),
+        "dont_skip_tracing": Row("none", "torch._dynamo.dont_skip_tracing, and a rule with the verb trace, look into what is skipped"),
+        "allow_rnn": Row("so anyway", "recurrent modules are captured"),
+        "capture_sparse_compute": Row("none", "where a sparse tensor cannot be in a graph, the graph breaks"),
+        "capture_autograd_function": Row("none", "functions of autograd.Function are captured; Policy(disable=...) keeps one eager"),
+        "capture_func_transforms": Row("none", "torch.func is captured; Policy(disable=...) keeps a function eager"),
+        "capture_profiler_record_function": Row("none", "a block of the profiler runs at capture and leaves no trace in the graph"),
+        "trace_numpy": Row("none", "functions of NumPy that have a counterpart are captured; Policy(disable=...) keeps one eager"),
+        "numpy_default_float": _NUMPY,
+        "numpy_default_complex": _NUMPY,
+        "numpy_default_int": _NUMPY,
+        "use_numpy_random_stream": Row("so anyway", "NumPy draws its own random numbers"),
+        "trace_autograd_ops": Row("none", "a call of torch.autograd.grad is captured where it can be, and breaks the graph elsewhere"),
+        "enable_trace_contextlib": Row("none", "context managers of contextlib are run through"),
+        "enable_trace_unittest": Row("none", "unittest is Python code, and is run through like any other"),
+        "enable_trace_load_build_class": Row("so anyway", "a class statement runs in captured code"),
+        "enable_faithful_generator_behavior": Row("none", "generators behave as in eager code"),
+        "nested_graph_breaks": Row("so anyway", "a graph breaks at any depth, and the capture goes on behind it"),
+        "graph_break_on_nn_param_ctor": Row("none", "a rule says so: Policy(disable=[torch.nn.Parameter])"),
+        "only_allow_pt2_compliant_ops": Row("none", "a rule says so: Policy(disallow=[...]) keeps operators out of graphs"),
+        "enable_dynamo_decompositions": Row("none", "an operator is one node of the graph; decompositions are the backend's"),
+        "inline_torch_dispatch_torch_compile": Row("none", "a call under a dispatch mode runs eagerly"),
+        "inline_inbuilt_nn_modules": _DEAD,
+        "install_free_tensors": _PARAMETERS,
+        "install_free_tensors_for_export": _PARAMETERS,
+        "prepare_freezing": _PARAMETERS,
+        "allow_empty_graphs": Row("none", "a graph without operators is not given to the backend"),
+        "wrap_top_frame": Row("so anyway", "a module's hooks are captured with it"),
+        "leaf_function_validate_outputs": _OTHER,
+        "leaf_function_check_escaped_gradients": _OTHER,
+        "enable_invoke_subgraph_regional_compile": _DUPLICATES,
+        "inline_invoke_subgraph": _DUPLICATES,
+        "inline_single_use_invoke_subgraph": _DUPLICATES,
+        "use_graph_deduplication": _DUPLICATES,
+        "track_nodes_for_deduplication": _DUPLICATES,
+        "graph_deduplication_lint": _DUPLICATES,
+        "skip_fwd_side_effects_in_bwd_under_checkpoint": Row("none", "under a checkpoint, what the function writes is written as eager code writes it"),
+        "constant_fold_autograd_profiler_enabled": _OTHER,
+        "reorderable_logging_functions": _FUNCTION_LISTS,
+        "ignore_logging_functions": _FUNCTION_LISTS,
+        # -- guards
+        "guard_nn_modules": _NEVER_LEFT_OUT,
+        "guard_nn_modules_using_dict_tags": _GUARDS,
+        "use_lamba_guard_for_object_aliasing": _GUARDS,
+        "skip_fsdp_guards": _GUARDED,
+        "skip_nnmodule_hook_guards": _GUARDED,
+        "skip_no_tensor_aliasing_guards_on_parameters": _GUARDED,
+        "skip_tensor_guards_with_matching_dict_tags": _GUARDED,
+        "skip_guards_on_constant_func_defaults": _NEVER_LEFT_OUT,
+        "assume_dunder_attributes_remain_unchanged": _GUARDED,
+        "use_recursive_dict_tags_for_guards": _GUARDS,
+        "max_saved_pointers_for_recursive_dict_tags_check": _GUARDS,
+        "enable_cpp_guard_manager": Row("none", 'options={"evaluator": "reference"} evaluates guards in Python'),
+        "enable_cpp_symbolic_shape_guards": _GUARDS,
+        "enable_cpp_framelocals_guard_eval": _GUARDS,
+        # -- other compilers around it and inside of it
+        "raise_on_ctx_manager_usage": Row("none", "torch._dynamo.optimize is a decorator"),
+        "raise_on_unsafe_aot_autograd": _OTHER,
+        "error_on_nested_jit_trace": Row("so anyway", "a call under torch.jit.trace runs eagerly"),
+        "error_on_nested_fx_trace": Row("so anyway", "a call that torch.fx traces runs eagerly"),
+        "force_compile_during_fx_trace": Row("none", "a call that torch.fx traces runs eagerly"),
+        "error_on_dynamo_callback_in_fullgraph_compiled_code": _OTHER,
+        "compiled_autograd": Row("none", "the backward pass is the backend's"),
+        "compiled_autograd_kwargs_override": Row("none", "the backward pass is the backend's"),
+        "optimize_ddp": Row("none", "graphs are not cut at the buckets of DistributedDataParallel"),
+        "optimize_ddp_lazy_compile": Row("none", "graphs are not cut at the buckets of DistributedDataParallel"),
+        "enable_compiler_collectives": _RANKS,
+        "enable_p2p_compilation": _RANKS,
+        "cudagraph_backend_keep_input_mutation": _CUDAGRAPHS,
+        "cudagraph_backend_support_input_mutation": _CUDAGRAPHS,
+        "fake_tensor_cache_enabled": Row("backend", "for PyTorch's fake tensors"),
+        "fake_tensor_cache_crosscheck_enabled": Row("backend", "for PyTorch's fake tensors"),
+        "fake_tensor_disable_inference_mode": _OTHER,
+        # -- what is kept, and what is told
+        "caching_precompile": _PRECOMPILED,
+        "strict_precompile": _PRECOMPILED,
+        "enable_aot_compile": Row("so anyway", "a compiled callable has no aot_compile"),
+        "use_lazy_graph_module": Row("so anyway", "a graph's module has its code from the start"),
+        "run_gc_after_compile": Row("so anyway", "a capture collects no garbage"),
+        "invalidate_compile_context_weakrefs": _OTHER,
+        "verbose": Row("so anyway", "errors and explanations always say all they know"),
+        "log_file_name": Row("none", 'fineline\'s records go to the logger "fineline"; FINELINE_LOGS says what is recorded'),
+        "log_graph_in_out_metadata": _OTHER,
+        "log_compilation_metrics": Row("so anyway", "nothing of the kind is recorded"),
+        "report_guard_failures": Row("so anyway", "nothing is printed unless FINELINE_LOGS=recompiles asks for it"),
+        "issue_3_13_0_warning": Row("so anyway", "there is no such warning"),
+        "generate_pycode": Row("none", "explain(f)(*args).program is the Python source that runs instead of f"),
+        "cprofile": _PROFILE,
+        "dynamo_profiler": _PROFILE,
+        "record_compile_time_instruction_count": _PROFILE,
+        "record_runtime_overhead": Row("so anyway", "nothing of the kind is recorded"),
+        "pt2_compile_id_prefix": Row("none", "captures have no ids"),
+        "verify_correctness": Row("none", 'backend="eager", then "aot_eager", tell which part a wrong result is from'),
+        "debug_backend_override": Row("none", "graphs have no numbers that outlast a run"),
+        "debug_inductor_config_override": Row("none", "graphs have no numbers that outlast a run"),
+        "debug_dynamo_config_override": Row("none", "graphs have no numbers that outlast a run"),
+        "debug_force_nested_calls": _OTHER,
+        "debug_force_graph_break_on_leaf_return": _OTHER,
+        "debug_disable_compile_counter": _OTHER,
+        "inject_BUILD_SET_unimplemented_TESTING_ONLY": _OTHER,
+        "replay_record_enabled": Row("none", "explain(f)(*args) shows what a capture did"),
+        "repro_after": Row("partly", '"aot" makes Inductor write repro scripts; "dynamo" does nothing'),
+        "repro_level": _REPRO,
+        "repro_forward_only": _REPRO,
+        "repro_tolerance": _REPRO,
+        "repro_ignore_non_fp": _REPRO,
+        "same_two_models_use_fp64": _REPRO,
+        "debug_dir_root": Row("backend", "the folder that Inductor writes to under TORCH_COMPILE_DEBUG"),
+        "base_dir": _OTHER,
+    }
+)
+
+# Those of torch.compiler.config that are no aliases of the above.
+COMPILER: Mapping[str, Row] = MappingProxyType(
+    {
+        "job_id": _PGO,
+        "pgo_extra_read_key": _PGO,
+        "pgo_extra_write_key": _PGO,
+        "dynamic_sources": _MARK,
+        "dynamic_values": _MARK,
+        "unbacked_sources": Row("none", "mark what is unbacked with torch._dynamo.mark_unbacked"),
+        "cache_key_tag": Row("backend", "for Inductor's caches"),
+        "force_disable_caches": Row("backend", "for Inductor's caches"),
+        "force_cudagraph_gc": Row("backend", "for Inductor's CUDA graphs"),
+    }
+)
+
+# Environment variables that give a setting its first value: they do what the setting does.
+FIRST_VALUES: Mapping[str, str] = MappingProxyType(
+    {
+        "TORCH_COMPILE_DISABLE": "disable",
+        "TORCHDYNAMO_SUPPRESS_ERRORS": "suppress_errors",
+        "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": "capture_scalar_outputs",
+        "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS": "capture_dynamic_output_shape_ops",
+        "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES": "automatic_dynamic_shapes",
+        "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "automatic_dynamic_local_pgo",
+        "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_REMOTE_PGO": "automatic_dynamic_remote_pgo",
+        "TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS": "do_not_emit_runtime_asserts",
+        "TORCH_DYNAMO_RUN_GC_AFTER_COMPILE": "run_gc_after_compile",
+        "TORCHDYNAMO_VERBOSE": "verbose",
+        "TORCHDYNAMO_PREPARE_FREEZING": "prepare_freezing",
+        "TORCHDYNAMO_REPRO_AFTER": "repro_after",
+        "TORCHDYNAMO_REPRO_LEVEL": "repro_level",
+        "TORCHDYNAMO_REPRO_FORWARD_ONLY": "repro_forward_only",
+        "TORCHDYNAMO_REPRO_IGNORE_NON_FP": "repro_ignore_non_fp",
+        "TORCHDYNAMO_ENABLE_P2P_COMPILATION": "enable_p2p_compilation",
+        "TORCH_COMPILER_COLLECTIVES": "enable_compiler_collectives",
+        "TORCH_COMPILE_CPROFILE": "cprofile",
+        "TORCH_COMPILE_DYNAMO_PROFILER": "dynamo_profiler",
+        "TORCH_COMPILE_REPLAY_RECORD": "replay_record_enabled",
+        "TORCH_COMPILE_USE_LAZY_GRAPH_MODULE": "use_lazy_graph_module",
+        "TORCH_COMPILE_DEBUG_DIR": "debug_dir_root",
+        "TORCH_COMPILE_OVERRIDE_BACKENDS": "debug_backend_override",
+        "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": "debug_inductor_config_override",
+        "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS": "debug_dynamo_config_override",
+        "TORCH_CACHING_PRECOMPILE": "caching_precompile",
+        "TORCH_STRICT_PRECOMPILE": "strict_precompile",
+        "TORCH_FAKE_TENSOR_DISPATCH_CACHE": "fake_tensor_cache_enabled",
+        "TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK": "fake_tensor_cache_crosscheck_enabled",
+        "PT2_COMPILE_ID_PREFIX": "pt2_compile_id_prefix",
+        "TORCH_COMPILE_JOB_ID": "job_id",
+        "TORCH_COMPILE_STICKY_PGO_KEY": "job_id",
+        "TORCH_COMPILE_STICKY_PGO_READ": "pgo_extra_read_key",
+        "TORCH_COMPILE_STICKY_PGO_WRITE": "pgo_extra_write_key",
+        "TORCH_COMPILE_DYNAMIC_SOURCES": "dynamic_sources",
+        "TORCH_COMPILE_DYNAMIC_VALUES": "dynamic_values",
+        "TORCH_COMPILE_UNBACKED_SOURCES": "unbacked_sources",
+        "TORCH_COMPILE_CACHE_KEY_TAG": "cache_key_tag",
+        "TORCH_COMPILE_FORCE_DISABLE_CACHES": "force_disable_caches",
+    }
+)
+
+# The other environment variables.
+ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
+    {
+        "TORCHDYNAMO_DISABLE": Row("obeyed", "1: torch.compile returns what it is given"),
+        "TORCH_COMPILE_DEBUG": Row("backend", "Inductor writes its intermediate forms to files"),
+        "TORCH_COMPILE_DEBUG_SAVE_REAL": Row("backend", "for Inductor's debug files"),
+        "TORCH_COMPILE_GRAPH_FORMAT": Row("backend", "for the pictures of graphs that AOTAutograd and Inductor draw"),
+        "TORCHDYNAMO_AUTO_FUNCTIONALIZED_V2": Row("backend", "for Inductor"),
+        "TORCH_FAKE_TENSOR_DEBUG": Row("backend", "for PyTorch's fake tensors"),
+        "TORCHDYNAMO_NO_DATA_DEPENDENT_GRAPH_BREAK": _SYMBOLIC,
+        "TORCHDYNAMO_TRANSLATION_VALIDATION": _SYMBOLIC,
+        "TORCHDYNAMO_TRANSLATION_VALIDATION_TIMEOUT": _SYMBOLIC,
+        "TORCHDYNAMO_TRANSLATION_NO_BISECT": _SYMBOLIC,
+        "TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED": _SYMBOLIC,
+        "TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL": _SYMBOLIC,
+        "TORCHDYNAMO_EXTENDED_DEBUG_CPP": _SYMBOLIC,
+        "TORCHDYNAMO_EXTENDED_ADVICE": _SYMBOLIC,
+        "TORCHDYNAMO_DEBUG_FUNCTION": Row("none", 'rules say what is captured: Policy(disable=["pkg.*"], trace=["pkg.f"])'),
+        "TORCHDYNAMO_PRINT_MISSING": Row("none", "explain(f)(*args) shows what runs eagerly"),
+        "UNSAFE_SKIP_FSDP_MODULE_GUARDS": _NEVER_LEFT_OUT,
+        "TORCH_COMPILE_STROBELIGHT": Row("backend", "for a profiler inside of Meta"),
+        "TORCH_COMPILE_BACKEND": Row("backend", "set for the programs that torch._inductor.compiler_bisector runs; they read it themselves"),
+        # What these ask of the backends holds; FINELINE_LOGS asks for what fineline has to tell.
+        "TORCH_LOGS": Row("backend", "for the logs of AOTAutograd and Inductor; FINELINE_LOGS asks for fineline's"),
+        "TORCH_LOGS_OUT": Row("backend", "for PyTorch's own logs"),
+        "TORCH_LOGS_FORMAT": Row("backend", "for PyTorch's own logs"),
+        "TORCH_LOGS_TRACE_ID_FILTER": Row("backend", "for PyTorch's own logs"),
+        "TORCH_TRACE": Row("backend", "for PyTorch's own logs"),
+    }
+)
