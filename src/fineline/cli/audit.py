@@ -132,7 +132,7 @@ def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]])
     kind = (other - base).most_common(1)[0][0][0]
     counts = [sum(n for (k, _), n in counter.items() if k == kind) for counter in (other, base)]
     ids = sorted(id for k, id in other - base if k == kind)
-    return f"there are {counts[0]} {_EAGER[kind]}, not {counts[1]} ({', '.join(f'{id} {REFUSALS[id].title}' for id in ids)})"
+    return f"there are more {_EAGER[kind]}: {counts[0]}, not {counts[1]} ({', '.join(f'{id} {REFUSALS[id].title}' for id in ids)})"
 
 
 def _foreign(place: str) -> bool:
