@@ -1,28 +1,38 @@
 """fineline draws the line between compiled and eager PyTorch code."""
 
-from fineline import errors
-from fineline.api import compile, explain, reset, set_policy
-from fineline.backends.registry import list_backends, register_backend
-from fineline.capture.builtin_rules import builtin_rules
-from fineline.capture.why import why
-from fineline.export import export, exported_program
-from fineline.install import install, uninstall
-from fineline.policy.declare import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    disallow_in_graph,
-    forbid_in_graph,
-    substitute_in_graph,
-)
-from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-from fineline.policy.files import load_policy
-from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
-from fineline.policy.policy import Policy
-from fineline.policy.stance import set_stance
-from fineline.policy.strict import error_on_graph_break
-from fineline.porting import nested_compile_region, optimize, optimize_assert, run
-from fineline.region.module import OptimizedModule
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fineline import errors
+    from fineline.api import compile, explain, reset, set_policy
+    from fineline.backends.registry import list_backends, register_backend
+    from fineline.capture.builtin_rules import builtin_rules
+    from fineline.capture.why import why
+    from fineline.export import export, exported_program
+    from fineline.install import install, uninstall
+    from fineline.policy.declare import (
+        allow_in_graph,
+        assume_constant_result,
+        disable,
+        disallow_in_graph,
+        forbid_in_graph,
+        substitute_in_graph,
+    )
+    from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+    from fineline.policy.files import load_policy
+    from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
+    from fineline.policy.policy import Policy
+    from fineline.policy.stance import set_stance
+    from fineline.policy.strict import error_on_graph_break
+    from fineline.porting import nested_compile_region, optimize, optimize_assert, run
+    from fineline.region.module import OptimizedModule
 
 __version__ = "0.1.0"
 __all__ = [
@@ -62,3 +72,52 @@ __all__ = [
     "uninstall",
     "why",
 ]
+
+# Where the public names are defined. For type checkers, which do not run `_Unloaded`, the imports above say the same.
+_HOMES: Mapping[str, str] = MappingProxyType(
+    {
+        "fineline.api": "compile explain reset set_policy",
+        "fineline.backends.registry": "list_backends register_backend",
+        "fineline.capture.builtin_rules": "builtin_rules",
+        "fineline.capture.why": "why",
+        "fineline.export": "export exported_program",
+        "fineline.install": "install uninstall",
+        "fineline.policy.declare": "allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph substitute_in_graph",
+        "fineline.policy.dims": "mark_dynamic mark_static mark_unbacked maybe_mark_dynamic",
+        "fineline.policy.files": "load_policy",
+        "fineline.policy.marks": "graph_break is_compiling is_dynamo_compiling",
+        "fineline.policy.policy": "Policy",
+        "fineline.policy.stance": "set_stance",
+        "fineline.policy.strict": "error_on_graph_break",
+        "fineline.porting": "nested_compile_region optimize optimize_assert run",
+        "fineline.region.module": "OptimizedModule",
+    }
+)
+
+
+class _Unloaded(types.ModuleType):
+    """The package before the engine is loaded: the command line prints its help, and completes words, without PyTorch.
+
+    The first public name that is read loads the engine and sets all of them. From then on the package is a plain module, because captured code
+    reads names from it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
+        modules = {home: importlib.import_module(home) for home in _HOMES}
+        found = {public: getattr(modules[home], public) for home, names in _HOMES.items() for public in names.split()}
+        self.__class__ = types.ModuleType  # type: ignore[assignment]
+        vars(self).update(found)
+        return vars(self)[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import of a submodule sets it here. `export` and `install` are functions to users, and not the modules of these names.
+        if name not in _HOMES.get(f"{__name__}.{name}", "").split():
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
+
+
+sys.modules[__name__].__class__ = _Unloaded

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 
@@ -18,5 +18,7 @@ class Refusal:
     next_step: str
 
 
-_TABLE = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text(encoding="utf-8"))
+# By the loader of the package: in a zip archive or a frozen program there is no such file.
+_TEXT = pkgutil.get_data("fineline", "refusals.toml") or b""
+_TABLE = tomllib.loads(_TEXT.decode())
 REFUSALS: Mapping[str, Refusal] = MappingProxyType({id: Refusal(**words) for id, words in _TABLE.items()})

@@ -185,6 +185,41 @@ def test_the_console_script():
     assert fineline.__version__ in invoke("--version").output
 
 
+WORDS = {"COMP_CWORD": "1", "_FINELINE_COMPLETE": "bash_complete"}
+
+
+@pytest.mark.parametrize(
+    "args, variables, status, words",
+    [
+        (["--version"], {}, 0, [fineline.__version__]),
+        (["--help"], {}, 0, ["run", "why", "audit"]),
+        (["run", "--help"], {}, 0, ["--policy", "--explain", "--breaks", "[any|declared|none]"]),
+        (["why", "-h"], {}, 0, ["--policy"]),
+        (["audit", "-h"], {}, 0, ["--breaks", "--json", "--check"]),
+        (["nothing"], {}, 2, ["No such command"]),
+        (["run"], {}, 2, ["Missing argument"]),
+        (["run", "--breaks", "some", "x.py"], {}, 2, ["'some' is not one of"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline "}, 0, ["plain,audit", "plain,run", "plain,why"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline audit --", "COMP_CWORD": "2"}, 0, ["plain,--policy", "plain,--json", "plain,--check"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline run --breaks d", "COMP_CWORD": "3"}, 0, ["plain,declared"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline run --policy p", "COMP_CWORD": "3"}, 0, ["file,p"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline run tr", "COMP_CWORD": "2"}, 0, ["file,tr"]),
+        ([], {**WORDS, "COMP_WORDS": "fineline run x.py da", "COMP_CWORD": "3"}, 0, ["file,da"]),
+        ([], {"_FINELINE_COMPLETE": "zsh_source"}, 0, ["#compdef fineline"]),
+        ([], {"_FINELINE_COMPLETE": "fish_source"}, 0, ["_fineline_completion"]),
+    ],
+    ids=str,
+)
+def test_words_do_without_pytorch(args, variables, status, words):
+    """Help, the version, completion and mistakes in options are answered without importing PyTorch, NumPy or rich."""
+    code = "import atexit, sys\nfrom fineline.cli.commands import main\n"
+    code += "atexit.register(lambda: print({'torch', 'numpy', 'rich'} & {*sys.modules}))\nmain()"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, env={**os.environ, **variables})
+    assert done.returncode == status, done.stderr
+    assert done.stdout.endswith("set()\n"), done.stdout
+    assert [word for word in words if word not in done.stdout + done.stderr] == []
+
+
 def test_a_module_that_is_not_there(project):
     done = invoke("run", "-m", "mypkg.nothing")
     assert done.exit_code == 1 and "No module named mypkg.nothing" in done.output

@@ -1,4 +1,4 @@
-"""The examples of the documents, run as they stand."""
+"""The examples of the documents, run as they stand; and that the reference leaves nothing out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import sys
 import types
 from pathlib import Path
 
+import click
 import pytest
 
 import fineline
+from fineline.cli.commands import cli
+from fineline.policy.policy import KEYS
+from fineline.refusals import REFUSALS
+from fineline.report.logs import CATEGORIES
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))]
@@ -31,3 +36,47 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
     finally:
         fineline.reset()
+
+
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+
+
+@pytest.mark.parametrize("name", fineline.__all__)
+def test_reference_uses_each_public_name(name: str) -> None:
+    """In its tables, and in a line that runs."""
+    assert re.search(rf"^\|.*`{name}`", REFERENCE, re.M)
+    assert any(re.search(rf"\bfineline\.{name}\b", block) for block in re.findall(r"^```python\n(.*?)^```", REFERENCE, re.M | re.S))
+
+
+@pytest.mark.parametrize("key", [*KEYS, "reason"])
+def test_reference_has_each_key_of_policy_files(key: str) -> None:
+    """In the table of keys, and in the example of a file."""
+    table, example = re.split(r"^import os, sys, tempfile$", REFERENCE.partition("## Policy files")[2], maxsplit=1, flags=re.M)
+    assert f"| `{key}` |" in table
+    assert re.search(rf"^(\[{key}\]|{key} =)", example, re.M)
+
+
+def test_reference_has_each_id_of_wrong_policies() -> None:
+    ids = {id for id in REFUSALS if "FL211" <= id <= "FL216"}
+    assert ids == set(re.findall(r"FL21\d", REFERENCE))
+
+
+def test_reference_has_each_variable_of_the_environment() -> None:
+    """Of those that the sources read or set."""
+    used = {
+        match
+        for file in sorted(Path(fineline.__file__).parent.rglob("*"))
+        if file.suffix in (".py", ".cpp", ".h")
+        for match in re.findall(r"""(?:environ(?:\.get\(|\[)|getenv\()\s*["'](\w+)""", file.read_text())
+    }
+    assert "FINELINE_LOGS" in used
+    assert {name for name in used if f"| `{name}` |" not in REFERENCE} == set()
+    assert [name for name in CATEGORIES if f"| `{name}` | `fineline.{name}` |" not in REFERENCE] == []
+
+
+def test_reference_has_each_command_and_option() -> None:
+    for name, command in cli.commands.items():
+        [row] = re.findall(rf"^\| `fineline {name} .*$", REFERENCE, re.M)
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert set(parameter.opts) & set(re.findall(r"-[\w-]+", row)), parameter.opts

@@ -24,6 +24,7 @@ from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
+from fineline.tables import attributes
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
 _FUNCTIONS = (
@@ -218,8 +219,8 @@ def _ruled(vm: Any, fn: Any, args: list, kwargs: Any) -> bool:
     return vm.rules is not None and operator_rule(vm, fn, args, kwargs) is not None
 
 
-_ARRAY_FUNCTIONS = [getattr(np, name) for name in _FUNCTIONS.split()] + [v for v in vars(np).values() if type(v) is np.ufunc]
-_ARRAY_METHODS = [getattr(np.ndarray, name) for name in _METHODS.split()]
+_ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
+_ARRAY_METHODS = [*attributes(np.ndarray, _METHODS)]
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
     {
         **dict.fromkeys([*_ARRAY_FUNCTIONS, *_ARRAY_METHODS], _call),

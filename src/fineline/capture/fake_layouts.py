@@ -14,6 +14,7 @@ from torch._prims_common import make_contiguous_strides_for
 
 from fineline.graph.fake import expression
 from fineline.kinds import is_a
+from fineline.tables import attributes
 
 
 def laid_out(found: Tensor, strides: Any) -> Tensor:
@@ -113,8 +114,8 @@ def _ldexp(fn: Callable) -> Callable:
     return ldexp
 
 
-def _spellings(*names: str) -> list[Any]:
-    return [getattr(owner, name) for name in names for owner in (torch, Tensor) if hasattr(owner, name)]
+def _spellings(names: str) -> list[Any]:
+    return [fn for owner in (torch, Tensor) for fn in attributes(owner, names)]
 
 
 _COMPARED = (
@@ -124,7 +125,7 @@ _FORMATTED = (F.batch_norm, torch.batch_norm, F.channel_shuffle, torch.channel_s
 _LEVEL = (torch.normal, F.logsigmoid, F.rrelu, torch.rrelu, F.nll_loss)
 LAYOUTS: Mapping[Any, Callable] = MappingProxyType(
     {
-        **{fn: _as_compared(fn) for fn in (*_spellings(*_COMPARED.split()), torch.special.xlogy, operator.floordiv)},
+        **{fn: _as_compared(fn) for fn in (*_spellings(_COMPARED), torch.special.xlogy, operator.floordiv)},
         **{fn: _contiguous(fn) for fn in _LEVEL},
         **{fn: _of_its_format(fn) for fn in _FORMATTED},
         **{fn: _power(fn) for fn in (torch.pow, operator.pow, torch.float_power)},

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 from fineline.capture.native_types import methods
 from fineline.capture.numpy_table import numpy_natives
 from fineline.kinds import is_a
+from fineline.tables import attributes
 
 
 class Native(NamedTuple):
@@ -178,8 +179,7 @@ def _entries() -> Iterator[tuple[Any, str]]:
     for module, classes in _FUNCTIONS.items():
         for verdict, names in classes.items():
             if verdict != "-":
-                for name in names.split():
-                    yield getattr(module, name), verdict
+                yield from [(fn, verdict) for fn in attributes(module, names)]
     yield from _SINGLES
 
 

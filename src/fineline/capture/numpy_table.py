@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fineline.tables import attributes
+
 _KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
-NUMPY_SCALARS: frozenset[type] = frozenset(getattr(np, name) for name in _KINDS.split())
+NUMPY_SCALARS: frozenset[type] = frozenset(attributes(np, _KINDS))
 # Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype. (Of complex ones they
 # drop the imaginary part, and warn.)
 NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
@@ -27,8 +29,7 @@ def numpy_natives() -> Iterator[tuple[Callable[..., Any], str]]:
     for value in vars(np).values():
         if type(value) is np.ufunc:
             yield value, "pure deep"
-    for name in _FUNCTIONS.split():
-        yield getattr(np, name), "pure deep"
+    yield from [(fn, "pure deep") for fn in attributes(np, _FUNCTIONS)]
     for cls in sorted(NUMPY_SCALARS, key=str):
         yield cls, "pure deep"
     for name in _METHODS.split():

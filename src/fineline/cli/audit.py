@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fineline.cli.copied import run_in_copy
+from fineline.refusals import REFUSALS
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of the program. ``trouble``: what a capture gave up or that raised; fewer is better, and so for the breaks."""
+    """One run of the program. ``eager``: how often each thing happened for which no graph runs, by kind of event and id."""
 
     status: int
     output: bytes
     errors: bytes
     graphs: int
     breaks: int
-    trouble: int
+    eager: Counter[tuple[str, str]]
     rules: tuple[dict[str, Any], ...]
+
+    def failure(self) -> str:
+        """The line on stderr that says why it failed: the last one; of a refusal, which has several, the first of these. "": it did not fail."""
+        lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
+        refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
+        return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,15 @@ class Verdict:
     text: str
 
 
+# Kinds of events for which no graph runs, and what one of each is.
+_EAGER = {
+    "eager": "stretches that run eagerly",
+    "limit": "limits that are reached",
+    "raised": "captures that raise",
+    "skipped": "functions that are not looked into",
+}
+
+
 class Audit:
     """Runs the program in copies of this process: twice as it is, and once without each rule that fired.
 
@@ -47,28 +65,41 @@ class Audit:
     def __init__(self, command: list[str], main: Callable[[], None]) -> None:
         self.command, self.main = command, main
         self.base = self._run()
+        again = self._run()
         # Whether two runs print the same: else what is printed tells nothing.
-        self.repeatable = self._run().output == self.base.output
+        self.repeatable = (again.output, again.failure()) == (self.base.output, self.base.failure())
 
-    def verdicts(self) -> Iterator[Verdict]:
-        for rule in sorted(self.base.rules, key=lambda rule: -rule["times"]):
-            if rule["times"]:
-                why = self._needed(self._run(rule["key"]))
-                yield Verdict(rule, not why, f"needed: {why}" if why else "could be removed")
-            elif not _foreign(rule["place"]):
-                yield Verdict(rule, True, "never matched")
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules and marks to judge: those that fired, most often first, and the program's own that did not."""
+        return [rule for rule in sorted(self.base.rules, key=lambda rule: -rule["times"]) if rule["times"] or not _foreign(rule["place"])]
+
+    def verdict(self, rule: dict[str, Any]) -> Verdict:
+        """Judges one rule; if it fired, by a run without it."""
+        if not rule["times"]:
+            return Verdict(rule, True, "never matched")
+        why = self._needed(self._run(rule["key"]))
+        return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed")
+
+    def as_dict(self, verdicts: list[Verdict]) -> dict[str, Any]:
+        """All of it, for JSON."""
+        rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text} for verdict in verdicts]
+        facts = {"status": self.base.status, "graphs": self.base.graphs, "breaks": self.base.breaks, "repeatable": self.repeatable}
+        return {**facts, "rules": rules}
 
     def _needed(self, other: Outcome) -> str:
         """What is worse in another run; empty: nothing."""
         base = self.base
         if other.status != base.status:
-            return f"without it the exit status is {other.status}, not {base.status}"
+            failure = f": {other.failure()}" if other.failure() else ""
+            return f"the exit status is {other.status}, not {base.status}{failure}"
         if self.repeatable and other.output != base.output:
-            return "without it the program prints something else"
+            return "the program prints something else"
+        if self.repeatable and other.failure() != base.failure():
+            return f"the program fails with: {other.failure()}"
         if other.breaks > base.breaks:
-            return f"without it there are {other.breaks} graph breaks, not {base.breaks}"
+            return f"there are {other.breaks} graph breaks, not {base.breaks}"
         # More graphs are no harm: what ran eagerly between two breaks may be one now.
-        return f"without it {other.trouble} captures are given up, not {base.trouble}" if other.trouble > base.trouble else ""
+        return _more_eager(base.eager, other.eager) if other.eager.total() > base.eager.total() else ""
 
     def _run(self, without: str | None = None) -> Outcome:
         # No TemporaryDirectory: the copy would take it away when it exits.
@@ -91,11 +122,18 @@ class Audit:
         shutil.rmtree(out.parent)
         functions = [function for process in (facts, *facts["processes"]) for function in process["functions"]]
         events = [event for function in functions for event in function["events"]]
-        count = {kind: sum(e["kind"] == kind for e in events) for kind in ("graph", "break", "eager", "limit", "raised")}
-        # What no rule asked for.
-        skipped = sum(e["kind"] == "skipped" and not e["rule"] for e in events)
-        trouble = count["eager"] + count["limit"] + count["raised"] + skipped
-        return Outcome(status, texts[0], texts[1], count["graph"], count["break"], trouble, tuple(facts["rules"]))
+        count = Counter(e["kind"] for e in events)
+        # What a rule asked for is no harm.
+        eager = Counter((e["kind"], e["id"]) for e in events if e["kind"] in _EAGER and not (e["kind"] == "skipped" and e["rule"]))
+        return Outcome(status, texts[0], texts[1], count["graph"], count["break"], eager, tuple(facts["rules"]))
+
+
+def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]]) -> str:
+    """Names the kind of which there is more, and its ids."""
+    kind = (other - base).most_common(1)[0][0][0]
+    counts = [sum(n for (k, _), n in counter.items() if k == kind) for counter in (other, base)]
+    ids = sorted(id for k, id in other - base if k == kind)
+    return f"there are more {_EAGER[kind]}: {counts[0]}, not {counts[1]} ({', '.join(f'{id} {REFUSALS[id].title}' for id in ids)})"
 
 
 def _foreign(place: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import operator
-import sys
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -27,6 +26,7 @@ from fineline.graph import torch_names
 from fineline.graph.torch_mutation import INPLACE_FLAG
 from fineline.graph.torch_table import TENSOR_ATTRS, classify_torch
 from fineline.kinds import is_a
+from fineline.tables import attributes, imported
 
 OWN = frozenset({"aten", "prim", "prims"})
 """The namespaces of PyTorch's own operators."""
@@ -116,10 +116,9 @@ def _owners() -> Iterator[tuple[str, Any]]:
     yield "torch._C._autograd", torch._C._autograd
     yield "torch._C._functorch", torch._C._functorch
     for module in torch_names.ELSEWHERE:
-        if module in sys.modules:
-            yield module, sys.modules[module]
-    for module in torch_names.C_MODULES.split():
-        yield f"torch._C.{module}", sys.modules[f"torch._C.{module}"]
+        if (owner := imported(module)) is not None:
+            yield module, owner
+    yield from [(module.__name__, module) for module in attributes(torch._C, torch_names.C_MODULES)]
     yield "torch.Tensor", torch._C.TensorBase
     yield "torch.Tensor", torch.Tensor
     yield "torch.nn.functional", torch._C._nn

@@ -15,24 +15,22 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.kinds import is_a
+from fineline.tables import attributes
 
 _SLOTS = (
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ "
     "__setitem__ __delitem__"
 )
 _IN_PLACE_SLOTS = frozenset(_SLOTS.split())
-_SIGNS = frozenset(fn for name in _IN_PLACE_SLOTS if (fn := getattr(operator, name, None)) is not None)
+_SIGNS = frozenset(attributes(operator, _SLOTS))
 _C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 _METADATA_MUTATORS = (
-    "_coalesced_ as_strided_ detach_ rename_ requires_grad_ resize resize_ resize_as resize_as_ resize_as_sparse_ set_ sparse_resize_ "
+    "_coalesced_ as_strided_ detach_ requires_grad_ resize resize_ resize_as resize_as_ resize_as_sparse_ set_ sparse_resize_ "
     "sparse_resize_and_clear_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ share_memory_"
 )
 METADATA_MUTATORS: frozenset[Callable[..., Any]] = frozenset(
-    value
-    for name in _METADATA_MUTATORS.split()
-    for owner in (torch.Tensor, torch._C.TensorBase, torch)
-    if (value := getattr(owner, name, None)) is not None
+    value for owner in (torch.Tensor, torch._C.TensorBase, torch) for value in attributes(owner, _METADATA_MUTATORS)
 )
 """In-place callables that change sizes, strides, storage, or autograd state of their first argument, not (only) its numbers."""
 
@@ -91,7 +89,7 @@ _INPLACE_FLAGGED = (
     "relu relu6 rrelu selu silu threshold"
 )
 INPLACE_FLAG: Mapping[Callable[..., Any], int] = MappingProxyType(
-    {fn: position for fn in (getattr(F, name) for name in _INPLACE_FLAGGED.split()) if (position := _inplace_flag(fn)) is not None}
+    {fn: position for fn in attributes(F, _INPLACE_FLAGGED) if (position := _inplace_flag(fn)) is not None}
 )
 """Functions with an ``inplace`` parameter -> its position: if true, they write to and return their first argument."""
 

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -24,11 +23,12 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.graph import torch_names as names
 from fineline.kinds import is_a
+from fineline.tables import attributes
 
 _C_NAMESPACES: tuple[tuple[Any, Mapping[str, str], str | None], ...] = (
     (torch._C._VariableFunctions, names.FUNCTIONS, "op"),
     (torch._C._nn, names.NN, "op"),
-    *((sys.modules[f"torch._C.{name}"], {}, "op") for name in names.C_MODULES.split()),
+    *((module, {}, "op") for module in attributes(torch._C, names.C_MODULES)),
     (torch._C, names.C_FUNCTIONS, None),
     (torch._C._functorch, names.FUNCTORCH, None),
     (torch._C._autograd, names.AUTOGRAD, None),
@@ -77,19 +77,13 @@ def _python_functions() -> Iterator[tuple[Any, str]]:
         if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] == "torch":
             yield value, kinds.get(name, "python")
     for owner, classes in names.ELSEWHERE.items():
-        module, _, cls = owner.partition(":")
-        if module in sys.modules:
-            for name, kind in _by_name(classes).items():
-                value = getattr(getattr(sys.modules[module], cls) if cls else sys.modules[module], name, None)
-                if value is not None:
-                    yield value, kind
+        for kind, listed in classes.items():
+            yield from [(fn, kind) for fn in attributes(owner, listed)]
 
 
 def _types() -> Iterator[tuple[Any, str]]:
-    for name in names.METADATA_TYPES.split():
-        yield getattr(torch, name), "metadata"
-    for name in names.TENSOR_TYPES.split():
-        yield getattr(torch, name), "op"
+    yield from [(t, "metadata") for t in attributes(torch, names.METADATA_TYPES)]
+    yield from [(t, "op") for t in attributes(torch, names.TENSOR_TYPES)]
     for value in vars(torch.Size).values():
         if isinstance(value, _METHOD_TYPES):
             yield value, "metadata"
@@ -110,14 +104,13 @@ TENSOR_ATTRS: Mapping[str, str] = MappingProxyType(_by_name(names.ATTRIBUTES))
 or `source` (state that hangs on the tensor: another object, a hook table, a counter)."""
 
 BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
-    {
-        torch.Tensor._dimI, torch.Tensor._dimV, torch.Tensor._is_view, torch.Tensor._nested_tensor_size,
-        torch.Tensor._nested_tensor_storage_offsets, torch.Tensor._nested_tensor_strides, torch.Tensor._nnz, torch.Tensor.dense_dim,
-        torch.Tensor.is_coalesced, torch.Tensor.is_pinned, torch.Tensor.is_set_to, torch.Tensor.is_shared,
-        torch.Tensor.q_per_channel_axis, torch.Tensor.q_scale, torch.Tensor.q_zero_point, torch.Tensor.qscheme,
-        torch.Tensor.sparse_dim, torch.Tensor.storage_offset, torch.q_per_channel_axis, torch.q_scale, torch.q_zero_point,
-        torch._debug_has_internal_overlap,
-    }
+    value
+    for owner, listed in (
+        (torch.Tensor, "_dimI _dimV _is_view _nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides _nnz dense_dim "
+         "is_coalesced is_pinned is_set_to is_shared q_per_channel_axis q_scale q_zero_point qscheme sparse_dim storage_offset"),
+        (torch, "q_per_channel_axis q_scale q_zero_point _debug_has_internal_overlap"),
+    )
+    for value in attributes(owner, listed)
 )  # fmt: skip
 """Class `metadata`, but the answer is not in a guard on dtype, device, layout, sizes, strides and dispatch keys: guard the answer."""
 
@@ -138,17 +131,16 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
         (torch._C._autograd, "kineto_available"),
         (torch, "_running_with_deploy are_deterministic_algorithms_enabled compiled_with_cxx11_abi get_default_device "
          "get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled"),
-        (torch._utils, "is_compiling"),
-        (torch.amp.autocast_mode, "is_autocast_available"),
-        (torch.backends.cuda, "is_built"), (torch.backends.mkl, "is_available"), (torch.backends.mkldnn, "is_available"),
-        (torch.backends.mps, "is_available is_built"), (torch.backends.openmp, "is_available"),
-        (torch.backends.cudnn, "is_available version"),
-        (torch.compiler, "is_compiling is_dynamo_compiling is_exporting"), (torch.distributed, "is_available"),
-        (torch.cpu, "current_device device_count is_available"), (torch.cuda, "_is_compiled is_available"),
-        (torch.jit, "is_scripting is_tracing"),
+        ("torch._utils", "is_compiling"),
+        ("torch.amp.autocast_mode", "is_autocast_available"),
+        ("torch.backends.cuda", "is_built"), ("torch.backends.mkl", "is_available"), ("torch.backends.mkldnn", "is_available"),
+        ("torch.backends.mps", "is_available is_built"), ("torch.backends.openmp", "is_available"),
+        ("torch.backends.cudnn", "is_available version"),
+        ("torch.compiler", "is_compiling is_dynamo_compiling is_exporting"), ("torch.distributed", "is_available"),
+        ("torch.cpu", "current_device device_count is_available"), ("torch.cuda", "_is_compiled is_available"),
+        ("torch.jit", "is_scripting is_tracing"),
     )
-    for name in listed.split()
-    if (value := getattr(owner, name, None)) is not None
+    for value in attributes(owner, listed)
 )  # fmt: skip
 """Class `query`, and the guard on ambient state covers the answer, or it never changes in a process; other answers get a guard each."""
 

@@ -1,0 +1,158 @@
+"""What the commands do, once their words have been read."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from fineline import install, set_policy
+from fineline.capture.why import why as decide
+from fineline.cli.audit import Audit, Verdict
+from fineline.cli.program import Program
+from fineline.cli.workers import Report, RunOptions, own_file
+from fineline.errors import FinelineError
+from fineline.policy.files import PolicyFile, find_policy
+from fineline.policy.marks import MARKS
+from fineline.region.options import Breaks
+from fineline.report.events import LISTENERS
+
+
+class Refused(click.ClickException):
+    """A refusal of fineline's, as it is."""
+
+    exit_code = 2
+
+    def show(self, file: object = None) -> None:
+        click.echo(self.message, err=True)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except FinelineError as e:
+        if e.where is not None and e.where.startswith(os.path.dirname(click.__file__)):
+            e.where = None  # the command line
+        raise Refused(str(e)) from None
+
+
+def run(
+    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: Breaks | None, without: str, module: bool, program: str,
+    args: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Sets up a program and adds its run to the jobs."""
+    made = Program(program, args, module)
+    MARKS.without = without
+    out = out and out.resolve()
+    if out is not None and not out.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {out.parent}", param_hint="--explain")
+    with _refusals():
+        file = _policy_file(policy)
+        install(breaks=breaks)
+    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out)))
+
+
+def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None) -> None:
+    report = Report() if out is not None else None
+    if report is not None:
+        LISTENERS.all = (*LISTENERS.all, report.hear)
+    policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
+    RunOptions(policy, breaks, MARKS.without, events).pass_on()
+    try:
+        program.run()
+    finally:
+        if report is not None and out is not None:
+            report.write(out)
+        for wrong in file.still_wrong() if file is not None else ():
+            print(f"fineline: {wrong}", file=sys.stderr)
+
+
+def why(policy: Path | None, name: str) -> None:
+    """Prints the decision on a name."""
+    sys.path.insert(0, os.getcwd())
+    with _refusals():
+        # Operators that a rule names may come with a library that NAME has nothing to do with.
+        _policy_file(policy)
+        # So that PyTorch's own marks say where they are, as they do in a run.
+        install()
+        click.echo(str(decide(name)))
+
+
+def audit(command: list[str], main: Callable[[], None], as_json: bool, check: bool) -> None:
+    """Prints a verdict on each rule; exits with the program's status, or with 1 if a rule is not needed and that is to be checked."""
+    checked, verdicts = _judge(command, main)
+    base = checked.base
+    if as_json:
+        click.echo(json.dumps(checked.as_dict(verdicts), indent=1))
+    else:
+        _print_verdicts(checked, verdicts)
+    if base.status:
+        click.echo(base.errors, err=True)
+        sys.exit(base.status)
+    if check and any(verdict.removable for verdict in verdicts):
+        sys.exit(1)
+
+
+def _judge(command: list[str], main: Callable[[], None]) -> tuple[Audit, list[Verdict]]:
+    """Runs the audit, with a line of progress where there is a terminal."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} runs")
+    # The runs are forks: no thread may hold a lock meanwhile, and their output is their own.
+    progress = Progress(
+        *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False,
+        disable=not console.is_terminal,
+    )  # fmt: skip
+    with progress:
+        task = progress.add_task("as it is", total=2)
+        progress.refresh()
+        checked = Audit(command, main)
+        rules = checked.rules()
+        verdicts = []
+        progress.update(task, completed=2, total=2 + sum(bool(rule["times"]) for rule in rules))
+        for rule in rules:
+            if rule["times"]:
+                progress.update(task, description=f"without {rule['verb']}({rule['selector']})", refresh=True)
+            verdicts.append(checked.verdict(rule))
+            progress.advance(task, bool(rule["times"]))
+    return checked, verdicts
+
+
+def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
+    table = Table("rule", "declared at", "fired", "verdict")
+    for column in table.columns:
+        column.overflow = "fold"
+    for verdict in verdicts:
+        rule = verdict.rule
+        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text)
+    console = Console()
+    console.print(table)
+    base = checked.base
+    unused = sum(verdict.removable for verdict in verdicts)
+    console.print(
+        f"exit status {base.status}, {base.graphs} graphs, {base.breaks} graph breaks; {len(verdicts)} rules and marks, {unused} not needed",
+        highlight=False,
+    )
+    if not checked.repeatable:
+        console.print("Two runs print different things: what the program prints was not compared.")
+    if base.status:
+        console.print("The program failed: code that it did not reach was not judged.")
+
+
+def _policy_file(path: Path | None) -> PolicyFile | None:
+    """Makes a policy file's rules those of the process."""
+    path = path or find_policy(Path.cwd())
+    if path is None:
+        return None
+    file = PolicyFile(path)
+    set_policy(file.policy(early=True))
+    return file
