@@ -34,6 +34,7 @@ from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, splits
 from fineline.capture.signals import Border, Retreat
+from fineline.capture.strides import confirm, reads_strides
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.symbolic_forms import form_of
@@ -146,6 +147,8 @@ class TensorOps:
                     if type(a) in (list, tuple, dict):
                         cap.expand(a, True)
                 result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
+                if vm.fakes is not None and reads_strides(fn):
+                    confirm(vm, fn, args, kwargs, result)
             except Border as b:
                 raise b.to(then, data) from None
             except NotForGraph as e:

@@ -81,6 +81,12 @@ def _harmless(target: Any, states: bool) -> bool:
     )
 
 
+def computes(node: Node) -> bool:
+    """Whether the node's operator may run once more, or on other tensors, and nobody could tell; not one that runs graphs."""
+    target: Any = node.target
+    return node.op == "call_method" or not (is_a(target, HigherOrderOperator) or not _harmless(target, False))
+
+
 class Recorder:
     """The graph of one segment; tensors made by it are known by identity and held weakly."""
 
@@ -115,6 +121,8 @@ class Recorder:
         self.addresses: list[StorageWeakRef] = []
         # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
         self.unmeasured: set[Node] = set()
+        # How the kernels lay out what nodes compute, as far as Python code has asked.
+        self.layouts: dict[Node, Any] = {}
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""

@@ -13,7 +13,20 @@ from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
-from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
+from fineline.capture.signals import (
+    ASKED,
+    FAKES_LACK,
+    READS,
+    UNSEEN,
+    Abandoned,
+    Anew,
+    Border,
+    Finished,
+    Retreat,
+    Uncompiled,
+    Unkept,
+    Unrebuildable,
+)
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
@@ -210,7 +223,7 @@ class Run:
         if vm.rules is not None and not border.rule:
             border.reason += vm.rules.told_to_look(border.fn, border.args_)
         reads = border.error in READS and border.fn is not bool
-        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error == "FL516")):
+        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error in FAKES_LACK)):
             raise Retreat(border.error, border.reason)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             if reads and vm.fakes is None and self.why not in ("", border.reason):
