@@ -42,7 +42,7 @@ from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
-from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
+from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts, storage_of
@@ -257,7 +257,7 @@ class TensorOps:
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             if history:
                 guard_writes(vm, targets)
-            self.wrote(vm, targets)
+            self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         if not cap.caught:
             cap.caught = covered(vm.frame)
         result = compute(vm, fn, args, kwargs)
@@ -306,11 +306,16 @@ class TensorOps:
             text = e.reason if is_a(e, Border) else str(e)
             raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
 
-    def wrote(self, vm: Any, targets: Any) -> None:
-        """An operator, or a call that is one node, writes into these."""
+    def wrote(self, vm: Any, targets: Any, reshapes: bool = False) -> None:
+        """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
         if targets and vm.fakes is not None:
             vm.fakes.forget()
         journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
+        if reshapes and journal is not None:
+            # What has counted writes together with the tensor does so no more.
+            for src in vm.cap.sources.values():
+                if is_a(src.value, Tensor):
+                    journal.note_version(src.value)
         for t in targets:
             for x in t if is_a(t, (list, tuple)) else (t,):
                 if is_a(x, Tensor):
@@ -468,9 +473,9 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
     t = _memory(vm, t)
     if t.layout is torch.strided:
         storage = t.untyped_storage()
+        if journal is not None:
+            journal.note_storage(t)
         if storage._cdata not in recorder.mutated:
-            if journal is not None:
-                journal.note_storage(t)
             recorder.addresses.append(StorageWeakRef(storage))
         recorder.mutated.add(storage._cdata)
 
