@@ -81,10 +81,11 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
-        vm.undoable = vm.undoable or trial
+        vm.undoable = breaks_here(region.options.breaks) != "any" or trial
         vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
+        vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
         if not capture:
             vm.cap.active = False
