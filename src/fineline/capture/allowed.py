@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fineline.capture import protocols
 from fineline.capture.assumptions import settle_first
 from fineline.capture.autograd_function import node_target, see_methods
 from fineline.capture.capture import SINGLETONS, is_value
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY, contents
+from fineline.capture.native_world import called, reaches_out
 from fineline.capture.natives import deep_plain
+from fineline.capture.natives import describe as describe_native
 from fineline.capture.signals import Abandoned, Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.unread import make_first
@@ -58,6 +61,8 @@ class Opaque:
         self.ran = self.read = False
         # Whether nobody can tell the sizes of what it gives before it runs.
         self.unmeasured = False
+        # What calls that capture can't look into have given.
+        self.own: list[Any] = []
         # Whether it has changed something, which it may not do again.
         self.changed = False
 
@@ -90,6 +95,8 @@ class Opaque:
 
     def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
         """An operator inside: it runs, and is no node."""
+        if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
+            self.breaks(vm, f"it calls {describe_native(fn)}, which {text}")
         self.ran = True
         for t in tensors([*args, *(kwargs or {}).values()]):
             self.check(vm, t)
@@ -99,6 +106,12 @@ class Opaque:
         if vm.fakes is not None and kind == "data":
             raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(vm, compute(vm, fn, args, kwargs))
+
+    def meet(self, vm: Any, border: Border) -> None:
+        """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
+        fn, args = (border.args_[0], border.args_[1]) if border.fn is protocols.spread_call else (border.fn, border.args_)
+        if (text := reaches_out(fn, args, lambda obj: id(obj) in vm.cap.made or any([obj is o for o in self.own]))) is not None:
+            self.breaks(vm, f"it calls {describe_native(called(fn, args)[0])}, which {text}")
 
     def check(self, vm: Any, t: Tensor) -> None:
         if id(t) not in self.known:
@@ -114,6 +127,15 @@ class Opaque:
             # On fake tensors it has not happened: it is going to, on the real ones.
             vm.options.broken[self.fn.__code__] += (vm.fakes is None) if self.changed else MOST_CHANGES
         vm.fail("FL107", _but(self.fn, text), False)
+
+    def given_by(self, vm: Any, fn: Any, value: Any) -> None:
+        """Knows what a call has given that capture can't look into."""
+        self.read = True
+        self.own.append(value)
+        if is_a(fn, type) and type(value) is fn:
+            vm.cap.made.add(id(value))
+            vm.cap.kept.append(value)
+        self.made(vm, value)
 
     def made(self, vm: Any, value: Any) -> Any:
         for t in tensors(value):
