@@ -151,7 +151,7 @@ class Installation:
         """What the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
         dynamo = self.dynamo
         return {
-            "allow_in_graph": _unchecked(declare.allow_in_graph, dynamo.allow_in_graph),
+            "allow_in_graph": _told_both(declare.allow_in_graph, dynamo.allow_in_graph),
             "assume_constant_result": _told_both(declare.assume_constant_result, dynamo.assume_constant_result),
             "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
@@ -350,18 +350,6 @@ def _told_both(ours: Callable, theirs: Callable) -> Callable:
             with contextlib.suppress(Exception):
                 theirs(fn)
         return marked
-
-    return mark
-
-
-def _unchecked(ours: Callable, theirs: Callable) -> Callable:
-    """Marks functions as PyTorch does, which promises less: what breaks the contract of fineline's own mark is a graph break there."""
-
-    def mark(fn: Any) -> Any:
-        if isinstance(fn, types.FunctionType):
-            with contextlib.suppress(Exception):
-                return theirs(fn)
-        return ours(fn)
 
     return mark
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -145,3 +146,77 @@ def test_under_pytorch_s_own_mark_it_is_a_graph_break() -> None:
         found = compiled(torch.zeros(2))
         random.setstate(state)
         assert torch.equal(found, drawn(torch.zeros(2)) * 2)
+
+
+# -- assume_constant_result ------------------------------------------------------------------------------------------------
+HOLDERS: dict[str, Callable] = {
+    "list": lambda n: [n],
+    "dict": lambda n: {"a": n},
+    "set": lambda n: {n},
+    "deque": lambda n: deque([n]),
+    "ordered": lambda n: OrderedDict(a=n),
+    "nested": lambda n: {"a": [n]},
+    "a list in a tuple": lambda n: ([n],),
+    "number": lambda n: n,
+}
+
+
+def leaf(held):
+    while not isinstance(held, float):
+        held = next(iter(held.values() if isinstance(held, dict) else held))
+    return held
+
+
+def refill(held, n):
+    if isinstance(held, tuple):
+        refill(held[0], n)
+    elif isinstance(held, dict) and not isinstance(held["a"], float):
+        refill(held["a"], n)
+    elif isinstance(held, dict):
+        held["a"] = n
+    else:
+        held.clear()
+        held.add(n) if isinstance(held, set) else held.append(n)
+
+
+@pytest.mark.parametrize("how", [{}, {"dynamic": True}, {"fullgraph": True}, {"options": {"evaluator": "reference"}}], ids=str)
+@pytest.mark.parametrize("where", ["closure", "inner", "default", "keyword", "argument"])
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_an_assumed_constant_is_guarded_on_what_its_variables_hold(kind: str, where: str, how: dict) -> None:
+    held = HOLDERS[kind](1.0)
+    if kind == "number" and where in ("default", "keyword"):
+        pytest.skip("another default is another function")
+    ways = {
+        "closure": lambda: leaf(held),
+        "inner": lambda inner=None: (lambda: leaf(held))(),
+        "default": lambda values=held: leaf(values),
+        "keyword": lambda *, values=held: leaf(values),
+        "argument": lambda values=None: leaf(values),
+    }
+    if where == "inner":
+        deep = ways["closure"]
+        ways["inner"] = lambda: deep()
+    constant = fineline.assume_constant_result(ways[where])
+
+    def fn(x):
+        return x * (constant(held) if where == "argument" else constant())
+
+    compiled = fineline.compile(fn, backend="eager", **how)
+    for n in (1.0, 1.0, 3.0, 5.0, 1.0):
+        if kind == "number":
+            held = n
+        else:
+            refill(held, n)
+        assert compiled(torch.ones(2)).tolist() == [n, n]
+
+
+def test_what_an_assumed_constant_changes_itself_is_no_reason_to_ask_again() -> None:
+    cache, calls = {}, []
+
+    @fineline.assume_constant_result
+    def constant(k):
+        calls.append(k)
+        return cache.setdefault(k, 2.0)
+
+    compiled = fineline.compile(lambda x: x * constant(1), backend="eager")
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [2.0] * 3 and calls == [1]
