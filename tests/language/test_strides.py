@@ -105,8 +105,13 @@ def strides_behind_a_draw(x):
 @image_of
 def strides_behind_a_write(x):
     y = torch.relu(x).add_(1)
-    out = torch.add(x, x, out=torch.empty_like(x))
-    return y.stride(), out.stride(), x.mul_(2).stride()
+    return y.stride(), x.mul_(2).stride()
+
+
+# AOTAutograd makes a new tensor in the place of the one that is written into.
+@table.snippet(args=images, calls=5, recompiles=range(1, 5), backward=False, breaks=True, twins=[twin for twin in ALL if "aot" not in twin])
+def strides_of_what_was_written_into(x):
+    return torch.add(x, x, out=torch.empty_like(x)).stride(), x + 1
 
 
 @image_of
@@ -120,7 +125,8 @@ def strides_of_an_array(x):
     return x * 2, x.numpy().strides, torch.relu(x).numpy().strides, np.asarray(x).flags.f_contiguous
 
 
-@image_of
+# The count holds the copies that NumPy makes.
+@table.snippet(args=images, calls=5, recompiles=range(1, 5), backward=False, breaks=True, twins=[twin for twin in ALL if twin != "counted"])
 def an_array_and_back(x):
     return x * 2, torch.from_numpy(x.numpy()).stride(), torch.from_dlpack(torch.relu(x)).stride()
 
