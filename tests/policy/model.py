@@ -85,6 +85,8 @@ class Model:
             self.graph_break(declared=True)
             self.own_frame_eager(call)
         elif verb == "allow":
+            if any(inner.prints for inner in call.walk()):
+                raise Refused("break")
             self.open.append(call.name)
         elif verb == "substitute":
             self.open.append("substitute")

@@ -299,8 +299,7 @@ def second_doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def told(x):
-    print("told", end=" ")
-    return x * 2
+    return logged(x)
 
 
 class Told(torch.autograd.Function):

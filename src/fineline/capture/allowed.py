@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fineline.capture import protocols
 from fineline.capture.assumptions import settle_first
 from fineline.capture.autograd_function import node_target, see_methods
 from fineline.capture.capture import SINGLETONS, is_value
 from fineline.capture.compute import compute
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY, contents
+from fineline.capture.native_world import called, reaches_out
 from fineline.capture.natives import deep_plain
+from fineline.capture.natives import describe as describe_native
 from fineline.capture.signals import Abandoned, Border, Retreat
 from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.unread import make_first
@@ -58,6 +61,8 @@ class Opaque:
         self.ran = self.read = False
         # Whether nobody can tell the sizes of what it gives before it runs.
         self.unmeasured = False
+        # What calls that capture can't look into have given.
+        self.own: list[Any] = []
         # Whether it has changed something, which it may not do again.
         self.changed = False
 
@@ -90,6 +95,8 @@ class Opaque:
 
     def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
         """An operator inside: it runs, and is no node."""
+        if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
+            self.breaks(vm, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
         self.ran = True
         for t in tensors([*args, *(kwargs or {}).values()]):
             self.check(vm, t)
@@ -100,20 +107,38 @@ class Opaque:
             raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(vm, compute(vm, fn, args, kwargs))
 
+    def meet(self, vm: Any, border: Border) -> None:
+        """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
+        fn, args = (border.args_[0], border.args_[1]) if border.fn is protocols.spread_call else (border.fn, border.args_)
+        if (text := reaches_out(fn, args, lambda obj: id(obj) in vm.cap.made or any([obj is o for o in self.own]))) is not None:
+            self.breaks(vm, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
+
     def check(self, vm: Any, t: Tensor) -> None:
         if id(t) not in self.known:
             src = vm.cap.sources.get(id(t))
             name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
             self.breaks(vm, f"it uses the tensor {name}, which is not one of its arguments")
 
-    def breaks(self, vm: Any, text: str) -> None:
-        """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on."""
-        if self.rule.scope != BUILT_IN:
+    def breaks(self, vm: Any, text: str, unchecked: bool = False) -> None:
+        """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on.
+
+        ``unchecked``: also where that mark stands beside fineline's, as under `install`.
+        """
+        if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(vm, self.fn)):
             raise broken(vm, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
             vm.options.broken[self.fn.__code__] += (vm.fakes is None) if self.changed else MOST_CHANGES
         vm.fail("FL107", _but(self.fn, text), False)
+
+    def given_by(self, vm: Any, fn: Any, value: Any) -> None:
+        """Knows what a call has given that capture can't look into."""
+        self.read = True
+        self.own.append(value)
+        if is_a(fn, type) and type(value) is fn:
+            vm.cap.made.add(id(value))
+            vm.cap.kept.append(value)
+        self.made(vm, value)
 
     def made(self, vm: Any, value: Any) -> Any:
         for t in tensors(value):
@@ -164,7 +189,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
         return vm.call_plainly(f, fn, args, kwargs, then, data)
-    if rule.scope == BUILT_IN and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+    if (rule.scope == BUILT_IN or _marked_by_torch(vm, fn)) and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(cap, fn)
         raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
     if vm.texts:
@@ -176,6 +201,11 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         if rule.scope != BUILT_IN:
             raise broken(vm, e.fn, rule, str(e)) from None
         raise Border(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
+
+
+def _marked_by_torch(vm: Any, fn: Any) -> bool:
+    """Whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
+    return vm.rules is not None and id(fn) in vm.rules.allowed_by_torch
 
 
 class Unfit(Exception):

@@ -427,7 +427,7 @@ class Capture:
         if t in FX_CONSTANTS and id(a) not in self.texts:
             if self.lazy:
                 self.settle(a)
-            return a
+            return a if t is not float and t is not complex else self.recorder.number(a)
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
         if t in SYMBOLIC and self.symbols is not None:
@@ -459,7 +459,7 @@ class Capture:
         if t in NUMBERS:
             if self.lazy:
                 self.settle(a)
-            return a.item()
+            return self.to_fx(a.item())
         if t is TENSOR_TYPE:
             return f"{a.__module__}.{a.__name__}"
         if t is type and a in DTYPES:

@@ -137,7 +137,7 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
         return None
     vm.cap.recorder.mutated |= trial.recorder.mutated.touched
     if vm.undoable:
-        vm.cap.journal.storages = trial.journal.storages | vm.cap.journal.storages
+        vm.cap.journal.take_over(trial.journal)
     return graphs
 
 

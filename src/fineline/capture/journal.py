@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.graph.memory import put_back_memory
 from fineline.graph.remade import disowned
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -50,10 +51,11 @@ class Journal:
     def __init__(self) -> None:
         self.written: dict[int, Written] = {}
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
-        # Tensors that an operator writes into, with a copy of their memory and their version; kept where an error may have to take the
-        # writes back.
-        self.storages: dict[int, tuple[Tensor, Any, int | None]] = {}
-        # ... and those tensors that had no history: what is written may have one.
+        # The memory that operators write into, with a copy; kept where an error may have to take the writes back. Not the tensors, which
+        # may have other memory by then.
+        self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        # ... and the tensors, with their versions; those of them that had no history: what is written may have one.
+        self.versions: dict[int, tuple[Tensor, int]] = {}
         self.plain: list[Tensor] = []
         # Numbers for which symbols stand meanwhile: (container, key or place, number or what holds it, what stands there).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
@@ -135,22 +137,34 @@ class Journal:
         self.hits.append((fn, args, kwargs))
 
     def note_storage(self, t: Tensor) -> None:
-        """About to write into a tensor's memory."""
+        """Keeps what is in the memory of a tensor that is about to be written into."""
+        self.note_version(t)
         storage = t.untyped_storage()
         if storage._cdata not in self.storages:
             with torch._C._DisableTorchDispatch():
-                self.storages[storage._cdata] = t, storage.clone(), None if t.is_inference() else t._version
-            if not t.requires_grad and not t._is_view():
-                self.plain.append(t)
+                self.storages[storage._cdata] = storage, storage.clone()
+
+    def note_version(self, t: Tensor) -> None:
+        """Keeps the version of a tensor, which is about to change."""
+        if id(t) in self.versions or t.is_inference():
+            return
+        self.versions[id(t)] = t, t._version
+        if not t.requires_grad and not t._is_view():
+            self.plain.append(t)
+
+    def take_over(self, later: Journal) -> None:
+        """Keeps what a journal of what ran since has kept of tensors."""
+        self.storages, self.versions = later.storages | self.storages, later.versions | self.versions
+        self.plain += later.plain
 
     def undo_storages(self) -> None:
         """Puts back what was in the tensors."""
-        for t, before, version in self.storages.values():
-            with torch._C._DisableTorchDispatch():
-                t.untyped_storage().copy_(before)
-            if version is not None:
-                # A backward pass from before the call may need it.
-                torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+        for storage, before in self.storages.values():
+            put_back_memory(storage, before)
+        # The newest first: a view counts together with what it is a view of.
+        for t, version in reversed(self.versions.values()):
+            # A backward pass from before the call may need it.
+            torch._C._autograd._unsafe_set_version_counter((t,), (version,))
 
     def undo(self) -> None:
         """Puts back what was there before the segment, newest kinds last."""

@@ -321,9 +321,10 @@ class Machine:
             if self.opaque is not None and self.fakes is not None:
                 raise Retreat(border.error, border.reason)
             if self.opaque is not None:
-                self.opaque.read = True
+                opaque = self.opaque
+                opaque.meet(self, border)
                 value = self.beyond(border)
-                self.opaque.made(self, value)
+                opaque.given_by(self, border.fn, value)
             elif border.error == "FL430" and self.resume is not None and not self.cap.active:
                 value = self.resume(self, border)
             elif self.cap.active and self.on_border is not None:

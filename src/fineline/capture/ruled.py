@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import types
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,11 +14,13 @@ import torch
 from torch import Tensor
 
 from fineline.capture.allowed import call_allowed, tensors
-from fineline.capture.capture import is_value
+from fineline.capture.capture import F_DEFAULTS, F_KWDEFAULTS, is_value
 from fineline.capture.frame import Frame
+from fineline.capture.introspection import load_cell
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import deep_plain
 from fineline.capture.signals import Abandoned, Border
-from fineline.capture.symbolic import settle_all
+from fineline.capture.symbolic import SYMBOLIC, settle_all, settled
 from fineline.capture.watch import identify, known_code
 from fineline.graph.dispatches import dispatched
 from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
@@ -25,6 +30,8 @@ from fineline.policy.decide import Rules
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
 from fineline.policy.selector import describe
+
+CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
 def call_ruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
@@ -121,13 +128,95 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
             cap.expand(a, deep=True)
         except NotForGraph as e:
             raise _border(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
+        _settle(a)
+    functions = list(_functions(fn))
+    for cell in [cell for g in functions for cell in g.__closure__ or () if contents(cell) is not EMPTY]:
+        if (number := _settle(cell.cell_contents)) is not cell.cell_contents:
+            cell.cell_contents = number
+    around = [(g, cell, contents(cell), list(_held(contents(cell)))) for g in functions for cell in g.__closure__ or ()]
     result = vm.native(fn, tuple(args), kwargs)
+    for g, cell, value, held in around:
+        # What it changes itself, such as a cache, says nothing of the result.
+        if value is not EMPTY and contents(cell) is value and _same(held, list(_held(value))):
+            _guard_variable(vm, g, cell)
+    for g in functions:
+        _guard_defaults(vm, g)
     if any([t.grad_fn is not None for t in tensors(result)]):
         vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
         return vm.finish(f, result, then, data)
     if not is_value(result):
         cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
     return vm.finish(f, result, then, data)
+
+
+def _functions(fn: Any) -> Iterator[types.FunctionType]:
+    """Yields the function of a callable, and those in its closure, at any depth."""
+    found, todo = list[types.FunctionType](), [fn]
+    for g in todo:
+        if is_a(g, types.FunctionType) and not any([g is other for other in found]):
+            found.append(g)
+            todo += [contents(cell) for cell in g.__closure__ or ()]
+        elif is_a(g, types.MethodType):
+            todo.append(g.__func__)
+        elif is_a(g, functools.partial):
+            todo.append(g.func)
+    yield from found
+
+
+def _held(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
+    """Yields all that a container holds, at any depth."""
+    if not is_a(value, CONTAINERS) or id(value) in within:
+        return
+    yield len(value)
+    for item in [*dict.keys(value), *dict.values(value)] if is_a(value, dict) else list(value):
+        yield item
+        yield from _held(item, (*within, id(value)))
+
+
+def _same(before: list, after: list) -> bool:
+    return len(before) == len(after) and all([a is b for a, b in zip(before, after, strict=True)])
+
+
+def _guard_variable(vm: Any, fn: types.FunctionType, cell: types.CellType) -> None:
+    """Guards what a variable around a function is, and what it holds as far as that can be guarded."""
+    vm.see_function(vm.cap, fn)
+    value = settled(load_cell(vm, cell))
+    if not is_value(value):
+        _guard_held(vm, value)
+
+
+def _guard_defaults(vm: Any, fn: types.FunctionType) -> None:
+    """Guards what the containers hold that are defaults of a function."""
+    cap = vm.cap
+    vm.see_function(cap, fn)
+    src = cap.sources.get(id(fn))
+    for descriptor, values in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
+        if values and src is not None:
+            held = cap.guards.access(src, "member", descriptor, values)
+            for key, value in enumerate(values) if is_a(values, tuple) else values.items():
+                if not is_value(value):
+                    cap.load(value, cap.guards.access(held, "index" if is_a(values, tuple) else "key", key, value))
+                    _guard_held(vm, value)
+
+
+def _guard_held(vm: Any, value: Any) -> None:
+    identify(vm.cap, value)
+    with contextlib.suppress(NotForGraph):
+        vm.cap.expand(value, deep=True)
+    _settle(value)
+
+
+def _settle(value: Any) -> Any:
+    """Returns ``value`` with numbers for its symbolic ones, at any depth; what can be changed changes in place."""
+    if type(value) in SYMBOLIC:
+        return settled(value)
+    if not is_a(value, CONTAINERS) or not any([type(v) in SYMBOLIC for v in _held(value)]):
+        return value
+    if is_a(value, (dict, list, deque)):
+        for key in list(dict.keys(value) if is_a(value, dict) else range(len(value))):
+            value[key] = _settle(value[key])
+        return value
+    return settle_all(value)
 
 
 def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:

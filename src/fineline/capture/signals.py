@@ -16,6 +16,10 @@ ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
 READS = frozenset({"FL502", "FL508"})
 
 
+# Borders that are none on the real tensors.
+FAKES_LACK = frozenset({"FL516", "FL524"})
+
+
 class Border(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.
 

@@ -34,6 +34,7 @@ from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
 from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, splits
 from fineline.capture.signals import Border, Retreat
+from fineline.capture.strides import confirm, reads_strides
 from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.symbolic_forms import form_of
@@ -41,7 +42,7 @@ from fineline.capture.watch import guard_answer
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
-from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
+from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts, storage_of
@@ -146,6 +147,8 @@ class TensorOps:
                     if type(a) in (list, tuple, dict):
                         cap.expand(a, True)
                 result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
+                if vm.fakes is not None and reads_strides(fn):
+                    confirm(vm, fn, args, kwargs, result)
             except Border as b:
                 raise b.to(then, data) from None
             except NotForGraph as e:
@@ -254,7 +257,7 @@ class TensorOps:
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
             if history:
                 guard_writes(vm, targets)
-            self.wrote(vm, targets)
+            self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         if not cap.caught:
             cap.caught = covered(vm.frame)
         result = compute(vm, fn, args, kwargs)
@@ -303,11 +306,16 @@ class TensorOps:
             text = e.reason if is_a(e, Border) else str(e)
             raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
 
-    def wrote(self, vm: Any, targets: Any) -> None:
-        """An operator, or a call that is one node, writes into these."""
+    def wrote(self, vm: Any, targets: Any, reshapes: bool = False) -> None:
+        """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
         if targets and vm.fakes is not None:
             vm.fakes.forget()
         journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
+        if reshapes and journal is not None:
+            # What has counted writes together with the tensor does so no more.
+            for src in vm.cap.sources.values():
+                if is_a(src.value, Tensor):
+                    journal.note_version(src.value)
         for t in targets:
             for x in t if is_a(t, (list, tuple)) else (t,):
                 if is_a(x, Tensor):
@@ -465,9 +473,9 @@ def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
     t = _memory(vm, t)
     if t.layout is torch.strided:
         storage = t.untyped_storage()
+        if journal is not None:
+            journal.note_storage(t)
         if storage._cdata not in recorder.mutated:
-            if journal is not None:
-                journal.note_storage(t)
             recorder.addresses.append(StorageWeakRef(storage))
         recorder.mutated.add(storage._cdata)
 

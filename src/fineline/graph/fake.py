@@ -196,6 +196,15 @@ class _Made(torch.autograd.Function):
         return torch.empty_strided(sizes, strides, dtype=dtype, device=device)
 
 
+def empty_strided(sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device, history: bool) -> Tensor:
+    """Makes a tensor that lies so in memory; with a ``history``, if it is to require a gradient and be no leaf."""
+    if not history:
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+    with torch.enable_grad():
+        found: Tensor = _Made.apply(torch.zeros((), requires_grad=True), sizes, strides, dtype, device)
+    return found
+
+
 class Fakes:
     """The fake mode of one segment.
 
@@ -272,7 +281,7 @@ class Fakes:
         inference = torch.is_inference_mode_enabled() and t.is_inference()
         with temporarily_clear_interpreter_stack(), self.mode, torch.inference_mode(inference), torch.enable_grad():
             if requires_grad and not t.is_leaf:
-                return _Made.apply(torch.zeros((), requires_grad=True), sizes, strides, t.dtype, t.device)
+                return empty_strided(sizes, strides, t.dtype, t.device, history=True)
             with torch.no_grad():
                 return torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device).requires_grad_(requires_grad)
 

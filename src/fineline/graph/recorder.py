@@ -7,6 +7,7 @@ import dataclasses
 import keyword
 import math
 import operator
+import struct
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,6 +65,24 @@ def fatal(t: Any) -> bool:
     return is_a(t, Tensor) and t.requires_grad and t.layout in _COMPRESSED
 
 
+def float_of(bits: int) -> float:
+    """Makes the float of these bits: source text has one NaN."""
+    return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
+
+
+def complex_of(real: int, imag: int) -> complex:
+    """Makes the complex number of these bits: source text has no zeros with a sign there, and no NaN of another sign."""
+    return complex(float_of(real), float_of(imag))
+
+
+def _bits(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little")
+
+
+# What ``float("nan")`` gives.
+_NAN = 0x7FF8000000000000
+
+
 def _harmless(target: Any, states: bool) -> bool:
     if is_a(target, HigherOrderOperator):
         return target.name() in _RUNNING
@@ -75,10 +94,17 @@ def _harmless(target: Any, states: bool) -> bool:
         or (module == "torch" and target.__name__.lstrip("_").startswith("sym_"))
         or target is getattr
         or target in RESTORED
+        or target in (float_of, complex_of)
         or module == function_node.__module__
         or classify_torch(target) == "op"
         or (states and classify_torch(target) == "state")
     )
+
+
+def computes(node: Node) -> bool:
+    """Whether the node's operator may run once more, or on other tensors, and nobody could tell; not one that runs graphs."""
+    target: Any = node.target
+    return node.op == "call_method" or not (is_a(target, HigherOrderOperator) or not _harmless(target, False))
 
 
 class Recorder:
@@ -115,6 +141,8 @@ class Recorder:
         self.addresses: list[StorageWeakRef] = []
         # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
         self.unmeasured: set[Node] = set()
+        # How the kernels lay out what nodes compute, as far as Python code has asked.
+        self.layouts: dict[Node, Any] = {}
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """``Graph.create_node`` without its search for symbolic leaves and its name parsing: 9 us instead of 35 us a node."""
@@ -221,6 +249,15 @@ class Recorder:
     def quietly(self, op: str, target: Any, args: tuple, name: str) -> Node:
         """A node that is no operator of the user's."""
         return self._node(op, target, args, {}, name)
+
+    def number(self, value: Any) -> Any:
+        """Returns what stands in the graph for a float or a complex number: a node if no source text has its bits."""
+        parts = (value.real, value.imag) if type(value) is complex else (value,)
+        odd = [_bits(part) for part in parts if part != part or (len(parts) == 2 and (part == 0 or math.isinf(part)))]
+        if all([bits in (0, _NAN) for bits in odd]) and not (len(parts) == 2 and _NAN in odd):
+            return value
+        bits = tuple([_bits(part) for part in parts])
+        return self.quietly("call_function", float_of if len(parts) == 1 else complex_of, bits, "number")
 
     def part(self, name: str, graph: Any) -> Node:
         """A node for a graph that an operator runs; no operator itself."""

@@ -29,6 +29,7 @@ _METADATA_MUTATORS = (
     "_coalesced_ as_strided_ detach_ requires_grad_ resize resize_ resize_as resize_as_ resize_as_sparse_ set_ sparse_resize_ "
     "sparse_resize_and_clear_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ share_memory_"
 )
+METADATA_NAMES = frozenset(_METADATA_MUTATORS.split())
 METADATA_MUTATORS: frozenset[Callable[..., Any]] = frozenset(
     value for owner in (torch.Tensor, torch._C.TensorBase, torch) for value in attributes(owner, _METADATA_MUTATORS)
 )

@@ -28,6 +28,8 @@ class Rules:
 
     def __init__(self, rules: Iterable[Rule], fired: Counter[Rule] | None = None) -> None:
         self.all = tuple(rules)
+        # Whether one of them may make a call an error, which is to leave nothing behind.
+        self.refuse = any([rule.verb in ("forbid", "allow") and rule.declared for rule in self.all])
         # How often each rule has decided something; those that never did are there too.
         self.fired: Counter[Rule] = Counter() if fired is None else fired
         for rule in self.all:

@@ -152,7 +152,8 @@ def allow_in_graph(fn: Any) -> Any:
     """One opaque call in the graph: fineline does not look inside, the backend still traces through it.
 
     What goes in and comes out must be what graphs carry, and every tensor used inside must come in as an argument; what else
-    the function reads is guarded. A violation is an error at capture.
+    the function reads is guarded. It changes nothing else, draws no random numbers of Python's or NumPy's, and reads no clock.
+    A violation is an error at capture.
     """
     return _mark("allow", fn)
 

@@ -11,13 +11,13 @@ from torch.autograd.grad_mode import _enter_inference_mode
 
 from fineline.capture.journal import MOST_KEPT, has_history
 from fineline.capture.signals import Unrebuildable
+from fineline.graph.memory import Kept
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.state import Standing
 from fineline.graph.torch_table import classify_torch
 from fineline.guards.source import Source
 from fineline.program.as_user import as_user
 from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
-from fineline.program.kept import Kept
 from fineline.raw import told
 
 

@@ -13,7 +13,20 @@ from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
-from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
+from fineline.capture.signals import (
+    ASKED,
+    FAKES_LACK,
+    READS,
+    UNSEEN,
+    Abandoned,
+    Anew,
+    Border,
+    Finished,
+    Retreat,
+    Uncompiled,
+    Unkept,
+    Unrebuildable,
+)
 from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment
 from fineline.errors import FinelineError, InternalError
@@ -68,10 +81,11 @@ class Run:
         self.nargs, self.kwnames = len(args), tuple(kwargs)
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
-        vm.undoable = vm.undoable or trial
+        vm.undoable = breaks_here(region.options.breaks) != "any" or trial
         vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
+        vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
         vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
         if not capture:
             vm.cap.active = False
@@ -210,7 +224,7 @@ class Run:
         if vm.rules is not None and not border.rule:
             border.reason += vm.rules.told_to_look(border.fn, border.args_)
         reads = border.error in READS and border.fn is not bool
-        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error == "FL516")):
+        if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error in FAKES_LACK)):
             raise Retreat(border.error, border.reason)
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             if reads and vm.fakes is None and self.why not in ("", border.reason):

@@ -51,6 +51,8 @@ for _name, _read, _before, _after in [
     ("tensor_as_size", lambda n: X.repeat(n, 1), lambda: torch.tensor(2), lambda: torch.tensor(3)),
     ("tensor_as_bound", lambda n: X.sin()[:n] * 2, lambda: torch.tensor(2), lambda: torch.tensor(1)),
     ("tensor_nonzero_count", lambda x: x.nonzero().shape[0] + x, lambda: X, lambda: X - 1),
+    ("stride_of_one_row", lambda x: x * x.stride(0), lambda: torch.ones(1, 3), lambda: torch.ones(1, 5)[:, :3]),
+    ("stride_of_one_row_of_a_result", lambda x: x * torch.detach(x).stride(0), lambda: torch.ones(1, 3), lambda: torch.ones(1, 5)[:, :3]),
     ("tensor_expanded", lambda x: x * x.stride(0), lambda: torch.ones(2, 3), lambda: torch.ones(3).expand(2, 3)),
 ]:
     CASES[_name] = lambda read=_read, before=_before, after=_after: made(lambda *a: read(*a), lambda: (before(),), lambda: (after(),))

@@ -1,9 +1,18 @@
-"""What was in the tensors that a program's graph writes into, for programs that may have to put it back."""
+"""Copies of what is in tensors' memory before it is written into, and how they are put back."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def put_back_memory(storage: torch.UntypedStorage, before: torch.UntypedStorage) -> None:
+    """Makes a storage as long as it was, with what was in it."""
+    with torch._C._DisableTorchDispatch():
+        if storage.nbytes() != before.nbytes():
+            # By a view of a tensor, an operator may have made it longer.
+            storage.resize_(before.nbytes())
+        storage.copy_(before)
 
 
 class Kept:
@@ -27,8 +36,7 @@ class Kept:
         """Puts all back."""
         whole = [(t, copy.untyped_storage()) for t, copy in zip(self.whole, self.copies, strict=True)]
         for t, before in whole + self.parts:
-            with torch._C._DisableTorchDispatch():
-                t.untyped_storage().copy_(before)
+            put_back_memory(t.untyped_storage(), before)
         for t, version in self.versions:
             # A backward pass from before the call may need it.
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))
