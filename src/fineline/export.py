@@ -104,7 +104,7 @@ def export_call(
         raise BadArgument(f"{f!r:.80} is nothing that can be exported", id="FL201")
     fn = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
     varying = True if tracing_mode == "symbolic" else dynamic
-    options = Options(breaks="none", dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
+    options = Options(breaks="none", exported=True, dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
     aten = Aten(decomposition_table, pre_dispatch) if aten_graph else None
     try:
         return _captured(fn, args, kwargs, options, aten)

@@ -5,6 +5,7 @@ import __future__
 
 import dis
 import inspect
+from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple
 
@@ -118,6 +119,18 @@ class CodeInfo:
             if h.start <= ip < h.end:
                 return h
         return None
+
+    def handlers_at(self, ip: int) -> Iterator[Handler]:
+        """Yields the handlers that cover instruction ``ip``, the innermost first, but for those that only put the interpreter's state right."""
+        h = self.handler_at(ip)
+        while h is not None:
+            if self.instructions[h.target].name == "PUSH_EXC_INFO":
+                yield h
+            h = self.handler_at(h.target)
+
+    def leaves_with(self, h: Handler) -> bool:
+        """Returns whether a handler is that of a ``with`` statement, whose exit method is the last value below its depth."""
+        return self.instructions[h.target + 1].name == "WITH_EXCEPT_START"
 
     def live_at(self, ip: int) -> frozenset[int]:
         """Slots whose value may still be read when execution goes on at instruction ``ip``.

@@ -1,13 +1,14 @@
-"""What has to wait while the graph takes something for granted that is checked in it, or behind it."""
+"""What has to wait while the graph takes something for granted that is checked in it, or may raise what the user's code handles."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fineline.capture.frame import Frame
+from fineline.capture.frame import Frame, handled
 from fineline.capture.journal import MOST_KEPT, has_history
 from fineline.capture.signals import Border
 from fineline.graph.body import Part
@@ -22,12 +23,55 @@ KEEPS = frozenset({Tensor, torch.nn.Parameter})
 def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
     """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
     cap = vm.cap
+    if delivers(vm) and handled(f):
+        raise Border(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
+    if cap.fragile:
+        text = f"{describe(fn)} may have effects, behind an operator of which an exception is handled"
+        raise Border(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
     if _granted(cap):
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
         border = Border(_nothing, (), None, "FL514", text)
         border.rule = rule
         raise border.to(_go_on, (fn, tuple(args), kwargs, then, data))
     cap.recorder.once = True
+
+
+def delivers(vm: Any) -> bool:
+    """Returns whether exceptions of the graph that is being captured have to meet the handlers in the user's code."""
+    return not (vm.options.exported or is_a(vm.cap.recorder, Part))
+
+
+def settle_raising(vm: Any, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
+    """An operator that may raise where that is handled is in no graph with what can't be undone: then it runs eagerly, or what comes later does.
+
+    ``raises``: it may.
+    """
+    cap = vm.cap
+    raises = raises and delivers(vm) and handled(vm.frame)
+    if raises or (cap.fragile and targets):
+        targets = list(leaves_of(targets))
+        if _lasting(vm, targets, history):
+            text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
+            raise Border(fn, tuple(args), kwargs, "FL525", f"{getattr(fn, '__name__', fn)} {text} effects that can't be undone")
+        cap.fragile = cap.fragile or raises
+
+
+def _lasting(vm: Any, targets: list, history: bool) -> bool:
+    """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
+    cap = vm.cap
+    if cap.recorder.once or cap.start_ambient.saved_tensor_hooks:
+        return True
+    if not (cap.recorder.mutated or targets) or not writes_outside(vm, targets):
+        return False
+    return bool(history and targets) or not _kept(vm, targets)
+
+
+def leaves_of(items: Any) -> Iterator[Any]:
+    for x in items:
+        if is_a(x, (tuple, list)):
+            yield from leaves_of(x)
+        else:
+            yield x
 
 
 def _nothing() -> None:

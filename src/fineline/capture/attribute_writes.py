@@ -12,6 +12,7 @@ from fineline.capture.class_writes import set_on_class
 from fineline.capture.frame import Frame
 from fineline.capture.journal import EMPTY
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import CLASS_MRO
 from fineline.kinds import is_a
 
@@ -22,6 +23,8 @@ def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | No
         setattr(obj, name, value)
         return None
     t = type(obj)
+    if t in SYMBOLIC:
+        raise _unset(obj, name, value, f".{name} on a number")
     if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
         _forget(cap, obj)
         setattr(obj, name, value)
@@ -104,15 +107,26 @@ def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
     if name == "__class__" or name == "__dict__":
         raise _unset(obj, name, value, name)
     src = cap.sources.get(id(obj))
-    if src is not None:
-        try:
-            old = descr.__get__(obj, type(obj))
-        except AttributeError:
-            old = EMPTY
-        cap.journal.note_slot(obj, src, descr, old)
-    elif id(obj) not in cap.made:
+    if src is None and id(obj) not in cap.made:
         raise _unset(obj, name, value, f".{name} on a {type(obj).__name__}")
-    descr.__set__(obj, value)
+    if src is None:
+        descr.__set__(obj, value)
+        return
+    try:
+        old = descr.__get__(obj, type(obj))
+    except AttributeError:
+        old = EMPTY
+    try:
+        cap.journal.set_slot(obj, src, descr, old, value)
+        return
+    except AttributeError:
+        # The descriptor has no setter: its type says that, which is guarded.
+        raise
+    except Exception as e:
+        # What the object holds may decide.
+        border = _unset(obj, name, value, f".{name} on a {type(obj).__name__}, which raises {type(e).__name__}")
+        border.raised = e
+    raise border
 
 
 def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
@@ -120,6 +134,8 @@ def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if not cap.active:
         delattr(obj, name)
         return None
+    if type(obj) in SYMBOLIC:
+        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a number").discard()
     info = type_info(cap, type(obj))
     custom = info.look(cap, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
@@ -131,7 +147,10 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     cap = vm.cap
     info = type_info(cap, type(obj))
     kind, descr = info.look(cap, name)
-    if kind == PROPERTY and descr.fdel is not None:
+    if kind == PROPERTY and descr.fdel is None:
+        # Whatever the object's dict has under that name.
+        _of_object(obj, delattr)(obj, name)
+    if kind == PROPERTY:
         return vm.call(f, descr.fdel, [obj], None, vm.discard)
     method = _of_descriptor(kind, descr, "__delete__", "__set__")
     if method is not None:

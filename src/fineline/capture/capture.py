@@ -80,7 +80,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards",
+        "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
         "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
@@ -94,6 +94,8 @@ class Capture:
         self.assumed: list[tuple[Tensor, bool]] = []
         # An operator was run where an exception would have met a handler.
         self.caught = False
+        # ... one that may raise for the numbers in its tensors: nothing that can't be undone may be in the graph with it.
+        self.fragile = False
         self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()

@@ -44,8 +44,7 @@ def set_on_class(cap: Any, cls: type, name: str, value: Any) -> bool:
     for info in infos:
         info.look(cap, name)
     slot = next((d for obj, _, d, _ in cap.journal.slots.values() if obj is cls and type(d) is OfClass and d.__name__ == name), None)
-    cap.journal.note_slot(cls, cap.pin(cls, cls.__qualname__), slot or OfClass(cls, name), own[name])
-    type.__setattr__(cls, name, value)
+    cap.journal.set_slot(cls, cap.pin(cls, cls.__qualname__), slot or OfClass(cls, name), own[name], value)
     for info in infos:
         found = raw_lookup(info.cls, name)
         info.found[name] = kind_of(found), found

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
 from collections.abc import Callable
-from types import CellType, CodeType, FunctionType, GeneratorType
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType
 from typing import Any
 
+import torch
+
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
+from fineline.capture.places import is_own
 from fineline.kinds import is_a
 
 
@@ -21,6 +26,8 @@ class _Null:
 
 
 NULL = _Null()
+_BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
 class Frame:
@@ -97,6 +104,29 @@ def covered(f: Frame | None) -> bool:
     if f.covered is None or f.generator is not None:
         f.covered = covered(f.back)
     return f.covered
+
+
+def handled(f: Frame | None) -> bool:
+    """Returns whether the user's code sees an exception that is raised here: ``covered``, but for what PyTorch's own code puts back."""
+    while f is not None:
+        own = f.info.code.co_filename.startswith(_TORCH) or is_own(f.info.code)
+        for h in f.info.handlers_at(f.ip - 1) if f.info.handlers and not own else ():
+            if not (f.info.leaves_with(h) and _only_restores(f.stack[h.depth - 1])):
+                return True
+        f = f.back
+    return False
+
+
+def _only_restores(leave: Any) -> bool:
+    """Returns whether the exit method of a context is one of PyTorch's, or of a generator that handles nothing."""
+    context = leave.__self__ if type(leave) in _BOUND else None
+    if type(context) is contextlib._GeneratorContextManager:
+        gen = context.__dict__.get("gen")
+        if type(gen) is not InterpretedGenerator or gen.frame is None:
+            return False
+        own = gen.gi_code.co_filename.startswith(_TORCH)
+        return own or (gen.frame.info.handler_at(gen.frame.ip - 1) is None and delegate(gen.frame) is None)
+    return type(context) is contextlib.nullcontext or type(context).__module__.partition(".")[0] == "torch"
 
 
 def delegate(f: Frame) -> Any:

@@ -1,19 +1,30 @@
-"""Writes that autograd refuses: into leaves that require a gradient, views of these, and views that were made in ways it can't follow."""
+"""Writes that PyTorch refuses: into leaves that require a gradient and their views, and into memory that the operator reads as well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._autograd import CreationMeta, _get_creation_meta
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from fineline.capture.compute import computing
 from fineline.capture.signals import Retreat
+from fineline.graph.fake import DATA_DEPENDENT
 from fineline.graph.remade import untracked
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
+
+# Operators that read at other places than they write: they take no tensor that they also write into.
+_MOVING = (
+    "cat concat concatenate dstack gather hstack index_add index_copy index_put index_reduce index_select put scatter scatter_add "
+    "scatter_reduce stack take take_along_dim vstack"
+)
+MOVING = frozenset(_MOVING.split())
 
 
 def refusal(targets: Iterable[Any], history: bool) -> str:
@@ -26,6 +37,57 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     if any(map(lies_on_itself, _tensors(targets))):
         return "writes into memory that lies on itself"
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
+
+
+def reads_what_it_writes(vm: Any, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
+    """Returns whether an operator that runs on fakes reads and writes the same memory in a way that its kernel refuses.
+
+    The rules of fake tensors do not look: it is to run on the real ones, which raise.
+    """
+    written = _tensors(targets)
+    storages = {storage_of(vm.memory(t)) for t in written} - {0}
+    given = [*args[1:], *[v for name, v in (kwargs or {}).items() if name != "out"]]
+    if kwargs and "out" in kwargs:
+        given.append(args[:1])
+    read = [t for t in _all_tensors(given) if storage_of(vm.memory(t)) in storages]
+    if not read:
+        return False
+    moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
+    if fn is operator.setitem or fn is Tensor.__setitem__:
+        moving = any(True for _ in _all_tensors([args[1]]))
+    with computing(vm):
+        try:
+            if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
+                written = [vm.fakes.run(operator.getitem, args[:2], None)]
+            return any([_overlap(vm.fakes.twin(a), vm.fakes.twin(b), moving) for a in written for b in read])
+        except DATA_DEPENDENT:
+            # Only the run knows the sizes.
+            return True
+
+
+def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:
+    for x in items:
+        if is_a(x, Tensor):
+            yield x
+        elif is_a(x, (tuple, list)):
+            yield from _all_tensors(x)
+
+
+def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
+    """Returns whether a kernel refuses to write into ``a`` what it reads in ``b``: PyTorch looks no further than at tensors without gaps.
+
+    ``moving``: also where both are the same.
+    """
+    if a is b:
+        return moving
+    dense = [is_non_overlapping_and_dense_or_false(t) and bool(t.numel() > 0) for t in (a, b) if t.layout is torch.strided]
+    if dense != [True, True] or a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    starts = [t.storage_offset() * t.element_size() for t in (a, b)]
+    ends = [start + t.numel() * t.element_size() for start, t in zip(starts, (a, b), strict=True)]
+    if bool(starts[0] == starts[1]) and bool(ends[0] == ends[1]):
+        return moving or a.stride() != b.stride()
+    return bool(starts[0] < ends[1]) and bool(starts[1] < ends[0])
 
 
 def guard_writes(vm: Any, targets: Iterable[Any]) -> None:

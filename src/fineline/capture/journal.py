@@ -120,6 +120,18 @@ class Journal:
             self.met.append(("changes", src, f"{src.text()}.{descriptor.__name__}"))
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
 
+    def set_slot(self, obj: Any, src: Source, descriptor: Any, old: Any, value: Any) -> None:
+        """Sets a slot, or a tensor's attribute, through its descriptor. What that refuses is no write: no program makes it."""
+        key = id(obj), id(descriptor)
+        known = key in self.slots
+        self.note_slot(obj, src, descriptor, old)
+        try:
+            descriptor.__set__(obj, value)
+        except BaseException:
+            if not known:
+                del self.slots[key]
+            raise
+
     def note_trace(self, e: BaseException, src: Source, old: TracebackType | None, first: TracebackType) -> None:
         """An exception passes frames: ``first`` is put in front of its ``old`` entries."""
         if not self.slot_written(e, TRACEBACK):

@@ -249,16 +249,17 @@ class Machine:
     def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
         """Runs until the outermost frame returns; -> its value."""
         self.frame, self.running = f, True
+        # A frame that has returned must go, with the generators in its variables: their ``finally`` clauses are captured too.
+        del f
         try:
-            return self._run(f, throw)
+            return self._run(throw)
         finally:
             self.running = False
             while self.dying:
                 self.bury(self.dying.pop(0))
 
-    def _run(self, f: Frame | None, throw: BaseException | None) -> Any:
-        if throw is not None:
-            f = self.unwind(throw)
+    def _run(self, throw: BaseException | None) -> Any:
+        f = self.frame if throw is None else self.unwind(throw)
         assert f is not None
         ops, dying, texts = f.ops, self.dying, self.texts
         while True:

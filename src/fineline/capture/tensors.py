@@ -15,14 +15,14 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.capture import unbacked
-from fineline.capture.assumptions import settle_first, writes_outside, writes_too_soon
+from fineline.capture.assumptions import settle_first, settle_raising, writes_outside, writes_too_soon
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame, covered
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript
 from fineline.capture.gradients import dormant, set_requires_grad
-from fineline.capture.in_place import guard_writes, refusal
+from fineline.capture.in_place import guard_writes, reads_what_it_writes, refusal
 from fineline.capture.indices import numbers_in_tensors
 from fineline.capture.journal import Journal
 from fineline.capture.known import FOLDED, READERS
@@ -44,6 +44,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
 from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.graph.unfailing import may_raise
 from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts, storage_of
 from fineline.kinds import is_a
@@ -245,11 +246,17 @@ class TensorOps:
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
+        history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+        here = covered(vm.frame)
+        cap.caught = cap.caught or here
+        if (here and may_raise(op, target, fx_args)) or (targets and cap.fragile):
+            settle_raising(vm, fn, args, kwargs, here and may_raise(op, target, fx_args), targets, history)
         if targets:
-            history = id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
             # An error that nobody handles leaves no program, and is raised as it is.
-            if covered(vm.frame) and (refused := refusal(targets, history)):
+            if here and (refused := refusal(targets, history)):
                 raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} {refused}")
+            if vm.fakes is not None and cap.active and reads_what_it_writes(vm, fn, targets, args, kwargs):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} reads memory that it writes")
             if writes_too_soon(vm, targets, history):
                 text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
@@ -258,8 +265,6 @@ class TensorOps:
             if history:
                 guard_writes(vm, targets)
             self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
-        if not cap.caught:
-            cap.caught = covered(vm.frame)
         result = compute(vm, fn, args, kwargs)
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
@@ -415,8 +420,7 @@ class TensorOps:
         if name == "grad" and src is not None:
             if vm.fakes is not None and value is not None and id(value) not in cap.sources:
                 raise Retreat("FL515", "a gradient is set")
-            cap.journal.note_slot(t, src, descr, t.grad)
-            t.grad = value
+            cap.journal.set_slot(t, src, descr, t.grad, value)
             return
         if name == "requires_grad" and is_a(value, bool):
             set_requires_grad(vm, t, src, value)

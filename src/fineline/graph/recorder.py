@@ -55,6 +55,16 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
         yield from [(getattr, field.name, getattr(out, field.name)) for field in dataclasses.fields(out)]
 
 
+def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
+    """Returns how the first tensor in what an operator gave is read, step by step; None if there is none."""
+    if is_a(out, Tensor):
+        return ()
+    for read, key, item in _items(out):
+        if (rest := _first(item)) is not None:
+            return (read, key), *rest
+    return None
+
+
 def scattered(t: Any) -> bool:
     """Whether ``t`` is a sparse, a nested or a quantized tensor, which few compilers take."""
     return type(t) in (Tensor, FakeTensor) and (t.is_nested or t.is_quantized if t.layout is torch.strided else t.layout is not torch.jagged)
@@ -95,7 +105,7 @@ def _harmless(target: Any, states: bool) -> bool:
         or target is getattr
         or target in RESTORED
         or target in (float_of, complex_of)
-        or module == function_node.__module__
+        or module in (function_node.__module__, "torch._refs")
         or classify_torch(target) == "op"
         or (states and classify_torch(target) == "state")
     )
@@ -128,6 +138,8 @@ class Recorder:
         self.leaves = False
         # Graphs that nodes of this one run, by name.
         self.parts: dict[str, Any] = {}
+        # Where the first tensor lies in what an operator gave, by its node: () if that is the tensor, absent if there is none.
+        self.results: dict[Node, tuple] = {}
         # Nodes of symbolic numbers, by their expressions.
         self.numbers: dict[Any, Any] = {}
         # Graphs that a node of this one runs, by the attribute's name.
@@ -217,6 +229,7 @@ class Recorder:
         node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
         self.calls += 1
         if is_a(out, NAMED):
+            self.results[node] = ()
             if scattered(out):
                 self.scattered, self.fatal = True, self.fatal or fatal(out)
             entry = self._nodes.get(id(out))
@@ -226,6 +239,8 @@ class Recorder:
                 self.unmeasure(out)
         else:
             self._bind_items(out, node)
+            if (path := _first(out)) is not None:
+                self.results[node] = path
         return out
 
     def unmeasure(self, out: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+import operator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.fx import Graph, Node
@@ -11,20 +12,42 @@ from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 
 _NAMES = (
-    "abs add addcdiv addcmul addmm avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d baddbmm batch_norm bmm cat ceil chunk "
-    "clamp clamp_max clamp_min clone concat concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos detach "
-    "dropout einsum elu eq erf exp expand expand_as flatten flip float floor ge gelu group_norm gt half hardswish hardtanh "
-    "instance_norm interpolate l1_loss layer_norm le leaky_relu lerp linear log log1p log2 log10 log_softmax logical_and logical_not "
-    "logical_or lt masked_fill matmul max_pool1d max_pool2d maximum mean minimum mish mm movedim mse_loss mul ne neg ones ones_like pad "
-    "permute prelu rand rand_like randn randn_like randperm reciprocal relu relu6 repeat reshape rms_norm roll round rsqrt rsub "
-    "scaled_dot_product_attention sigmoid silu sign sin smooth_l1_loss softmax softplus split sqrt square squeeze stack std sub "
-    "subtract sum swapaxes t tanh to transpose tril triu unbind unflatten unsqueeze var view view_as where zeros zeros_like"
+    "abs adaptive_avg_pool1d adaptive_avg_pool2d add addcdiv addcmul addmm arange avg_pool1d avg_pool2d baddbmm batch_norm bfloat16 "
+    "bmm bool cat ceil chunk clamp clamp_max clamp_min clone concat concatenate contiguous conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d cos cumsum detach double dropout einsum elu empty empty_like eq erf exp expand expand_as flatten flip float "
+    "floor full full_like ge gelu group_norm gt half hardswish hardtanh instance_norm int interpolate isfinite isinf isnan l1_loss "
+    "layer_norm le leaky_relu lerp linear log log10 log1p log2 log_softmax logical_and logical_not logical_or long lt masked_fill "
+    "matmul max_pool1d max_pool2d maximum mean minimum mish mm movedim mse_loss mul ne neg new_empty new_full new_ones new_zeros ones "
+    "ones_like pad permute prelu rand rand_like randn randn_like randperm reciprocal relu relu6 repeat reshape rms_norm roll round "
+    "rsqrt rsub scaled_dot_product_attention sigmoid sign silu sin smooth_l1_loss softmax softplus split sqrt square squeeze stack "
+    "std sub subtract sum swapaxes t tanh to transpose tril triu type_as unbind unflatten unsqueeze var view view_as where zeros "
+    "zeros_like"
 )
 _OPERATORS = "add sub mul truediv neg lt le gt ge eq ne iadd isub imul itruediv"
 OPERATORS = frozenset(_OPERATORS.split())
 NAMES = frozenset(_NAMES.split())
+_IN_PLACE = "iadd iand ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem"
+IN_PLACE = frozenset(_IN_PLACE.split())
+_SAFE = frozenset([getattr(operator, name) for name in OPERATORS])
+_SIGNS = frozenset([getattr(operator, name) for name in IN_PLACE])
 # With numbers, not only tensors, that a call brings along; others may refuse one.
-OF_NUMBERS = OPERATORS | {"lerp", "rsub", "subtract"}
+OF_NUMBERS = OPERATORS | {"arange", "lerp", "rsub", "subtract"}
+# Operators that ask their first tensor for nothing but sizes and the like; those that ask all but the first for no more.
+_OF_SIZES = (
+    "empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like rand_like randint_like randn_like "
+    "sym_numel sym_size sym_storage_offset sym_stride zeros_like"
+)
+OF_SIZES = frozenset(_OF_SIZES.split())
+TO_SIZES = frozenset(["expand_as", "reshape_as", "type_as", "view_as"])
+# Operators that write over all of a tensor, whatever it holds.
+_OVERWRITING = "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_"
+OVERWRITING = frozenset(_OVERWRITING.split())
+_UNREAD = OF_SIZES | OVERWRITING
+_VIEWS = (
+    "as_strided chunk detach diagonal expand flatten getitem movedim narrow permute reshape select split squeeze swapaxes t transpose unbind "
+    "unflatten unfold unsqueeze view view_as"
+)
+VIEWS = frozenset(_VIEWS.split())
 
 
 def cannot_fail(graph: Graph) -> bool:
@@ -39,16 +62,120 @@ def _is_safe(node: Node, numbers: set[Node]) -> bool:
         if node.op == "placeholder" and node.name.startswith("number_"):
             numbers.add(node)
         return True
-    target: Any = node.target
-    name = target if type(target) is str else getattr(target, "__name__", "")
-    if name == "item":
+    if _name(node) == "item":
         numbers.add(node)
         return True
-    given: Set[Node] = numbers.intersection(node.all_input_nodes)
-    if getattr(target, "__module__", None) == "_operator":
+    if may_raise(node.op, node.target, node.args):
+        return False
+    given = not numbers.isdisjoint(node.all_input_nodes)
+    return not given or node.target in RESTORED or _name(node).removesuffix("_") in OF_NUMBERS or _name(node) == "getitem"
+
+
+def may_raise(op: str, target: Any, args: tuple) -> bool:
+    """Returns whether a call in a graph may raise for the numbers in the tensors that it is given."""
+    name = target if type(target) is str else getattr(target, "__name__", "")
+    if name.removesuffix("_") in NAMES and (op == "call_method" or classify_torch(target) == "op"):
+        return False
+    if name == "getitem":
         # An index that the graph computes may lie outside.
-        return name in OPERATORS or (name == "getitem" and len(node.all_input_nodes) == 1)
-    if target in RESTORED:
-        return True
-    known = node.op == "call_method" or classify_torch(target) == "op"
-    return known and name.removesuffix("_") in (OF_NUMBERS if given else NAMES)
+        return _has_nodes(args[1])
+    return not (target in _SAFE or target is getattr or target in RESTORED)
+
+
+def _has_nodes(key: Any) -> bool:
+    if isinstance(key, (tuple, list)):
+        return any(map(_has_nodes, key))
+    return _has_nodes((key.start, key.stop, key.step)) if isinstance(key, slice) else isinstance(key, Node)
+
+
+def _name(node: Node) -> str:
+    target: Any = node.target
+    return target if type(target) is str else getattr(target, "__name__", "")
+
+
+def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
+    """Returns the nodes that may raise though no number that the graph gives or writes depends on them: a compiler drops those.
+
+    ``given``: the graph's outputs. The nodes are in the graph's order.
+    """
+    nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
+    if all([(node.users or node in given) and _name(node) not in _UNREAD for node in nodes]):
+        return []
+    numbers: set[Node] = set()
+    safe = {node for node in graph.nodes if _is_safe(node, numbers)}
+    # The memory of an input is seen when the graph has run.
+    needed = {*given, *[node for node in graph.nodes if node.op == "placeholder"]}
+    found = []
+    for node in reversed(nodes):
+        targets = list(_written(node))
+        live = node in needed or any([not needed.isdisjoint(_viewed(target)) for target in targets])
+        if not live and node not in safe and not _divides(node):
+            found.append(node)
+            live = True
+        elif live and _name(node) in OVERWRITING:
+            needed.difference_update(targets)
+        if live:
+            needed.update(_read(node))
+    return found[::-1]
+
+
+def _divides(node: Node) -> bool:
+    """Returns whether this is a division that rounds nothing: only those of integers raise."""
+    return _name(node) in ("div", "divide", "true_divide") and "rounding_mode" not in node.kwargs
+
+
+def kept_outputs(graph: Graph, given: Collection[Node], results: Mapping[Node, tuple], tracked: bool) -> list[Node]:
+    """Returns more outputs for a graph, so that no compiler drops an operator which may raise.
+
+    ``results``: where the first tensor lies in what each operator gives. ``tracked``: gradients may flow, which these outputs do without.
+    """
+    found = []
+    for node in unneeded(graph, given):
+        path = results.get(node)
+        last = node
+        for read, key in path or ():
+            last = _behind(graph, last, "call_function", read, last, key)
+        if path is None and _name(node).strip("_") == "setitem":
+            last = _behind(graph, node, "call_method", "clone", node.args[0])
+        elif path is None:
+            continue
+        elif any(True for _ in _written(node)) or written_later(graph, last):
+            last = _behind(graph, last, "call_method", "clone", last)
+        found.append(_behind(graph, last, "call_method", "detach", last) if tracked else last)
+    return found
+
+
+def _behind(graph: Graph, place: Node, op: str, target: Any, *args: Any) -> Node:
+    with graph.inserting_after(place):
+        return graph.create_node(op, target, args)
+
+
+def written_later(graph: Graph, node: Node) -> bool:
+    """Returns whether an operator behind ``node`` writes into its result, or into a view of that."""
+    return any([node in _viewed(target) for other in graph.nodes if other is not node for target in _written(other)])
+
+
+def _written(node: Node) -> Iterator[Node]:
+    """Yields the tensors that an operator writes into, as far as its name and its ``out`` tell."""
+    name = _name(node)
+    in_place = name.strip("_") in IN_PLACE if name.endswith("__") or node.target in _SIGNS else name.endswith("_")
+    targets: Iterable[Any] = (*([node.args[0]] if in_place and node.args else []), node.kwargs.get("out"))
+    for target in targets:
+        yield from [t for t in (target if isinstance(target, (tuple, list)) else (target,)) if isinstance(t, Node)]
+
+
+def _viewed(node: Node) -> list[Node]:
+    """Returns ``node``, and what it is a view of."""
+    found = [node]
+    while _name(node) in VIEWS and node.args and isinstance(node.args[0], Node):
+        node = node.args[0]
+        found.append(node)
+    return found
+
+
+def _read(node: Node) -> list[Node]:
+    """Returns the nodes whose numbers an operator reads."""
+    name = _name(node)
+    if name in OF_SIZES or name in TO_SIZES:
+        return [] if name in OF_SIZES else node.all_input_nodes[:1]
+    return node.all_input_nodes[1:] if name in OVERWRITING else node.all_input_nodes

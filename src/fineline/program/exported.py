@@ -94,6 +94,10 @@ class ExportWriter(SegmentWriter):
         self.segment = segment
         return segment
 
+    def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
+        """Returns nothing: an exported graph gives what the call gives."""
+        return []
+
     def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
         self._taken = [(src, src.value) for _, src in self.cap.recorder.inputs]
         self._flat = self._as_aten(gm, examples, self._aten) if self._aten is not None else gm

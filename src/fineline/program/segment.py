@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
@@ -32,6 +32,7 @@ from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
 from fineline.graph.remade import as_captured, disowned, remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
+from fineline.graph.unfailing import kept_outputs
 from fineline.graph.unfaked import unfaked
 from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
@@ -301,7 +302,8 @@ class SegmentWriter:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
             without_modes(recorder.graph)
             put_back_in(recorder.graph, cap.start_ambient, now)
-            recorder.graph.create_node("output", "output", (tuple([n for n, _ in r.outputs]),), {}, "output")
+            outputs = tuple([n for n, _ in r.outputs])
+            recorder.graph.create_node("output", "output", ((*outputs, *self._kept(outputs)),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
             if cap.symbols is not None:
@@ -323,9 +325,12 @@ class SegmentWriter:
             call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
             inputs = [r.graph_input(src) for _, src in recorder.inputs]
             names = [names_of.get(node) or r.fresh("unused") for node in given]
+            named = set(names_of.values())
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
             lines += counted(retold(self, text, checks, again), recorder.graph, r)
+            if unused := [name for name in names if name not in named]:
+                lines.append(f"del {', '.join(unused)}")
             self._guard_storages()
             self._guard_tangents()
         elif r.outputs:
@@ -346,6 +351,15 @@ class SegmentWriter:
         return Segment(
             Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, guards.reads
         )
+
+    def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
+        """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
+        recorder = self.cap.recorder
+        if any(["_functorch" in (getattr(node.target, "__module__", None) or "") for node in recorder.graph.nodes]):
+            # What is made in a transform of torch.func does not outlive it.
+            return []
+        tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked)
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:

@@ -56,6 +56,8 @@ class Options:
     evaluator: Evaluator = "native"
     force_borders: bool = False
     verify: bool = False
+    # Whether the graph is exported: it raises, and nothing around it handles that.
+    exported: bool = False
     # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only what is marked.
     dynamic: bool | None = None
     first_call: FirstCall = "live"

@@ -1,0 +1,105 @@
+"""Writes that eager code refuses, as the operator reads the memory that it writes: at each size, and behind compilers that carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import Program, Step, Table, check
+
+table = Table()
+
+
+def item_set(y):
+    y[1:] = y[:-1]
+
+
+def item_added(y):
+    y[:-1] += y[1:]
+
+
+def with_indices(y):
+    y[torch.arange(y.shape[0])] = y
+
+
+def transposed(y):
+    square = y[:4].view(2, 2)
+    square.add_(square.t())
+
+
+def disjoint(y):
+    y[:2] = y[2:4]
+    y[:2].add_(y[2:4])
+
+
+def all_of_it(y):
+    y.mul_(y)
+    y[:].add_(y)
+    torch.mul(y, 2, out=y)
+
+
+def with_gaps(y):
+    y[::2].add_(y[::2] * 1)
+    y[0:4:2].mul_(y[1:5:2])
+
+
+BODIES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add_": lambda y: y[1:].add_(y[:-1]),
+    "copy_": lambda y: y[1:].copy_(y[:-1]),
+    "lerp_": lambda y: y[1:].lerp_(y[:-1], 0.5),
+    "clamp_": lambda y: y[1:].clamp_(min=y[:-1]),
+    "mul out": lambda y: torch.mul(y[:-1], 2, out=y[1:]),
+    "cumsum out": lambda y: torch.cumsum(y[:-1], 0, out=y[1:]),
+    "where out": lambda y: torch.where(y[1:] > 0, y[1:], y[:-1], out=y[1:]),
+    "cat out": lambda y: torch.cat([y[:2], y[2:]], out=y),
+    "gather out": lambda y: torch.gather(y, 0, torch.arange(y.shape[0]), out=y),
+    "scatter_": lambda y: y.scatter_(0, torch.arange(y.shape[0]), y),
+    "index_copy_": lambda y: y.index_copy_(0, torch.arange(y.shape[0]), y),
+    "foreach": lambda y: torch._foreach_add_([y[1:]], [y[:-1]]),
+    "an item set": item_set,
+    "an item added to": item_added,
+    "an item set by indices": with_indices,
+    "transposed": transposed,
+    "disjoint": disjoint,
+    "all of it": all_of_it,
+    "with gaps": with_gaps,
+}
+
+
+def register(name: str, handled: bool) -> None:
+    def make():
+        body = BODIES[name]
+
+        def under_a_handler(x):
+            y = x * 2
+            try:
+                body(y)
+            except RuntimeError:
+                return y + 1, "refused"
+            return y, "written"
+
+        def plain(x):
+            y = x * 2
+            body(y)
+            return y
+
+        return under_a_handler if handled else plain
+
+    make.__name__ = name if handled else f"{name}, unhandled"
+    steps = [Step(place, lambda place: (torch.arange(float(5 + place)),)) for place in range(4)]
+    options = {"recompiles": frozenset({1, 2, 3}), "breaks": True, "repeats": True, "backward": False, "min_graphs": 0}
+    table.programs.append(Program(make.__name__, make, steps, options={"backend": "aot_eager"}, **options))
+
+
+for each in BODIES:
+    register(each, True)
+for each in ("add_", "mul out", "an item set", "scatter_"):
+    register(each, False)
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_overlapping_writes(program: Program, twin: str) -> None:
+    check(program, twin)
