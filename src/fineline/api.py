@@ -48,9 +48,10 @@ def compile(
     registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
     no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
     region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
-    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's. Raises
-    `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
-    with ``policy`` and ``breaks``; ``model`` is its name for ``fn``.
+    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``, ``fall_back``) and the backend's.
+    Raises `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails, or when a compiled graph
+    fails for the second time where the code does not; with ``options={"fall_back": True}``, such calls run eagerly. Signature:
+    ``torch.compile``'s with ``policy`` and ``breaks``; ``model`` is its name for ``fn``.
     """
     if model is not None:
         if fn is not None:

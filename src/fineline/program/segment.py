@@ -325,7 +325,7 @@ class SegmentWriter:
             names = [names_of.get(node) or r.fresh("unused") for node in given]
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += counted(retold(self, text, checks, again), recorder.graph, r)
+            lines += counted(retold(self, text, checks, again, gm), recorder.graph, r)
             self._guard_storages()
             self._guard_tangents()
         elif r.outputs:
