@@ -54,11 +54,12 @@ def compile(
     registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
     no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
     region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
-    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``) and the backend's.
+    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``, ``fall_back``) and the backend's.
     ``recompile_limit`` stands above the option of this name. ``name`` is how reports and events call the region; else the function's
     own. ``isolate_recompiles`` changes nothing: each call of `compile` has its own programs and its own limit. Raises
-    `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails. Signature: ``torch.compile``'s
-    with ``policy`` and ``breaks``; ``model`` is its name for ``fn``; of ``shapes_spec`` only None is taken.
+    `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails, or when a compiled graph
+    fails for the second time where the code does not; with ``options={"fall_back": True}``, such calls run eagerly. Signature:
+    ``torch.compile``'s with ``policy`` and ``breaks``; ``model`` is its name for ``fn``; of ``shapes_spec`` only None is taken.
     """
     if model is not None:
         if fn is not None:

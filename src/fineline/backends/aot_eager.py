@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
 from fineline.backends.eager import unannounced
+from fineline.backends.lock import TRACERS
 from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
 
 
@@ -24,6 +25,11 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> 
     # Else draws of random numbers that nobody uses are taken out of the graph, and later ones are others than in eager code.
     with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)
+
+
+def _run_later(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    # The graph of a backward pass may be compiled at its first run, in whatever thread that is.
+    return TRACERS.holding(_run_boxed, gm, example_inputs)
 
 
 def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -45,7 +51,7 @@ def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., 
 _traced = functools.partial(
     aot_module_simplified,
     fw_compiler=_run_boxed,
-    bw_compiler=_run_boxed,
+    bw_compiler=_run_later,
     inference_compiler=_run_boxed,
     partition_fn=min_cut_rematerialization_partition,
     keep_inference_input_mutations=True,

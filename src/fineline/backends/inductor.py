@@ -10,13 +10,15 @@ import torch
 import torch._inductor
 import torch.compiler.config
 from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx, get_patched_config_dict
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner, get_patched_config_dict
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.nn.attention import _cur_sdpa_kernel_backends
 
-from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
+from fineline.backends.tracing import RANDOM_FROM, compiled_copy, interruptible, tracing_context
 from fineline.errors import BadArgument
+
+_compile_inner = interruptible(compile_fx_inner)
 
 
 class Inductor:
@@ -34,7 +36,7 @@ class Inductor:
         def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
             with torch.compiler.config.patch(cache_key_tag=tag):  # type: ignore[attr-defined]
-                compiled: Any = compile_fx(own, inputs, config_patches=patches, decompositions=_table(own, patches))
+                compiled: Any = compile_fx(own, inputs, inner_compile=_compile_inner, config_patches=patches, decompositions=_table(own, patches))
             # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner

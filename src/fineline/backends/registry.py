@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fineline.apart import apart
+from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BackendFailed, BadArgument
 
 BackendFn = Callable[..., Any]
@@ -43,6 +44,7 @@ class Registered:
         try:
             fn = apart(self.source.load) if self.builtin else self.source.load()
         except Exception as error:
+            let_pass(error)
             raise BackendFailed(f"{self.name!r} ({self.source.value}): {error}", id="FL303") from error
         if not callable(fn):
             raise BackendFailed(f"{self.name!r} ({self.source.value}) is a {type(fn).__name__}, not a callable", id="FL303")

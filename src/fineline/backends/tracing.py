@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from torch.fx.passes._tensorify_python_scalars import TensorifyState
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from fineline.apart import shapes_imported
+from fineline.bytecode.handlers import Deferral, Observer, handled_signals, standing_in
 
 
 @contextmanager
@@ -72,17 +74,27 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
                 places.append((i, d))
                 sizes.append(n)
     if not places:
-        return compile_graph(own, example_inputs)
+        return standing_in(Deferral, handled_signals(), compile_graph, own, example_inputs)
     with own.graph.inserting_before(next(iter(own.graph.nodes))):
         for n in sizes:
             own.graph.placeholder(str(n.node.expr))
     own.recompile()
-    compiled = compile_graph(own, [*sizes, *example_inputs])
+    compiled = standing_in(Deferral, handled_signals(), compile_graph, own, [*sizes, *example_inputs])
 
     def run(*inputs: Any) -> Any:
         return compiled(*[inputs[i].shape[d] for i, d in places], *inputs)
 
     return run
+
+
+def interruptible(compile_traced: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns ``compile_traced``, which AOTAutograd calls with what it has traced, such that signal handlers are called at once meanwhile."""
+
+    @functools.wraps(compile_traced)
+    def compile_at_once(*args: Any, **kwargs: Any) -> Any:
+        return standing_in(Observer, handled_signals(), functools.partial(compile_traced, *args, **kwargs))
+
+    return compile_at_once
 
 
 def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:

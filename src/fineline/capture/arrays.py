@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture import natives
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.compute import compute, computing
@@ -107,7 +108,8 @@ def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
         # What it would warn of is told at each call.
         with np.errstate(all="raise"):
             result = fn(*args, **(kwargs or {}))
-    except Exception:  # raised again by the call itself
+    except Exception as e:  # raised again by the call itself
+        let_pass(e)
         return None
     if not _usable(result):
         return None
@@ -190,7 +192,8 @@ def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | No
             changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
             form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
             copy = form(held, **given)
-    except Exception:  # raised again by the call itself
+    except Exception as e:  # raised again by the call itself
+        let_pass(e)
         return None
     shared = fn in SHARING and not (changes or constant)
     if not shared and (copy.stride() != result.stride() or _ruled(vm, form, [held], given)):

@@ -19,6 +19,7 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import compute, computing
@@ -189,6 +190,7 @@ class Bodies:
         except NoBody:
             raise
         except Exception as e:
+            let_pass(e)
             raise NoBody(f"it raises {type(e).__name__}: {e}{machine.reached()}") from None
         finally:
             changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.fake_forms import FAKE_FORMS
 from fineline.capture.frame import covered
 from fineline.capture.signals import Border, Retreat
@@ -37,6 +38,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as e:
+            let_pass(e)
             # An error that nobody handles leaves no program.
             if not vm.cap.active or vm.opaque is not None or is_a(e, _OUT_OF) or not covered(vm.frame) or _always(vm, fn, args, kwargs, e):
                 raise
@@ -61,6 +63,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     except NO_KERNEL as e:
         raise Border(fn, tuple(args), kwargs, "FL516", f"{name} does not run on fake tensors: {e}") from None
     except Exception as e:
+        let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
         raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
     finally:
@@ -86,6 +89,7 @@ def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) 
     except (*DATA_DEPENDENT, *NO_KERNEL, NoTwin):
         return is_a(error, NotImplementedError)
     except Exception as e:
+        let_pass(e)
         return type(e) is type(error)
     return False
 

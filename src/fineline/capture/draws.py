@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.drawn import Draw
 from fineline.capture.frame import Frame
 from fineline.capture.signals import Border, Retreat
@@ -102,7 +103,8 @@ def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
         # On a generator of its own: what is drawn here is nobody's, and says whether the arguments are any good.
         example = fn(_other(kind.generator), *args[1:], **kwargs)
         span = kind.span(*args[1:], **kwargs)
-    except Exception:  # the call itself says what is wrong
+    except Exception as e:  # the call itself says what is wrong
+        let_pass(e)
         return None
     if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
         return None

@@ -17,6 +17,7 @@ from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fineline.backends.invoke import undisturbed
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture import protocols
 from fineline.capture.capture import PLAIN_TENSORS, is_value
 from fineline.capture.compute import compute, computing
@@ -126,6 +127,7 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
         # The function itself runs instead. If it raises, the user sees it then.
         trial.journal.undo_storages()
         put_back(states)
+        let_pass(e)
         if is_a(e, Abandoned):
             raise
         border = e.border if is_a(e, Refused) else None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.frame import Frame, InterpretedGenerator
@@ -100,6 +101,7 @@ def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | N
     try:
         vm.cap.expand(obj)
     except Exception as e:
+        let_pass(e)
         raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
     it = iter(obj)
     vm.cap.made.add(id(it))

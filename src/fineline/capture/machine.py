@@ -6,10 +6,11 @@ import os
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
 from fineline.capture import protocols
 from fineline.capture.allowed import Opaque
@@ -94,6 +95,8 @@ class Machine:
         self.again = False
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
+        # What has come from outside: a signal handler or another thread has raised it.
+        self.interrupt: BaseException | None = None
         self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
         # The control rules that hold for this capture; None: there are none.
         self.rules: Any = None
@@ -293,7 +296,9 @@ class Machine:
                 border.__traceback__ = border.__context__ = None
                 caught: Border | None = border
             except BaseException as e:
-                if is_a(e, FLEETING):
+                if asynchronous(e) is e:
+                    self.interrupted(e)
+                elif is_a(e, FLEETING):
                     self.fleeting(e)
                 elif is_a(e, INTERNAL) and self.cap.active and (is_a(e, InternalError) or raised_inside(e)):
                     f = self.abandon(e)
@@ -337,7 +342,9 @@ class Machine:
         except Abandoned as e:
             return self.raised(e)
         except BaseException as e:
-            if is_a(e, FLEETING):
+            if asynchronous(e) is e:
+                self.interrupted(e)
+            elif is_a(e, FLEETING):
                 self.fleeting(e)
             return self.raised(e)
         finally:
@@ -448,6 +455,19 @@ class Machine:
     def fleeting(self, e: BaseException) -> None:
         """Nothing that the user's code makes of ``e`` may become a program."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
+
+    def interrupted(self, e: BaseException) -> None:
+        """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
+        self.interrupt = e
+        if self.fakes is not None:
+            self.leave_at_once(e)
+        self.fleeting(e)
+
+    def leave_at_once(self, e: BaseException) -> NoReturn:
+        """Raises ``e``; none of the user's code sees it."""
+        self.forget_generators()
+        self.dying.clear()
+        raise e
 
     def abandon(self, error: BaseException) -> Frame:
         """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""

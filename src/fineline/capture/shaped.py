@@ -16,6 +16,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch._library.simple_registry import singleton
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.compute import computing
 from fineline.capture.given_sizes import SIZED, tensors_for_sizes
 from fineline.capture.signals import Border
@@ -95,7 +96,8 @@ def _overload(fn: Any, args: Any, kwargs: dict | None) -> OpOverload:
         return fn
     try:
         return getattr(fn, torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **(kwargs or {})))
-    except Exception:  # none of them does, or C can't tell of such arguments
+    except Exception as e:  # none of them does, or C can't tell of such arguments
+        let_pass(e)
         return getattr(fn, fn.overloads()[0])
 
 
@@ -175,7 +177,8 @@ def _told(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
             sizeless().run(fn, args, kwargs)
     except DATA_DEPENDENT:
         return False
-    except Exception:  # its own, which it raises once more when it runs
+    except Exception as e:  # its own, which it raises once more when it runs
+        let_pass(e)
         return None
     return True
 

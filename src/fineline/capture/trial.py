@@ -186,6 +186,9 @@ class Trial(Machine):
     def abandon(self, error: BaseException) -> Frame:
         raise Refused
 
+    def interrupted(self, e: BaseException) -> None:
+        self.leave_at_once(e)
+
     def fleeting(self, e: BaseException) -> None:
         """It goes on its way: nothing is captured of what failed."""
 

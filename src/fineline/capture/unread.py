@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._tensor_str import PRINT_OPTS
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import SINGLETONS, VALUES, Capture
 from fineline.capture.frame import Frame
@@ -159,7 +160,8 @@ def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
     try:
         with vm.pause.interrupted():
             value = vm.native(fn, args, None) if live else _stand_in(vm, f, fn, args)
-    except Exception:
+    except Exception as e:
+        let_pass(e)
         # A border raises it as the user's.
         return None
     finally:

@@ -26,6 +26,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.graph.spellings import OWN, operator_name, overload_of, packet_of
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
@@ -53,7 +54,8 @@ def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any]
                 fn(*given, **named)
         except _Stop:
             pass
-        except Exception:
+        except Exception as e:
+            let_pass(e)
             # Of whatever kind: no fake implementation, sizes that depend on numbers, or what the call raises in eager mode, too.
             continue
         return static.union(*map(_names, seen))

@@ -29,6 +29,8 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fineline.apart import shapes_imported
+from fineline.backends.lock import TRACERS
+from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.graph.remade import disowned
 from fineline.guards.facts import has_tangent
 from fineline.kinds import is_a, taken_as_it_is
@@ -225,6 +227,7 @@ class Fakes:
         self.symbolic = False
         # Whether a tensor's ``data`` has been read: what is written there changes no version.
         self.unversioned = False
+        self._signals: tuple[int, ...] | None = None
         self._twins: dict[int, Twin] = {}
         self._reals: dict[int, Tensor] = {}
 
@@ -306,6 +309,14 @@ class Fakes:
 
     def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         """``fn`` on the twins of what is real among its arguments."""
+        if self.shapes is None:
+            return TRACERS.holding(self._run, fn, args, kwargs)
+        # C++ asks the symbols, in Python, and where that raises anything it may end the process.
+        if self._signals is None:
+            self._signals = handled_signals()
+        return TRACERS.holding(standing_in, Deferral, self._signals, self._run, fn, args, kwargs)
+
+    def _run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         if fn is getattr and args[1] == "data":
             self.unversioned = True
         args = [self.inside(a) for a in args]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import functools
+import gc
+import logging
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import call
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch._C._autograd import _saved_tensors_hooks_set_tracing
+from torch._guards import _TLS
 from torch.autograd import forward_ad
 from torch.fx.node import has_side_effect
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from fineline.guards.facts import AmbientFacts, ambient_facts
 
@@ -98,8 +106,8 @@ def restore(before: AmbientFacts) -> None:
 
 def autocast_depth() -> int:
     """In how many blocks of autocast PyTorch counts itself: where the last one ends, it forgets the weights that it has cast."""
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
+    # In one call into C: an exception from outside between the two would leave it other than it was.
+    return tuple(map(call, (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)))[1]
 
 
 def set_autocast_depth(depth: int) -> None:
@@ -143,3 +151,46 @@ class Standing:
                 torch._C._exit_dual_level(level=level)
         restore(self.facts)
         put_back_hidden(self.hidden)
+
+
+class CallState(Standing):
+    """The thread's state at the start of a call that may be left at any moment, in the middle of PyTorch's tracers.
+
+    These change what no program does, and an exception that comes from outside may keep them from changing it back.
+    """
+
+    __slots__ = ("anomaly", "dispatch_modes", "filters", "function_modes", "lifts", "quiet", "threshold", "tracing", "unhooked")
+
+    def __init__(self) -> None:
+        super().__init__(ambient_facts())
+        self.function_modes, self.dispatch_modes = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
+        self.anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        self.filters, self.threshold, self.quiet = warnings.filters, gc.get_threshold(), _FAKE_LOG.disabled
+        self.tracing = getattr(_TLS, "tracing_context", None)
+        self.lifts = torch._C._only_lift_cpu_tensors()
+        self.unhooked = _saved_tensors_hooks_set_tracing(False)
+        _saved_tensors_hooks_set_tracing(self.unhooked)
+
+    def put_back(self) -> None:
+        while torch._C._len_torch_dispatch_stack() and not _same(_get_current_dispatch_mode_stack(), self.dispatch_modes):
+            torch._C._pop_torch_dispatch_stack()
+        for mode in self.dispatch_modes[torch._C._len_torch_dispatch_stack() :]:
+            torch._C._push_on_torch_dispatch_stack(mode)
+        while torch._C._len_torch_function_stack() and not _same(_get_current_function_mode_stack(), self.function_modes):
+            _pop_mode()
+        for mode in self.function_modes[torch._C._len_torch_function_stack() :]:
+            _push_mode(mode)
+        torch.set_anomaly_enabled(*self.anomaly)
+        warnings.filters, _FAKE_LOG.disabled = self.filters, self.quiet
+        gc.set_threshold(*self.threshold)
+        _TLS.tracing_context = self.tracing
+        torch._C._set_only_lift_cpu_tensors(self.lifts)
+        _saved_tensors_hooks_set_tracing(self.unhooked)
+        super().put_back()
+
+
+def _same(a: list, b: list) -> bool:
+    return list(map(id, a)) == list(map(id, b))
+
+
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")

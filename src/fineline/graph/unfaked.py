@@ -9,6 +9,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import GraphModule, Interpreter, Node
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.graph.fake import unsymbolic
 from fineline.graph.state import Standing
 from fineline.guards.facts import ambient_facts
@@ -33,7 +34,8 @@ def unfaked(gm: GraphModule, examples: Sequence[Any]) -> str:
     try:
         # As AOTAutograd runs it: some operators run on fake tensors as they are, and not when what they write is a result.
         unsymbolic().run(dispatch_functionalize(finder.run), examples, None)
-    except Exception:  # the backend's own error is what is told
+    except Exception as e:  # the backend's own error is what is told
+        let_pass(e)
         # It may have failed inside of a transform, say.
         standing.put_back()
         node = finder.failed

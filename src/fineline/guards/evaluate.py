@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.guards.facts import ambient_facts, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
 from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
@@ -63,7 +64,8 @@ class ReferenceProgram:
                     registers[dst] = read_step(op, registers.get(src), payload, roots)
                 elif not holds_step(op, src, payload, registers):
                     return index
-            except Exception:  # whatever goes wrong in a guard, the program cannot be used
+            except Exception as e:  # whatever goes wrong in a guard, the program cannot be used
+                let_pass(e)
                 return index
         return -1
 
@@ -299,7 +301,8 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
     try:
         return str(read_leaf(leaf, registers))
-    except Exception:  # what is there is no number, or no tensor that has it
+    except Exception as e:  # what is there is no number, or no tensor that has it
+        let_pass(e)
         return _short(registers.get(leaf[1]))
 
 
@@ -309,6 +312,7 @@ def _short(value: Any) -> str:
         return f"<{type(value).__name__}>"
     try:
         text = repr(value)
-    except Exception:  # an explanation must not fail on the object it explains
+    except Exception as e:  # an explanation must not fail on the object it explains
+        let_pass(e)
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

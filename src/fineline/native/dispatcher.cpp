@@ -24,6 +24,7 @@ struct Entries {
 struct Dispatcher {
   PyObject_HEAD
   PyObject* miss;
+  PyObject* failed;                   // hears of what a target raises; may be null
   std::shared_ptr<Entries>* entries;  // a call keeps those it started with
   PyObject* weakrefs;
   vectorcallfunc vectorcall;
@@ -69,6 +70,25 @@ PyObject* call_miss(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   return PyObject_CallFunctionObjArgs(miss.get(), positional.get(), keywords.get(), nullptr);
 }
 
+// Tells ``failed(error, program)`` of the exception that is set, which stays set unless ``failed`` raises one itself. Between the
+// target and this no Python code runs, so that no asynchronous exception can come in between.
+void tell_failed(PyObject* self, const Entry& entry) {
+  if (!as_dispatcher(self)->failed) return;
+  Ref failed = new_ref(as_dispatcher(self)->failed);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback) PyException_SetTraceback(value, traceback);
+  Ref answer(PyObject_CallFunctionObjArgs(failed.get(), value, entry.program.get(), nullptr));
+  if (answer) {
+    PyErr_Restore(type, value, traceback);
+  } else {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  }
+}
+
 PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   Py_ssize_t n_roots = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -83,18 +103,20 @@ PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, 
     Outcome outcome = try_entry(entry, args, n_roots, &result);
     if (outcome == Outcome::Miss) continue;
     entries->recent = index;
+    if (outcome == Outcome::Error) tell_failed(self, entry);
     return result;
   }
   return call_miss(self, args, nargs, kwnames);
 }
 
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"miss", nullptr};
-  PyObject* miss;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &miss)) return nullptr;
+  static const char* names[] = {"miss", "failed", nullptr};
+  PyObject *miss, *failed = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", const_cast<char**>(names), &miss, &failed)) return nullptr;
   PyObject* self = type->tp_alloc(type, 0);
   if (!self) return nullptr;
   as_dispatcher(self)->miss = Py_NewRef(miss);
+  as_dispatcher(self)->failed = failed == Py_None ? nullptr : Py_NewRef(failed);
   as_dispatcher(self)->entries = new std::shared_ptr<Entries>(std::make_shared<Entries>());
   as_dispatcher(self)->vectorcall = dispatcher_call;
   return self;
@@ -102,6 +124,7 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(as_dispatcher(self)->miss);
+  Py_VISIT(as_dispatcher(self)->failed);
   if (!as_dispatcher(self)->entries) return 0;
   for (const Entry& entry : (*as_dispatcher(self)->entries)->list) {
     Py_VISIT(entry.kwnames.get());
@@ -113,6 +136,7 @@ int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
 
 int dispatcher_clear(PyObject* self) {
   Py_CLEAR(as_dispatcher(self)->miss);
+  Py_CLEAR(as_dispatcher(self)->failed);
   std::shared_ptr<Entries> old = std::exchange(*as_dispatcher(self)->entries, std::make_shared<Entries>());
   return 0;
 }
@@ -121,6 +145,7 @@ void dispatcher_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   if (as_dispatcher(self)->weakrefs) PyObject_ClearWeakRefs(self);
   Py_XDECREF(as_dispatcher(self)->miss);
+  Py_XDECREF(as_dispatcher(self)->failed);
   delete as_dispatcher(self)->entries;
   Py_TYPE(self)->tp_free(self);
 }
@@ -194,7 +219,8 @@ PyTypeObject DispatcherType = {
     .tp_repr = dispatcher_repr,
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
-    .tp_doc = "Dispatcher(miss): calls the target of the first entry that fits and hits, else miss(args, kwargs).",
+    .tp_doc = "Dispatcher(miss, failed=None): calls the target of the first entry that fits and hits, else miss(args, kwargs); what a target\n"
+              "raises is told to failed(error, guard_program) before it leaves.",
     .tp_traverse = dispatcher_traverse,
     .tp_clear = dispatcher_clear,
     .tp_weaklistoffset = offsetof(Dispatcher, weakrefs),

@@ -18,10 +18,27 @@ bool reads_source(Op op) {
   return std::ranges::find(sourceless, op) == std::end(sourceless);
 }
 
-// After a call into Python failed: an Exception is a miss, anything else (an interrupt) goes up.
+// Whether a signal handler or another thread has raised the exception that is set; it stays set. Without a traceback C has raised it.
+bool from_outside() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  bool outside = false;
+  if (traceback) {
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyException_SetTraceback(value, traceback);
+    Ref module(PyImport_ImportModule("fineline.bytecode.asynchronous"));
+    Ref answer(module ? PyObject_CallMethod(module.get(), "from_outside", "O", value) : nullptr);
+    outside = answer && PyObject_IsTrue(answer.get()) == 1;
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, traceback);
+  return outside;
+}
+
+// After a call into Python failed: an Exception is a miss, anything else, and what comes from outside of the code, goes up.
 Outcome failed() {
   if (!PyErr_Occurred()) return Outcome::Miss;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return Outcome::Error;
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || from_outside()) return Outcome::Error;
   PyErr_Clear();
   return Outcome::Miss;
 }

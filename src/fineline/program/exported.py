@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.capture import Capture
 from fineline.capture.journal import Written, contents
 from fineline.errors import NotExported
@@ -120,6 +121,7 @@ class ExportWriter(SegmentWriter):
                 table = dict(how.table or {})
                 return make_fx(gm, decomposition_table=table, _allow_non_fake_inputs=True, pre_dispatch=how.pre_dispatch)(*examples)
         except Exception as e:
+            let_pass(e)
             raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
 
     def graph(self, describe: Callable[[int], str]) -> Portable:

@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode
+from torch.fx import GraphModule
 
+from fineline.backends.eager import as_it_is
+from fineline.bytecode.asynchronous import asynchronous, let_pass
 from fineline.capture.journal import MOST_KEPT, has_history
 from fineline.capture.signals import Unrebuildable
 from fineline.graph.memory import Kept
@@ -16,12 +19,12 @@ from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.state import Standing
 from fineline.graph.torch_table import classify_torch
 from fineline.guards.source import Source
+from fineline.kinds import is_a
 from fineline.program.as_user import as_user
 from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
-from fineline.raw import told
 
 
-def retold(writer: Any, call: str, checks: list[str], again: Any) -> list[str]:
+def retold(writer: Any, call: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
     """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
@@ -62,18 +65,40 @@ def retold(writer: Any, call: str, checks: list[str], again: Any) -> list[str]:
         before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})", "kept.undo()"
     if drawn:
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
-    interrupt = ["except BaseException as error:", *[f"    {line}" for line in _left(writer, again, "error", stand)]] if states or again.in_blocks else []
+    leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
     if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
         raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
+    undone = [f"    {line}" for line in (*stand, *back.values())]
+    raising: list[str] = []
+    if checks or inexact or cap.caught:
+        # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
+        inputs = ", ".join([r.graph_input(src) for _, src in cap.recorder.inputs])
+        raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
     return [
         *[f"{name} = {text}" for name, text in before.items()],
         *drawn,
-        *("failed = ''", "try:", f"    {call}", "except Exception as error:", f"    failed = {r.constant(told, 'told')}(error)"),
-        *interrupt,
+        *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
+        *(f"    if {r.constant(leaves, 'leaves')}(error):", *[f"        {line}" for line in leave], "    failed = [error]"),
         f"if {' or '.join(['failed', *checks])}:",
-        *[f"    {line}" for line in (*stand, *back.values())],
-        f"    return {r.constant(again, 'again')}({', '.join([repr('') if checks or inexact else 'failed', *map(r.param, cap.guards.roots())])})",
+        *undone,
+        *raising,
+        f"    return {r.constant(again, 'again')}({', '.join(['failed and failed.pop()', *map(r.param, cap.guards.roots())])})",
     ]
+
+
+def leaves(error: BaseException) -> bool:
+    """Returns whether ``error`` leaves the call at once: it has come from outside, or no operator raises its like."""
+    return not is_a(error, Exception) or asynchronous(error) is not None
+
+
+def fails(gm: GraphModule, *inputs: Any) -> bool:
+    """Returns whether the graph fails as it was captured, too: then it is one of its operators that raises, and no fault of a backend's."""
+    try:
+        as_it_is(gm)(*inputs)
+    except Exception as e:
+        let_pass(e)
+        return True
+    return False
 
 
 def _states(cap: Any) -> set[Any]:

@@ -328,7 +328,7 @@ class SegmentWriter:
             named = set(names_of.values())
             text = f"{call}({', '.join(inputs)})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += counted(retold(self, text, checks, again), recorder.graph, r)
+            lines += counted(retold(self, text, checks, again, gm), recorder.graph, r)
             if unused := [name for name in names if name not in named]:
                 lines.append(f"del {', '.join(unused)}")
             self._guard_storages()

@@ -9,6 +9,7 @@ import torch
 import torch.nn.attention.flex_attention
 from torch import nn
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.frame import Frame
 from fineline.capture.traces import is_own
 from fineline.guards.evaluate import ReferenceProgram
@@ -129,7 +130,8 @@ def _short(payload: Any) -> str:
         return payload.__qualname__
     try:
         text = repr(payload)
-    except Exception:  # a user's __repr__
+    except Exception as e:  # a user's __repr__
+        let_pass(e)
         text = f"a {type(payload).__name__}"
     return text if len(text) < 120 else text[:117] + "..."
 

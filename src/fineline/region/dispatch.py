@@ -14,6 +14,7 @@ from fineline.guards.steps import Step
 Evaluator = Literal["native", "reference"]
 Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+Failed = Callable[[BaseException, Any], None]
 
 try:
     _native: Any = importlib.import_module("fineline._native")
@@ -24,10 +25,13 @@ except ImportError as error:
 
 
 class ReferenceDispatcher:
-    """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits."""
+    """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits.
 
-    def __init__(self, miss: Miss) -> None:
-        self._miss = miss
+    ``failed(error, guard_program)`` hears of what a target raises, before that leaves.
+    """
+
+    def __init__(self, miss: Miss, failed: Failed | None = None) -> None:
+        self._miss, self._failed = miss, failed
         # The entries and the position of the last hit change together, in one assignment, so that a call in
         # another thread sees either the old pair or the new one.
         self._state: tuple[tuple[Entry, ...], list[int]] = ((), [0])
@@ -57,7 +61,13 @@ class ReferenceDispatcher:
             outputs = roots if program is None else program.check(roots)
             if outputs is not None:
                 last[0] = index
-                return target(*outputs)
+                if self._failed is None:
+                    return target(*outputs)
+                try:
+                    return target(*outputs)
+                except BaseException as error:
+                    self._failed(error, program)
+                    raise
         return self._miss(args, kwargs)
 
 
@@ -68,11 +78,11 @@ def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[in
     return ReferenceProgram(n_roots, steps, outputs)
 
 
-def make_dispatcher(miss: Miss, evaluator: Evaluator = "native") -> Any:
+def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None) -> Any:
     """A dispatcher for the guard programs of one evaluator."""
     if evaluator == "native" and _native_available():
-        return _native.Dispatcher(miss)
-    return ReferenceDispatcher(miss)
+        return _native.Dispatcher(miss, failed)
+    return ReferenceDispatcher(miss, failed)
 
 
 @functools.cache

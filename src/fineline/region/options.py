@@ -17,7 +17,7 @@ KNOWN: dict[str, Any] = {
     "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
-    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "settings": Callable,
+    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "settings": Callable,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
 Breaks = Literal["any", "declared", "none"]
@@ -40,7 +40,8 @@ class Options:
     ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, a size that depends on its
     values, is a symbol inside of the graph and no graph break; ``fullgraph=True`` means both.
     ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
-    as it was captured. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
+    as it was captured. ``fall_back``: calls whose compiled graph fails run eagerly, however often that happens; otherwise the second failure
+    of a graph is an error. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
     ``settings``: asked before each capture what these options are from now on.
 
     ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
@@ -66,6 +67,7 @@ class Options:
     error_on_recompile: bool = False
     fail_on_recompile_limit_hit: bool = False
     suppress_errors: bool = False
+    fall_back: bool = False
     # Whether nothing more is captured.
     disable: bool = False
     settings: Callable[[], Mapping[str, Any]] | None = None

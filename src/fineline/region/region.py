@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -19,8 +20,11 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
+from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
+from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.bytecode.handlers import take_away_stand_ins
 from fineline.capture.machine import Machine
 from fineline.capture.modes import watching
 from fineline.capture.signals import Anew
@@ -29,7 +33,7 @@ from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
 from fineline.graph.same import outputs_as
 from fineline.graph.sizes import Kinds
-from fineline.graph.state import Standing
+from fineline.graph.state import CallState, Standing, restore
 from fineline.guards.facts import ambient_facts
 from fineline.guards.rulebook import RULEBOOK
 from fineline.kinds import is_a
@@ -37,7 +41,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.segment import Segment, SegmentWriter
-from fineline.raw import TRACEBACK
+from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
@@ -56,6 +60,8 @@ from fineline.report.logs import LOGS
 
 log = logging.getLogger("fineline")
 
+# Whose frames hold nothing of the user's.
+_INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
 # If the rests of so many calls ran eagerly behind a graph break, and took this share of the time, such calls had better begin eagerly.
 RESTS, MOST_OF_TIME = 8, 0.25
 
@@ -71,6 +77,8 @@ class Region:
         self.made = time.monotonic_ns()
         self.lock = threading.RLock()
         self.capturing: int | None = None
+        # What has come from outside into a capture, and is leaving it.
+        self.interrupt: BaseException | None = None
         self.programs = 0
         # The call that was counted last; None for one whose own entry was captured.
         self.counted: object = None
@@ -113,12 +121,32 @@ class Region:
         _ALL.add(self)
 
     def miss(self, args: tuple, kwargs: dict) -> Any:
+        state = CallState()
         try:
             return self.capture(self.entry, args, kwargs)
         except BaseException as e:
+            if self._stopped_by(e):
+                state.put_back()
             if not is_a(e, InternalError):
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
+
+    def failed(self, error: BaseException, program: Any) -> None:
+        """A call that the guards of ``program`` let through raises: if that comes from outside, PyTorch is left as the call has found it."""
+        if self._stopped_by(error):
+            for op, _, _, facts in program.steps:
+                if op == "ambient":
+                    restore(facts)
+
+    def _stopped_by(self, error: BaseException) -> bool:
+        """Returns whether ``error`` has come from outside, and interrupted a call anywhere."""
+        stopped = error is self.interrupt or from_outside(error)
+        self.interrupt = None
+        if stopped:
+            take_away_stand_ins()
+            # What waits in the frames of PyTorch's own for its end changes its state when it gets there.
+            clear_frames_of(error, _INSIDE)
+        return stopped
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
@@ -181,10 +209,13 @@ class Region:
             if run is not None:
                 return run()
         # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
-        if not self.lock.acquire(blocking=False):
-            self._note_once(Event("skipped", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
-            return self.run_eagerly(site, args, kwargs)
+        locked: list[bool] = []
         try:
+            # One call into C: no exception from outside can come between the lock and the note of it.
+            locked.extend(map(self.lock.acquire, (False,)))
+            if not locked[0]:
+                self._note_once(Event("skipped", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
+                return self.run_eagerly(site, args, kwargs)
             if site.dispatcher.entries and self.capturing is None and site is self.entry:
                 # Another thread may have captured just this in the meantime.
                 found = self._retry(site, args, kwargs)
@@ -235,7 +266,11 @@ class Region:
             before, self.capturing = self.capturing, me
             try:
                 if not trial:
-                    return Run(self, site, args, kwargs).go()
+                    try:
+                        return Run(self, site, args, kwargs).go()
+                    except TracersBusy as e:
+                        self._note_once(Event("skipped", "FL406", str(e), *place_of(self.fn)))
+                    return self.run_eagerly(site, args, kwargs)
                 with saved_plainly():
                     attempt = Run(self, site, args, kwargs, live=True, trial=True)
                     attempt.go()
@@ -249,7 +284,8 @@ class Region:
             self._note_once(Event("skipped", "FL406", text, *place_of(self.fn)))
             return self.fn(*args, **kwargs)
         finally:
-            self.lock.release()
+            if locked and locked[0]:
+                self.lock.release()
 
     def once(self, args: tuple, kwargs: dict) -> None:
         """Captures one call, of which nothing remains but what the region's ``writer`` makes of it."""
@@ -375,11 +411,14 @@ class Region:
         where = "{}:{}".format(*place_of(self.fn))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
-    def graph_failed(self, failed: str) -> None:
-        """A compiled graph raised where the code that it was captured from does not."""
-        where = "{}:{}".format(*place_of(self.fn))
-        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, failed.partition("\n")[0])
-        self._note_once(Event("eager", "FL304", failed, *place_of(self.fn)))
+    def graph_failed(self, error: BaseException, times: int) -> None:
+        """A compiled graph has raised, for the ``times``-th time, where the code that it was captured from does not."""
+        where, text = "{}:{}".format(*place_of(self.fn)), told(error)
+        self._note_once(Event("eager", "FL304", text, *place_of(self.fn)))
+        if times > 1 and not self.options.fall_back:
+            reason = f"a compiled graph failed for the second time: {text}" if times == 2 else f"a compiled graph failed again: {text}"
+            raise BackendFailed(reason, id="FL304", where=where) from error
+        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, text.partition("\n")[0])
 
     def _note_skipped(self, reason: str) -> None:
         """A call of which nothing is captured."""
@@ -438,17 +477,37 @@ class Region:
                 gm.graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
-        standing = Standing(ambient_facts())
+        plain = self.backend.name == "eager"
+        state, stop = Standing(ambient_facts()) if plain else CallState(), None
         try:
-            compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+            where = ":".join(map(str, place_of(self.fn)))
+            if plain:
+                compiled = compile_graph(self.backend, gm, examples, where)
+            else:
+                compiled = TRACERS.holding(compile_graph, self.backend, gm, examples, where)
         except BaseException as e:
+            # What has come from outside may have gone through the hands of compilers.
+            stop = asynchronous(e)
+            if stop is not None:
+                clear_frames_of(e, _INSIDE)
             # AOTAutograd that fails inside of a transform of the graph does not leave it.
-            standing.put_back()
-            if not is_a(e, BackendFailed) or not self.options.suppress_errors:
-                raise
-            self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
-            log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
-            compiled = as_it_is(gm)
+            state.put_back()
+            if is_a(e, TracersBusy):
+                # The next graph that is like this one is compiled.
+                self._note(Event("eager", "FL435", str(e), *place_of(self.fn)))
+                return as_it_is(gm)
+            if stop is None:
+                if not is_a(e, BackendFailed) or not self.options.suppress_errors:
+                    raise
+                self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))
+                log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *place_of(self.fn), e.reason)
+                compiled = as_it_is(gm)
+        if stop is not None:
+            try:
+                raise stop
+            finally:
+                # Its traceback leads here.
+                del stop
         if kinds is not None:
             if kinds.sizes is not None:
                 kinds.sizes.compiled()

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from fineline.backends.lock import TRACERS
+from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
@@ -100,8 +102,16 @@ class Run:
             vm.resume = self.resume
         self.stop: BaseException | None = None
         self.containers: list = []
+        if vm.fakes is not None:
+            TRACERS.holding(self._enter, args, kwargs)
+        else:
+            self._enter(args, kwargs)
+
+    def _enter(self, args: tuple, kwargs: dict) -> None:
+        """Makes the frames that the run begins with."""
+        site, vm = self.site, self.vm
         if site.template is None:
-            vm.frame = entry_frame(vm, region.fn, args, kwargs)
+            vm.frame = entry_frame(vm, self.region.fn, args, kwargs)
         else:
             names = [*site.template.names, "failure" if site.raised else "result"]
             args = self._roots(args, names)
@@ -133,7 +143,17 @@ class Run:
         if self.vm.cap.active:
             self.vm.pause.begin()
         try:
-            value = self._go()
+            value = TRACERS.holding(self._go) if self.vm.fakes is not None else self._go()
+        except BaseException as e:
+            if self.released or not (e is self.vm.interrupt or asynchronous(e) is e):
+                raise
+            if self._interrupted(e):
+                # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left.
+                args, kwargs = self.call
+                self._release()
+                return self.region.run_eagerly(self.site, args, kwargs, e)
+            self._release()
+            raise
         finally:
             self.vm.pause.end()
         while self.behind is not None:
@@ -158,6 +178,8 @@ class Run:
         except Retreat as e:
             self._retreat(e.error, e.text, e.again, e.draws)
         except BaseException as e:
+            if e is vm.interrupt or from_outside(e):
+                raise
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
             elif self.behind is not None:
@@ -190,6 +212,7 @@ class Run:
             except FinelineError as e:
                 return self._abandon(e)
             except Exception as e:
+                let_pass(e)
                 log.debug("fineline: writing a program failed", exc_info=True)
                 self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
         if self.behind is not None:
@@ -204,6 +227,16 @@ class Run:
             return None
         self._release()
         return real_result(vm, value)
+
+    def _interrupted(self, e: BaseException) -> bool:
+        """What came from outside leaves this run: on fakes, nothing has happened; -> whether the frames before it have to be told."""
+        region, vm = self.region, self.vm
+        region.interrupt, self.behind = e, None
+        region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+        if vm.fakes is not None or self.trial:
+            take_back(self)
+        template = self.site.template
+        return vm.fakes is not None and self.site is self.start and template is not None and bool(template.has_handlers)
 
     def _name(self) -> str:
         fn = self.region.fn
@@ -276,6 +309,7 @@ class Run:
             vm.abandoned = e
             raise Abandoned from None
         except Exception as e:
+            let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
             vm.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
         if not vm.cap.active:
@@ -352,6 +386,8 @@ class Run:
             site.blocked = self.ended = True
 
     ended = False
+    # Whether all is over, and nothing is held any more.
+    released = False
     # The rest of the call, behind a block in which nothing was captured.
     behind: Callable[[], Any] | None = None
 
@@ -492,6 +528,7 @@ class Run:
         self._count_failure(text)
 
     def _release(self) -> None:
+        self.released = True
         if self.region.tally is not None and self.region.tally.where:
             self.region.tally.close("eager")
             self.region.tally.where.pop()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CodeInfo
 from fineline.capture.capture import PLAIN_TENSORS
 from fineline.capture.signals import Unhandled
@@ -37,19 +38,26 @@ class Again:
 
     def __init__(self, site: Site, kwnames: tuple[str, ...]) -> None:
         self._site, self._kwnames = weakref.ref(site), kwnames
+        # How often the graph has failed where the code has not.
+        self.failures = 0
         self.in_blocks = site.template is not None and site.template.has_handlers
 
-    def __call__(self, failed: str, *roots: Any) -> Any:
-        """A branch goes another way than at its capture, or an operator has ``failed``."""
-        site, value = self._run(None, roots)
-        if failed:
-            site.region.graph_failed(failed)
-        return value
+    def __call__(self, failed: BaseException | None, *roots: Any) -> Any:
+        """A branch goes another way than at its capture, or the graph has ``failed``."""
+        try:
+            site, value = self._run(None, roots)
+            if failed is not None:
+                self.failures += 1
+                site.region.graph_failed(failed, self.failures)
+            return value
+        finally:
+            # Its traceback leads to the program that called this.
+            del failed
 
     def leave(self, error: BaseException, *roots: Any) -> Any:
         """Raises ``error``, behind which nothing can be run again, where the blocks around the site are left."""
         # An interrupt may come anywhere.
-        thrown = Unhandled(told(error)) if is_a(error, Exception) else error
+        thrown = Unhandled(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
         try:
             value = self._run(thrown, roots)[1]
             # What takes all that comes has taken what it knows too little of.
@@ -121,7 +129,8 @@ class Site:
         found = self._dispatcher()
         if found is None:
             region = self.region
-            found = make_dispatcher(region.miss if self.template is None else self._miss, region.options.evaluator)
+            entry = self.template is None
+            found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, region.failed if entry else None)
             self._dispatcher = weakref.ref(found)
         return found
 

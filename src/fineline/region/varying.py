@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstr
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.graph.fake import unwarned
 from fineline.guards.evaluate import read_leaf, read_step
 from fineline.guards.facts import tensor_facts
@@ -132,7 +133,8 @@ class Varying:
             if op in ACCESS:
                 try:
                     registers[dst] = read_step(op, registers.get(reg), payload, roots)
-                except Exception:  # whatever goes wrong in a guard, there is no value
+                except Exception as e:  # whatever goes wrong in a guard, there is no value
+                    let_pass(e)
                     continue
             elif op == "relation":
                 self._relate(payload, registers, sources, resized)
@@ -164,7 +166,8 @@ class Varying:
         try:
             if not strides or run(relation.code, [read_leaf(leaf, registers) for leaf in relation.leaves]):
                 return
-        except Exception:  # no value, as above
+        except Exception as e:  # no value, as above
+            let_pass(e)
             return
         for leaf in strides:
             self._stride(sources[leaf.register], registers[leaf.register], [leaf.at])

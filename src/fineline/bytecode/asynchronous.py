@@ -1,0 +1,137 @@
+"""Tells exceptions that come from outside of the running code: from a signal handler, or from another thread.
+
+Such an exception may be of any class, and may come at any moment. CPython raises it between two instructions, or in the middle of a
+call into C; its traceback shows which of the two, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
+from typing import Any
+
+from fineline.bytecode.code import CO_VARARGS
+from fineline.kinds import is_a
+from fineline.raw import ARGS, CAUSE, CONTEXT, TRACEBACK
+
+# Where CPython 3.11 looks for what another thread, or a signal, wants to raise. A comparison does so together with the jump behind it.
+_LOOKS = frozenset(
+    opcode
+    for name, opcode in dis.opmap.items()
+    if name in ("RESUME", "PRECALL", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "COMPARE_OP") or name.startswith("POP_JUMP_BACKWARD")
+)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+# C raises these without arguments.
+_BARE = (StopIteration, StopAsyncIteration, MemoryError)
+# FX's interpreter puts this into exceptions that pass it, behind what they say themselves.
+_NOTE = "While executing "
+# Nobody raises these for a tensor's sake: whoever does wants the process, or what it is at, to end.
+_ENDING = (KeyboardInterrupt, SystemExit)
+
+
+def asynchronous(error: BaseException) -> BaseException | None:
+    """Returns what has come from outside: ``error``, or what it was made of on the way; None if the code itself has raised it."""
+    found: BaseException | None = error
+    while found is not None:
+        if is_a(found, _ENDING) or from_outside(found):
+            return found
+        found = _replaced(found)
+    return None
+
+
+def let_pass(error: BaseException) -> None:
+    """Raises ``error`` if it has come from outside, or was made of what has: for code that takes all other exceptions."""
+    if asynchronous(error) is not None:
+        raise error
+
+
+def clear_frames_of(error: BaseException, files: tuple[str, ...]) -> None:
+    """Clears the frames that ``error`` has passed in files whose names begin so: what they hold ends now, not with the exception."""
+    tb: TracebackType | None = TRACEBACK.__get__(error)
+    while tb is not None:
+        if tb.tb_frame.f_code.co_filename.startswith(files):
+            with suppress(RuntimeError):  # it is still running
+                tb.tb_frame.clear()
+        tb = tb.tb_next
+
+
+def from_outside(error: BaseException) -> bool:
+    """Returns whether a signal handler or another thread has raised ``error``, by its traceback."""
+    tb, last, frames = TRACEBACK.__get__(error), None, []
+    while tb is not None:
+        frames.append(tb.tb_frame)
+        last, tb = tb, tb.tb_next
+    if last is None:
+        return False
+    if threading.get_ident() == threading.main_thread().ident and _by_handler(frames):
+        return True
+    return last.tb_frame.f_code.co_code[last.tb_lasti] in _LOOKS and _made_by_class(error) if last.tb_lasti >= 0 else False
+
+
+def _by_handler(frames: list[FrameType]) -> bool:
+    """Returns whether one of the frames is that of a signal handler: it is given a signal's number and a frame, and has ended."""
+    able = [f for f in frames if f.f_code.co_argcount + bool(f.f_code.co_flags & CO_VARARGS) and not f.f_code.co_filename.startswith(_PACKAGE)]
+    if not able:
+        return False
+    running, f = set[int](), sys._getframe()
+    while f is not None:
+        running.add(id(f))
+        f = f.f_back  # type: ignore[assignment]
+    ended = [f for f in able if id(f) not in running]
+    if not ended:
+        return False
+    handlers = _handlers()
+    return any([f.f_code in handlers or _given_a_signal(f) for f in ended])
+
+
+def _given_a_signal(frame: FrameType) -> bool:
+    code = frame.f_code
+    if code.co_argcount < 2 and not code.co_flags & CO_VARARGS:
+        return False
+    # Of a frame that still runs, this would keep the variables for as long as it does.
+    local = frame.f_locals
+    names = code.co_varnames[: code.co_argcount]
+    given = [local.get(name) for name in names]
+    if code.co_flags & CO_VARARGS:
+        rest = local.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        given += rest if type(rest) is tuple else ()
+    return any([is_a(n, int) and type(f) is FrameType for n, f in itertools.pairwise(given)])
+
+
+def _handlers() -> set[CodeType]:
+    """Returns the code of all signal handlers that are written in Python."""
+    found: list[Any] = [signal.getsignal(n) for n in signal.valid_signals()]
+    functions = [h.__func__ if type(h) is MethodType else h for h in found]
+    return {h.__code__ for h in functions if type(h) is FunctionType}
+
+
+def _made_by_class(error: BaseException) -> bool:
+    """Returns whether ``error`` looks as if its class had been called without arguments: from outside, only classes are raised.
+
+    What C raises by itself has a text, or is of a class that is not written in Python.
+    """
+    if is_a(error, _BARE):
+        return False
+    args = ARGS.__get__(error)
+    bare = not args or (type(args[0]) is str and args[0].startswith(_NOTE))
+    return bare or any([type(vars(cls).get("__init__")) is FunctionType for cls in type(error).__mro__])
+
+
+def _replaced(error: BaseException) -> BaseException | None:
+    """Returns the exception that was being handled as ``error`` was raised in its place, if both came up in the same call."""
+    inner = CAUSE.__get__(error) or CONTEXT.__get__(error)
+    if inner is None:
+        return None
+    at: TracebackType | None = TRACEBACK.__get__(inner)
+    tb: TracebackType | None = TRACEBACK.__get__(error)
+    while tb is not None and at is not None:
+        if tb.tb_frame is at.tb_frame:
+            return inner
+        tb = tb.tb_next
+    return None
