@@ -291,7 +291,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         args = symbols_for(cap, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)
-    if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+    info = classify(key)
+    # What runs at a border is given the numbers themselves by the program, which need not be guarded.
+    known = key in FUNCTIONS or (info is not None and info.kind != "special")
+    if vm.fakes is not None and known and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         symbolic = FUNCTIONS.get(key)
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             if cap.lazy:
@@ -307,7 +310,6 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
         return refused(vm, f, fn, args, kwargs, then, data)
-    info = classify(key)
     if info is None:
         if cap.active or key not in POLYFILLS:
             raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
