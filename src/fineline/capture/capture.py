@@ -80,7 +80,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards",
+        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "functions", "global_values", "guards",
         "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
@@ -104,6 +104,8 @@ class Capture:
         # By id: sets in which objects are looked up by identity.
         self.lookups: dict[int, Any] = {}
         self.made: set[int] = set()
+        # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
+        self.bound: dict[int, tuple] = {}
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}

@@ -131,6 +131,9 @@ class Rebuilder:
         if id(v) in self.busy:
             raise Unrebuildable(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
+        if id(v) in cap.bound:
+            descr, *owner = cap.bound[id(v)]
+            return self.statement("bound", f"{self.expr(descr)}.__get__({', '.join(map(self.expr, owner))})", v)
         make = MAKERS.get(t)
         if make is not None:
             return make(self, v)
