@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
-from fineline.capture.attributes import in_python, type_info
+from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
@@ -33,6 +33,7 @@ from fineline.capture.unread import waiting
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 from fineline.raw import ARGS
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -308,6 +309,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if key not in MOVERS:
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
+        elif breaks_here(vm.options.breaks) != "any":
+            # Where it is an index, C asks for the value, which nothing else can give here.
+            indices = INDEX_BY_ID.get(id(key), ())
+            args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
         return refused(vm, f, fn, args, kwargs, then, data)
     if info is None:
@@ -331,7 +336,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if vm.tensors.reads(vm, args[0]):
                 return vm.tensors.number(vm, f, key, args[0], then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
-        polyfill = POLYFILLS.get(key)
+        polyfill, given = _polyfill(key, args)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
             method = type_info(cap, type(args[0])).look(cap, protocol)[1]
@@ -340,11 +345,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                     then, data = of_kind, (key, args[0], then, data)
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
-            if not takes(polyfill, len(args), kwargs):
+            if not takes(polyfill, len(given), kwargs):
                 return refused(vm, f, fn, args, kwargs, then, data)
             if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
                 then, data = stand_in, (then, data)
-            return vm.call(f, polyfill, list(args), kwargs, then, data)
+            return vm.call(f, polyfill, given, kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
     replaced = len(cap.journal.replaced)
@@ -370,6 +375,14 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
+
+
+def _polyfill(key: Any, args: list) -> tuple[Any, list]:
+    """Returns what stands for a C function in Python, and the arguments of that; a class method's takes the class."""
+    found = POLYFILLS.get(key)
+    if found is None and type(key) is types.BuiltinFunctionType and is_a(key.__self__, type):
+        return POLYFILLS.get(raw_lookup(key.__self__, key.__name__)), [key.__self__, *args]
+    return found, list(args)
 
 
 def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
