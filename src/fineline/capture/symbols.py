@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from typing import Any, NamedTuple
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.node import map_arg
+from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from fineline.apart import shapes_imported
 from fineline.capture.drawn import Draws
@@ -49,6 +52,12 @@ class Carried(NamedTuple):
 
 # Of the caches that `ShapeEnv`'s methods have, each one for all environments.
 _CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasattr(method, "cache_clear")])
+
+
+@functools.cache
+def _without_tensor_form() -> tuple[type, ...]:
+    """The functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
+    return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
 
 
 class Shapes(ShapeEnv):
@@ -107,6 +116,8 @@ class Symbols:
         self._bound: list[tuple[Place, Any]] = []
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
+        # The symbols that the graph's floats are computed of.
+        self._in_floats: set[sympy.Symbol] = set()
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
         # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
@@ -184,8 +195,14 @@ class Symbols:
         expr = number.node.expr
         if is_a(self.cap.recorder, Part):
             return self._in_part(self.cap.recorder, number)
-        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
-            return self._carried(expr, number)
+        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol:
+            symbols = symbols_of(self.shapes.floats.expanded(expr))
+            if any([self.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.leaves]):
+                return self.shapes.floats.settled(number)
+            self._in_floats.update(symbols)
+            plain = self.shapes.floats.exactly(number).plain
+            if plain is None or (type(plain) is torch.SymFloat and plain.node.expr.has(*_without_tensor_form())):
+                return self._carried(expr, number)
         # What is made of a float is computed by the program as well.
         term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
@@ -223,16 +240,11 @@ class Symbols:
         return found
 
     def fix_floats(self) -> bool:
-        """From the next capture on, floats of which the graph's are computed are constants; -> whether any was none before."""
+        """From the next capture on, the graph's floats, and those that they are computed of, are constants; -> whether any was none before."""
         fixed = self.varying.fixed
         before = len(fixed)
-        for _, src in self.cap.recorder.inputs:
-            if type(src) is Carried and type(src.value) is torch.SymFloat:
-                # Not ``expr``: to the backend that failed it is a constant by now.
-                symbols = symbols_of(self.shapes.floats.expanded(src.value.node._expr))
-                self.draws.depend(symbols)
-                places = [self.leaves[symbol] for symbol in symbols]
-                fixed.update([place.source.text() for place in places if place.kind == "number"])
+        self.draws.depend(self._in_floats)
+        fixed.update([self.leaves[symbol].text() for symbol in self._in_floats if symbol in self.leaves])
         return len(fixed) > before
 
     def prune(self) -> None:
