@@ -203,6 +203,14 @@ class Machine:
         finally:
             self.computing = False
 
+    def only_live(self, border: Border) -> Border | Retreat:
+        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
+        symbols = self.cap.symbols
+        varies = symbols is not None and (symbols.used or symbols.varying.found)
+        if varies and breaks_here(self.options.breaks) == "any":
+            return border
+        return Retreat(border.error, border.reason)
+
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
         for gen in [ref() for ref in self.stand_ins]:

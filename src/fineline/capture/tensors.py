@@ -406,7 +406,7 @@ class TensorOps:
         src = cap.sources.get(id(t))
         if name == "grad" and src is not None:
             if vm.fakes is not None and value is not None and id(value) not in cap.sources:
-                raise Retreat("FL515", "a gradient is set")
+                raise vm.only_live(Border(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
             cap.journal.note_slot(t, src, descr, t.grad)
             t.grad = value
             return
