@@ -456,7 +456,8 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if cap.active and not is_a(obj, type) and t is not super:
-        if cap.lazy and name not in OF_TYPE:
+        if cap.lazy and name not in OF_TYPE and id(obj) not in cap.texts:
+            # A text is read by the call alone.
             cap.settle(obj)
         if t in SYMBOLIC:
             obj = settled(obj)

@@ -18,17 +18,19 @@ from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
+from fineline.capture.floats import hint
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.idle import call_idle
 from fineline.capture.known import KnownTensors
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
-from fineline.capture.places import Place
+from fineline.capture.places import Place, is_own
 from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
+from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
 from fineline.errors import InternalError, Unsupported
@@ -126,6 +128,8 @@ class Machine:
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = SHALLOW
+        # What tells this run from others.
+        self.marker = object()
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -202,6 +206,25 @@ class Machine:
             raise Retreat("FL515", str(e)) from None
         finally:
             self.computing = False
+
+    def varied(self, f: Frame, values: Any) -> bool:
+        """Whether the numbers among ``values``, of which C asks the value, had another one here when an earlier call was captured.
+
+        Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
+        """
+        found = [hint(n) for v in values for n in numbers(v)]
+        if self.fakes is None or not found or None in found or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+            return False
+        frame: Frame | None = f
+        while frame is not None and frame.back is not None and is_own(frame.info.code):
+            frame = frame.back
+        assert frame is not None
+        seen = self.options.asked_numbers.setdefault((frame.info.code, frame.ip - 1), {})
+        if all([found in known for machine, known in seen.items() if machine is not self.marker]):
+            # A loop may come here several times.
+            seen.setdefault(self.marker, []).append(found)
+            return False
+        return True
 
     def only_live(self, border: Border) -> Border | Retreat:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""

@@ -25,6 +25,7 @@ from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS,
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.numpy_numbers import converts, symbols_for
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
@@ -104,6 +105,8 @@ ONE_BY_ONE = frozenset(
 )
 # What compares the symbolic numbers among others, and guards how that ends.
 SORTERS = frozenset({sorted, list.sort, *ORDERED})
+# Types that make a number or a text of a number: no iterator or range, of which each is to be known again.
+ANSWERING = frozenset({bytes, complex, *NUMPY_SCALARS})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
@@ -307,6 +310,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                 return refused(vm, f, fn, args, kwargs, then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
+            if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
+                raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
         elif breaks_here(vm.options.breaks) != "any":

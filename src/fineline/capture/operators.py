@@ -25,6 +25,7 @@ from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
     FUNCTIONS,
+    ARITHMETIC,
     NUMBERS,
     SIZES,
     SYMBOLIC,
@@ -46,6 +47,7 @@ BINARY = (
     (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
+TEXTS = frozenset({str, bytes})
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Of sets and views, these compare elements.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
@@ -93,9 +95,13 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             if cap.lazy:
                 cap.settle(a)
                 cap.settle(b)
+            if op not in ARITHMETIC and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(calculate(op, a, b))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
+            if not TEXTS.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
         elif cap.active:
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))

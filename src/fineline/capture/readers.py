@@ -25,7 +25,7 @@ _OPERANDS: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "MATCH_KEYS"), 2),
         **dict.fromkeys(("IS_OP", "CHECK_EG_MATCH"), 2),
         **dict.fromkeys(("MATCH_CLASS", "CALL_FUNCTION_EX"), 3),
-        **dict.fromkeys(("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"), 1),
+        **dict.fromkeys(("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "LOAD_ATTR", "STORE_ATTR"), 1),
         **dict.fromkeys(("DELETE_ATTR", "GET_ITER", "GET_YIELD_FROM_ITER", "GET_AWAITABLE", "UNPACK_SEQUENCE", "UNPACK_EX", "SET_ADD"), 1),
         **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE", "BEFORE_WITH", "GET_LEN", "MATCH_SEQUENCE"), 1),
         **dict.fromkeys(("MATCH_MAPPING", "CHECK_EXC_MATCH", "IMPORT_FROM", "IMPORT_STAR", "IMPORT_NAME"), 1),
@@ -79,6 +79,8 @@ def attend(vm: Any, f: Frame) -> bool:
         f.ip -= 1
     text = next(texts[id(x)] for x in operands if id(x) in texts)
     known_next_time(vm, text)
+    if id(text.value) not in texts:
+        return attend(vm, f)
     if vm.opaque is not None:
         if vm.fakes is not None:
             raise Retreat("FL515", f"{name} reads the text of a tensor")
@@ -94,9 +96,20 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
+        if text.fn is None and _by_itself(fn):
+            raise Border(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
         known_next_time(vm, text)
+        if id(text.value) not in texts:
+            read_by(vm, fn, args, kwargs, then, data)
+            return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
         raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+
+
+def _by_itself(fn: Any) -> bool:
+    """Whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
+    native = classify(fn)
+    return fn not in SPECIALS and native is not None and native.kind == "pure"
 
 
 def _among(fn: Any, functions: tuple) -> bool:

@@ -36,6 +36,8 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
             return vm.finish(f, text, then, data)
+        if vm.varied(f, args):
+            raise Border(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)

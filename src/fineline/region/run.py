@@ -15,10 +15,12 @@ from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
 from fineline.capture.trial import Trial
-from fineline.capture.unread import begin_segment
+from fineline.capture.symbolic import holds
+from fineline.capture.unread import begin_segment, given
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.state import hidden_states
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
@@ -103,7 +105,14 @@ class Run:
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
         cap = self.vm.cap
-        return tuple([cap.read(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+        return tuple([self._root(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+
+    def _root(self, v: Any, src: Source) -> Any:
+        """Registers what a border has left; a text of it that varies has not been read so far."""
+        if type(v) in (str, bytes) and self.site.template is not None and self.site.varying.text(src):
+            if breaks_here(self.region.options.breaks) == "any":
+                return given(self.vm, v, src)
+        return self.vm.cap.read(v, src)
 
     def _iterated(self, containers: list) -> None:
         """Iterators over these are under way: what they give must be known."""
@@ -245,6 +254,8 @@ class Run:
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
             region.sites += [site for site in sites if not site.met]
+            if vm.cap.active:
+                self._tell_texts(template, border, after.site, sites)
             if vm.fakes is not None:
                 for site in sites:
                     site.vary(template.roots, vm.memory)
@@ -293,6 +304,15 @@ class Run:
         writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
 
+    def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
+        """Texts that vary before a border do behind it, and so, if it is a text, does what is made of them, or of numbers that vary."""
+        texts = self.vm.texts
+        for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
+            for site in sites:
+                site.varying.add_text(name)
+        if any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
+            after.varying.add_text("result")
+
     @property
     def borders(self) -> int:
         return sum(self.passed.values())
@@ -314,7 +334,7 @@ class Run:
     def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
-        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.found):
+        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.told_apart):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(template, self._onwards(way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed

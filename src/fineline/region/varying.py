@@ -44,6 +44,8 @@ class Varying:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # Behind a border: the texts, and bytes, that do.
+        self._texts: set[str] = set()
         # The live values behind a border of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
@@ -66,6 +68,20 @@ class Varying:
     def found(self) -> bool:
         """Whether something has been seen to vary."""
         return bool(self._sizes or self._strides or self._numbers)
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether something of what comes from a border has been seen to vary, texts too."""
+        return self.found or bool(self._texts)
+
+    def text(self, src: Source) -> bool:
+        """Whether the text that comes from ``src`` varies."""
+        return src.text() in self._texts
+
+    def add_text(self, name: str) -> None:
+        """It is known of a live value behind a border that it is a text that varies."""
+        if self.dynamic is not False:
+            self._texts.add(name)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
@@ -142,8 +158,12 @@ class Varying:
                 src = sources[reg] = all_sources[reg]
                 if self._compare(src, payload, registers[reg]):
                     resized.add(src.text())
-            elif op == "eq" and type(payload) in (int, float) and type(registers[reg]) is type(payload) and registers[reg] != payload:
-                self._numbers.add(all_sources[reg].text())
+            elif op == "eq" and type(registers[reg]) is type(payload) and registers[reg] != payload:
+                src = all_sources[reg]
+                if type(payload) in (int, float):
+                    self._numbers.add(src.text())
+                elif type(payload) in (str, bytes) and src.op == "root":
+                    self._texts.add(src.text())
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""
