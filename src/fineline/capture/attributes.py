@@ -6,6 +6,7 @@ import enum
 import threading
 import types
 import weakref
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,8 @@ C_DATA_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 C_METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 # What methods of C's are when they are bound: they name their object, and are found on it again by their name.
 C_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType, *C_METHOD_TYPES)
+# The types of the numbers that symbols stand for.
+STANDS_FOR: Mapping[type, type] = types.MappingProxyType({torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool})
 MODULE_GETATTR = nn.Module.__getattr__
 TYPE_MRO = type.__dict__["__mro__"]
 TYPE_DICT = type.__dict__["__dict__"]
@@ -460,6 +463,11 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
             # A text is read by the call alone.
             cap.settle(obj)
         if t in SYMBOLIC:
+            descr = raw_lookup(STANDS_FOR[t], name)
+            if type(descr) is types.MethodDescriptorType:
+                # The call asks for the value.
+                f.stack += (descr, obj)
+                return None
             obj = settled(obj)
             t = type(obj)
         info = cap.types.get(t)

@@ -23,6 +23,7 @@ from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.idle import call_idle
 from fineline.capture.known import KnownTensors
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
 from fineline.capture.places import Place, is_own
@@ -212,8 +213,10 @@ class Machine:
 
         Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
         """
-        found = [hint(n) for v in values for n in numbers(v)]
-        if self.fakes is None or not found or None in found or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+        found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
+        if self.cap.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
+        if not found or None in found or not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
             return False
         frame: Frame | None = f
         while frame is not None and frame.back is not None and is_own(frame.info.code):

@@ -310,14 +310,15 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                 return refused(vm, f, fn, args, kwargs, then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
-            if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
-                raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+            _ask(vm, f, fn, key, args, kwargs, then, data)
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
         elif breaks_here(vm.options.breaks) != "any":
             # Where it is an index, C asks for the value, which nothing else can give here.
             indices = INDEX_BY_ID.get(id(key), ())
             args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
+    elif cap.numpy and known and key not in MOVERS:
+        _ask(vm, f, fn, key, args, kwargs, then, data)
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
         return refused(vm, f, fn, args, kwargs, then, data)
     if info is None:
@@ -380,6 +381,12 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
+
+
+def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that asks for a number which has varied before runs at a border."""
+    if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
+        raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
 
 
 def _polyfill(key: Any, args: list) -> tuple[Any, list]:

@@ -119,6 +119,8 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
+    if cap.numpy and vm.varied(f, (a, b)):
+        raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     plain = natives.deep_plain(cap, a) and natives.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))
     if plain or _moves_only(cap, op, a, b):

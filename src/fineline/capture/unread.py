@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +38,20 @@ _PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
 _PATTERNS: Mapping[Callable, int] = MappingProxyType({str: 1, repr: 1, format: 1, operator.mod: 0, str.format: 0})
 _WHOLE = re.compile(r"%[-#0 +]*\d*(\.\d+)?d")
 _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
+
+
+def another_in_python(text: Any) -> Any:
+    """A str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
+    return "".join([text, ""]) if type(text) is str else bytes(bytearray(text))
+
+
+if TYPE_CHECKING:
+    another = another_in_python
+else:
+    try:
+        from fineline._native import another
+    except ImportError:
+        another = another_in_python
 
 
 class Text(NamedTuple):
@@ -178,9 +192,8 @@ def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
 def given(vm: Any, v: Any, src: Source) -> Any:
     """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
     cap = vm.cap
-    # Another object than all that the code holds; those of one letter are one object.
-    value = "".join([v, ""]) if type(v) is str else bytes(bytearray(v))
-    if len(v) < 2 or src.checked:
+    value = another(v)
+    if value is v or src.checked:
         return cap.read(v, src)
     cap.put_off(value, src)
     vm.texts[id(value)] = Text(value, None, (), src.text(), None, ())
