@@ -19,6 +19,7 @@ from torch import Tensor
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
 from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
@@ -112,8 +113,9 @@ NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
 # These walk what is put in the place of a slice.
 SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
-# These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
-APPENDS = frozenset({list.append, list.extend})
+# These look at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
+APPENDS = frozenset({list.append, list.extend, deque.append, deque.extend})
+DEQUE_END = deque.__dict__["maxlen"]
 # These look their argument up, and change nothing else.
 ONE_ELEMENT = frozenset({set.add, set.discard, set.remove})
 # Polyfills that are no class of iterators, and give one, or a tuple of them.
@@ -299,7 +301,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     # What runs at a border is given the numbers themselves by the program, which need not be guarded.
     known = key in FUNCTIONS or (info is not None and info.kind != "special")
     if vm.fakes is not None and known and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
-        symbolic = FUNCTIONS.get(key)
+        # round() to so many digits has no symbolic form.
+        symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             if cap.lazy:
                 _settle_numbers(cap, args)
@@ -482,7 +485,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
-            if key in APPENDS and a is args[0] and t is list:
+            if key in APPENDS and a is args[0] and _only_grows(cap, a):
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
@@ -497,6 +500,16 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
+def _only_grows(cap: Capture, target: Any) -> bool:
+    """Whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
+    if type(target) is not deque:
+        return type(target) is list
+    src = cap.sources.get(id(target))
+    if target.maxlen is None and src is not None:
+        cap.load(None, cap.guards.access(src, "member", DEQUE_END, None))
+    return target.maxlen is None
+
+
 def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     cap = vm.cap
     target = args[0]
@@ -505,7 +518,7 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     src = cap.sources.get(id(target))
     if src is not None:
         try:
-            if not (type(target) is list and fn_key in APPENDS):
+            if not (fn_key in APPENDS and _only_grows(cap, target)):
                 cap.expand(target, ordered=False)
             cap.journal.note(target, src)
         except (NotForGraph, TypeError) as e:
