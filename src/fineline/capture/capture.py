@@ -418,6 +418,8 @@ class Capture:
             if src is None:
                 self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
                 return None
+            if self.symbols is not None and id(t) in self.symbols.unsized:
+                raise NotForGraph(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
             node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
         return node
 

@@ -19,6 +19,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.lookups import lookups
 from fineline.capture.numpy_numbers import answered
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.proxies import shown
 from fineline.capture.shown import prints_plainly, written_out
@@ -47,7 +48,8 @@ BINARY = (
     (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
-TEXTS = frozenset({str, bytes})
+# Beside these a number makes a value of their kind.
+ANSWERING = NUMPY_SCALARS | {str, bytes}
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Of sets and views, these compare elements.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
@@ -100,7 +102,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             f.stack.append(calculate(op, a, b))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
-            if not TEXTS.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
+            if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
                 raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
         elif cap.active:

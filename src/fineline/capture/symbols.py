@@ -24,12 +24,13 @@ from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
 from fineline.graph.body import Part
-from fineline.graph.fake import Fakes, Path
+from fineline.graph.fake import Fakes, NoTwin, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
 from fineline.guards.term import Term
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 
 class Place(NamedTuple):
@@ -118,6 +119,8 @@ class Symbols:
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # The symbols that the graph's floats are computed of.
         self._in_floats: set[sympy.Symbol] = set()
+        # By id: tensors that only borders may look at.
+        self.unsized: set[int] = set()
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
         # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
@@ -131,6 +134,12 @@ class Symbols:
     def facts(self, t: Tensor, src: Source) -> TensorFacts:
         """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
+        loose = self.varying.loose(src, t)
+        if loose and breaks_here(self.machine.options.breaks) == "any":
+            # What looks at it runs at a border: nothing else depends on how large it is.
+            self.unsized.add(id(t))
+            strides = None if facts.strides is None else (None,) * len(facts.strides)
+            return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
         dims = self.varying.dims(src, t)
         if not dims and not self.varying.strides(src, t):
             return facts
@@ -138,6 +147,8 @@ class Symbols:
         return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
+        if id(t) in self.unsized:
+            raise NoTwin(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
         src = self.cap.sources.get(id(t))
         if src is None:
             return None, None

@@ -104,6 +104,12 @@ class Varying:
                 dims[d] = DUCK if self.dynamic else CHANGED
         return dims
 
+    def loose(self, src: Source, t: Tensor) -> frozenset[int]:
+        """The sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
+        if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
+            return frozenset()
+        return frozenset(self._sizes.get(src.text(), ()))
+
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
         """The strides of a tensor that vary by themselves, and not as its sizes do."""
         return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
