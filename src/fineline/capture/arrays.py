@@ -19,6 +19,7 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.compute import compute, computing
 from fineline.capture.frame import Frame
 from fineline.capture.ruled import operator_rule
+from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch

@@ -413,7 +413,7 @@ def bound(
     if kind in (PY_DATA, PY_OTHER):
         return _get(vm, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
     if kind in (PROPERTY, C_DATA, C_OTHER):
-        value = descr.__get__(obj, cls)
+        value = type(descr).__get__(descr, obj, cls)
         if kind == C_OTHER and type(value) not in C_BOUND:
             _note_bound(vm, value, descr, obj, cls)
         return vm.finish(f, value, then, data)

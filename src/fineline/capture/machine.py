@@ -17,8 +17,8 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
-from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.floats import hint
+from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.idle import call_idle

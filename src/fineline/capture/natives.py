@@ -202,12 +202,14 @@ def _held_plain(cap: Capture, a: Any) -> bool:
 def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
+    if id(a) in cap.texts:
+        return False
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
         if t is slice and not is_value(a):
             return all([deep_plain(cap, x, path) for x in (a.start, a.stop, a.step)])
-        return id(a) not in cap.texts
+        return True
     # In a cycle, it would be looked at as often as there are ways around.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
@@ -233,10 +235,12 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
 def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
+    if id(a) in cap.texts:
+        return False
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
-        return id(a) not in cap.texts
+        return True
     held = is_a(a, PINNED) and is_value(a)
     if held and (a not in cap.classes or not _held_plain(cap, a)):
         return _held_plain(cap, a)

@@ -25,8 +25,8 @@ from fineline.capture.proxies import shown
 from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
-    FUNCTIONS,
     ARITHMETIC,
+    FUNCTIONS,
     NUMBERS,
     SIZES,
     SYMBOLIC,

@@ -11,8 +11,8 @@ from typing import Any
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS
 from fineline.capture.frame import Frame
-from fineline.capture.native_table import classify
 from fineline.capture.marked import RECORDING
+from fineline.capture.native_table import classify
 from fineline.capture.natives import describe
 from fineline.capture.operators import BINARY, COMPARE
 from fineline.capture.signals import Border, Retreat

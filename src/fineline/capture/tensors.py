@@ -202,6 +202,8 @@ class TensorOps:
             self._ruled(vm, fn, args, kwargs)
         if cap.numpy and id(fn) not in DTYPE_ASKERS:
             args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
+        # What raises is to say what it says of this, and not of what does the same on fakes.
+        called = fn, args, kwargs
         subscripts = id(fn) in SUBSCRIPTS
         if subscripts:
             args = [args[0], subscript(vm, args[1])]
@@ -257,7 +259,10 @@ class TensorOps:
             self.wrote(vm, targets)
         if not cap.caught:
             cap.caught = covered(vm.frame)
-        result = compute(vm, fn, args, kwargs)
+        try:
+            result = compute(vm, fn, args, kwargs)
+        except Border as b:
+            raise b.calls(*called) from None
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)

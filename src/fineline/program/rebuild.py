@@ -132,8 +132,9 @@ class Rebuilder:
             raise Unrebuildable(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
         if id(v) in cap.bound:
-            descr, *owner = cap.bound[id(v)]
-            return self.statement("bound", f"{self.expr(descr)}.__get__({', '.join(map(self.expr, owner))})", v)
+            given = cap.bound[id(v)]
+            get = self.constant(type(given[0]).__get__, "get")
+            return self.statement("bound", f"{get}({self.items(given)})", v)
         make = MAKERS.get(t)
         if make is not None:
             return make(self, v)

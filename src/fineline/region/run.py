@@ -14,8 +14,8 @@ from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
 from fineline.capture.signals import ASKED, READS, UNSEEN, Abandoned, Anew, Border, Finished, Retreat, Uncompiled, Unkept, Unrebuildable
-from fineline.capture.trial import Trial
 from fineline.capture.symbolic import holds
+from fineline.capture.trial import Trial
 from fineline.capture.unread import begin_segment, given
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.recorder import NotForGraph
@@ -44,6 +44,7 @@ log = logging.getLogger("fineline")
 
 # Borders that a user's rule or option asked for.
 DECLARED = ASKED | {"FL403"}
+TEXTS = frozenset({str, bytes})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BORDERS = 400
 
@@ -108,11 +109,21 @@ class Run:
         return tuple([self._root(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
 
     def _root(self, v: Any, src: Source) -> Any:
-        """Registers what a border has left; a text of it that varies has not been read so far."""
-        if type(v) in (str, bytes) and self.site.template is not None and self.site.varying.text(src):
-            if breaks_here(self.region.options.breaks) == "any":
-                return given(self.vm, v, src)
-        return self.vm.cap.read(v, src)
+        """Registers what a border has left; a text of it that varies, also in a tuple, has not been read so far."""
+        cap, varying = self.vm.cap, self.site.varying
+        if self.site.template is None or not varying.texts or breaks_here(self.region.options.breaks) != "any":
+            return cap.read(v, src)
+        if type(v) in TEXTS and src.text() in varying.texts:
+            return given(self.vm, v, src)
+        parts = [(x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)] if type(v) is tuple and not src.checked else []
+        if not any([type(x) in TEXTS and part.text() in varying.texts for x, part in parts]):
+            return cap.read(v, src)
+        cap.check_type(src, tuple)
+        cap.guards.check(src, "len", len(v))
+        cap.adopt(v, src)
+        found = tuple([self._root(x, part) for x, part in parts])
+        cap.adopt(found, src)
+        return found
 
     def _iterated(self, containers: list) -> None:
         """Iterators over these are under way: what they give must be known."""

@@ -45,7 +45,7 @@ class Varying:
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
         # Behind a border: the texts, and bytes, that do.
-        self._texts: set[str] = set()
+        self.texts: set[str] = set()
         # The live values behind a border of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
@@ -72,16 +72,12 @@ class Varying:
     @property
     def told_apart(self) -> bool:
         """Whether something of what comes from a border has been seen to vary, texts too."""
-        return self.found or bool(self._texts)
-
-    def text(self, src: Source) -> bool:
-        """Whether the text that comes from ``src`` varies."""
-        return src.text() in self._texts
+        return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
         """It is known of a live value behind a border that it is a text that varies."""
         if self.dynamic is not False:
-            self._texts.add(name)
+            self.texts.add(name)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
@@ -168,8 +164,8 @@ class Varying:
                 src = all_sources[reg]
                 if type(payload) in (int, float):
                     self._numbers.add(src.text())
-                elif type(payload) in (str, bytes) and src.op == "root":
-                    self._texts.add(src.text())
+                elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
+                    self.texts.add(src.text())
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""
