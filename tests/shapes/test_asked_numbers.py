@@ -220,6 +220,27 @@ def test_graphs_run_for_every_size(act: str) -> None:
     assert set(ran[4:]) == {ran[-1]} != {0}, ran
 
 
+RATES = [n / 4 for n in range(40)]
+NAMED = {n: n / 4 for n in range(40)}
+
+
+@pytest.mark.parametrize("found", [RATES, NAMED], ids=["list", "dict"])
+def test_items_at_a_number(found: Any) -> None:
+    def fn(x: torch.Tensor, n: int) -> torch.Tensor:
+        return body(body(x) * found[n])
+
+    made, ran = graphs_of_each_call(fn, [(torch.ones(4), n) for n in range(2, 2 + CALLS)])
+    assert not any(made[8:]) and set(ran[8:]) == {2}, (made, ran)
+
+
+def test_an_index_that_goes_round_breaks_no_graph() -> None:
+    def fn(x: torch.Tensor, n: int) -> torch.Tensor:
+        return body(body(x) * RATES[n % 3])
+
+    made, ran = graphs_of_each_call(fn, [(torch.ones(4), n) for n in range(2, 2 + CALLS)])
+    assert not any(made[8:]) and set(ran[1:]) == {1}, (made, ran)
+
+
 def test_a_queue_that_grows() -> None:
     waiting: queue.Queue = queue.Queue()
 

@@ -43,6 +43,8 @@ from fineline.raw import CONTEXT, under
 from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
+# So many values of a number are kept that a loop asks for at one place.
+MOST_ASKED = 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
@@ -208,8 +210,8 @@ class Machine:
         finally:
             self.computing = False
 
-    def varied(self, f: Frame, values: Any) -> bool:
-        """Whether the numbers among ``values``, of which C asks the value, had another one here when an earlier call was captured.
+    def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
+        """Whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
 
         Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
         """
@@ -222,12 +224,16 @@ class Machine:
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         assert frame is not None
-        seen = self.options.asked_numbers.setdefault((frame.info.code, frame.ip - 1), {})
-        if all([found in known for machine, known in seen.items() if machine is not self.marker]):
-            # A loop may come here several times.
-            seen.setdefault(self.marker, []).append(found)
-            return False
-        return True
+        place = (frame.info.code, frame.ip - 1)
+        seen = self.options.asked_numbers.setdefault(place, {})
+        # A loop may come here several times in one run.
+        others = [known for run, known in seen.items() if run is not self.marker]
+        if len(others) >= few and not any([found in known for known in others]):
+            self.options.asked_outside.add(place)
+        own = seen.setdefault(self.marker, [])
+        if place not in self.options.asked_outside and len(own) < MOST_ASKED:
+            own.append(found)
+        return place in self.options.asked_outside
 
     def only_live(self, border: Border) -> Border | Retreat:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
