@@ -22,7 +22,7 @@ from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALU
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
-from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
+from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.numpy_numbers import converts, symbols_for
@@ -302,9 +302,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)
     info = classify(key)
-    # What runs at a border is given the numbers themselves by the program, which need not be guarded.
-    known = key in FUNCTIONS or (info is not None and info.kind != "special")
-    if vm.fakes is not None and known and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+    if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
@@ -324,7 +322,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             # Where it is an index, C asks for the value, which nothing else can give here.
             indices = INDEX_BY_ID.get(id(key), ())
             args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
-    elif cap.numpy and known and key not in MOVERS:
+    elif cap.numpy and _runs_here(key, info) and key not in MOVERS:
         _ask(vm, f, fn, key, args, kwargs, then, data)
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
         return refused(vm, f, fn, args, kwargs, then, data)
@@ -388,6 +386,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
+
+
+def _runs_here(key: Any, info: Native | None) -> bool:
+    """Whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
+    return key in FUNCTIONS or (info is not None and info.kind != "special")
 
 
 def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
