@@ -20,6 +20,7 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.compute import compute, computing
 from fineline.capture.frame import Frame
 from fineline.capture.ruled import operator_rule
+from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.watch import identify
 from fineline.graph.torch_table import classify_torch
@@ -120,6 +121,8 @@ def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
 def _call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # One of them may be what the result is written into.
     shared = any([type(v) is np.ndarray and vm.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
+    if vm.varied(f, (*args, *(kwargs or {}).values())):
+        raise Border(fn, tuple(args), kwargs, "FL448", f"{natives.describe(fn)} asks for a number that varies").to(then, data)
     found = None if shared else computed(vm, fn, args, kwargs)
     if found is not None:
         return vm.finish(f, found[0], then, data)

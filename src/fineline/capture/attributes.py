@@ -6,6 +6,7 @@ import enum
 import threading
 import types
 import weakref
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.capture.capture import HEAP_TYPE, Capture
+from fineline.capture.capture import HEAP_TYPE, Capture, is_value
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.numpy_table import OF_TYPE
@@ -33,6 +34,10 @@ ABSENT, PROPERTY, C_DATA, PY_DATA, METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLA
 
 C_DATA_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 C_METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+# What methods of C's are when they are bound: they name their object, and are found on it again by their name.
+C_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType, *C_METHOD_TYPES)
+# The types of the numbers that symbols stand for.
+STANDS_FOR: Mapping[type, type] = types.MappingProxyType({torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool})
 MODULE_GETATTR = nn.Module.__getattr__
 TYPE_MRO = type.__dict__["__mro__"]
 TYPE_DICT = type.__dict__["__dict__"]
@@ -408,8 +413,24 @@ def bound(
     if kind in (PY_DATA, PY_OTHER):
         return _get(vm, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
     if kind in (PROPERTY, C_DATA, C_OTHER):
-        return vm.finish(f, descr.__get__(obj, cls), then, data)
+        value = type(descr).__get__(descr, obj, cls)
+        if kind == C_OTHER and type(value) not in C_BOUND:
+            _note_bound(vm, value, descr, obj, cls)
+        return vm.finish(f, value, then, data)
     return vm.finish(f, descr, then, data)
+
+
+def _note_bound(vm: Any, value: Any, descr: Any, obj: Any, cls: type) -> None:
+    """Notes how a program gets a callable that a descriptor in C gave, as that of a function of Cython's does."""
+    cap = vm.cap
+    if type(value) is types.MethodType:
+        # The function is as fixed as the class.
+        vm.class_value(value.__func__)
+    elif value is descr:
+        vm.class_value(descr)
+    elif cap.active and callable(value) and id(value) not in cap.sources and not is_value(value):
+        cap.bound[id(value)] = (vm.class_value(descr), obj, cls)
+        cap.kept.append(value)
 
 
 def _get(vm: Any, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
@@ -438,9 +459,15 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if cap.active and not is_a(obj, type) and t is not super:
-        if cap.lazy and name not in OF_TYPE:
+        if cap.lazy and name not in OF_TYPE and id(obj) not in cap.texts:
+            # A text is read by the call alone.
             cap.settle(obj)
         if t in SYMBOLIC:
+            descr = raw_lookup(STANDS_FOR[t], name)
+            if type(descr) is types.MethodDescriptorType:
+                # The call asks for the value.
+                f.stack += (descr, obj)
+                return None
             obj = settled(obj)
             t = type(obj)
         info = cap.types.get(t)

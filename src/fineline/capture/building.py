@@ -14,8 +14,10 @@ from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
+from fineline.capture.symbolic import settle_all
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 
 # -- containers ------------------------------------------------------------------------------------------------------
@@ -35,6 +37,11 @@ def BUILD_LIST(vm: Any, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
     vm.cap.made.add(id(items))
     f.stack.append(items)
+
+
+def settled_keys(vm: Any, keys: list) -> list:
+    """Returns ``keys`` with the values of the numbers in them that vary, where no graph break may hash these."""
+    return [settle_all(key) for key in keys] if vm.fakes is not None and breaks_here(vm.options.breaks) != "any" else keys
 
 
 def keyed(vm: Any, keys: list, fn: Any, args: list) -> None:
@@ -61,13 +68,14 @@ def map_of(*items: Any) -> dict:
 
 
 def BUILD_SET(vm: Any, f: Frame, arg: int) -> None:
-    items = _popn(f, arg)
+    items = settled_keys(vm, _popn(f, arg))
     keyed(vm, items, set_of, items)
     f.stack.append(vm.cap.fresh(set(items)))
 
 
 def BUILD_MAP(vm: Any, f: Frame, arg: int) -> None:
     items = _popn(f, 2 * arg)
+    items[::2] = settled_keys(vm, items[::2])
     keyed(vm, items[::2], map_of, items)
     f.stack.append(vm.cap.fresh(map_of(*items)))
 
@@ -107,7 +115,7 @@ def LIST_APPEND(vm: Any, f: Frame, arg: int) -> None:
 
 
 def SET_ADD(vm: Any, f: Frame, arg: int) -> None:
-    v = f.stack.pop()
+    (v,) = settled_keys(vm, [f.stack.pop()])
     args = [f.stack[-arg], v]
     _key_plain(vm, v, f.stack[-arg], set.add, args)
     set.add(_growing(vm, f.stack[-arg], set.add, args), v)
@@ -115,7 +123,7 @@ def SET_ADD(vm: Any, f: Frame, arg: int) -> None:
 
 def MAP_ADD(vm: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
-    k = f.stack.pop()
+    (k,) = settled_keys(vm, [f.stack.pop()])
     args = [f.stack[-arg], k, v]
     _key_plain(vm, k, f.stack[-arg], dict.__setitem__, args)
     dict.__setitem__(_growing(vm, f.stack[-arg], dict.__setitem__, args), k, v)

@@ -80,7 +80,7 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "answers", "assumed", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
+        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
         "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
@@ -106,6 +106,8 @@ class Capture:
         # By id: sets in which objects are looked up by identity.
         self.lookups: dict[int, Any] = {}
         self.made: set[int] = set()
+        # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
+        self.bound: dict[int, tuple] = {}
         # id of an instance dict -> the object, made here, that it belongs to
         self.owners: dict[int, Any] = {}
         self.lazy: dict[int, Source] = {}
@@ -418,6 +420,8 @@ class Capture:
             if src is None:
                 self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
                 return None
+            if self.symbols is not None and id(t) in self.symbols.unsized:
+                raise NotForGraph(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
             node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
         return node
 

@@ -27,7 +27,7 @@ from fineline.capture.introspection import load_cell
 from fineline.capture.native_table import classify
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
-from fineline.capture.symbolic import SYMBOLIC
+from fineline.capture.symbolic import SYMBOLIC, settle_all
 from fineline.capture.watch import guard_mro, guard_subclass, is_instance
 from fineline.kinds import is_a
 
@@ -252,6 +252,9 @@ def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, 
         raise natively(vm, target, real, kwargs, "making an enum").to(then, data)
     if target in vm.cap.classes:
         return vm.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
+    if vm.fakes is not None:
+        # Which member it is decides what the code does next.
+        real = [settle_all(real[0])]
     if is_value(real[0]):
         vm.cap.settle(real[0])
         return vm.finish(f, target(*real), then, data)

@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.fake_forms import FAKE_FORMS
 from fineline.capture.frame import covered
-from fineline.capture.signals import Border, Retreat
+from fineline.capture.signals import Border
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
 from fineline.kinds import is_a
 
@@ -65,7 +65,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        raise Retreat("FL515", f"{name} raises {type(e).__name__}: {e}") from None
+        raise vm.only_live(Border(fn, tuple(args), kwargs, "FL515", f"{name} raises {type(e).__name__}: {e}")) from None
     finally:
         vm.computing = False
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from fineline.capture import natives
+from torch import Tensor
+
+from fineline.capture import natives, protocols
 from fineline.capture.attributes import type_info
 from fineline.capture.frame import Frame
+from fineline.capture.polyfills import POLYFILLS
 from fineline.capture.signals import Border
 from fineline.kinds import is_a
 
@@ -16,6 +21,8 @@ C_NEW = frozenset(
     id(t.__new__)
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
+# What walks the iterable that such a class is made of.
+ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
 def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -38,11 +45,22 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
-        for a in args if new is not property.__new__ else ():
-            if not natives.plain(cap, a):
-                raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
-        obj = new(cls, *args, **(kwargs or {})) if not issubclass(cls, (list, dict, set, deque, property)) else new(cls)
+        # The others are made empty, and filled by their __init__.
+        at_once = not issubclass(cls, (list, dict, set, deque, property))
+        if at_once and not all([natives.plain(cap, a) for a in args]):
+            if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
+                return vm.call(f, ITEMS_OF[new], args, None, _made_of, state)
+            raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+        obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
     cap.made.add(id(obj))
+    return _initialise(vm, f, obj, state)
+
+
+def _made_of(vm: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
+    """Makes the object of the items that an iterable gave."""
+    cls = state[0]
+    obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
+    vm.cap.made.add(id(obj))
     return _initialise(vm, f, obj, state)
 
 

@@ -18,18 +18,21 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
+from fineline.capture.floats import hint
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
 from fineline.capture.idle import call_idle
 from fineline.capture.known import KnownTensors
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
-from fineline.capture.places import Place
+from fineline.capture.places import Place, is_own
 from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
+from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
 from fineline.errors import InternalError, Unsupported
@@ -41,6 +44,8 @@ from fineline.raw import CONTEXT, under
 from fineline.report.tally import OPEN
 
 _NULLS = (NULL,) * 64
+# So many values of a number are kept that a loop asks for at one place.
+MOST_ASKED = 64
 _HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
@@ -129,6 +134,8 @@ class Machine:
         self.traces = Traces()
         self.stubs: dict = {}
         self.max_depth = SHALLOW
+        # What tells this run from others.
+        self.marker = object()
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -205,6 +212,39 @@ class Machine:
             raise Retreat("FL515", str(e)) from None
         finally:
             self.computing = False
+
+    def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
+        """Whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
+
+        Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
+        """
+        found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
+        if self.cap.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
+        if not found or None in found or not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+            return False
+        frame: Frame | None = f
+        while frame is not None and frame.back is not None and is_own(frame.info.code):
+            frame = frame.back
+        assert frame is not None
+        place = (frame.info.code, frame.ip - 1)
+        seen = self.options.asked_numbers.setdefault(place, {})
+        # A loop may come here several times in one run.
+        others = [known for run, known in seen.items() if run is not self.marker]
+        if len(others) >= few and not any([found in known for known in others]):
+            self.options.asked_outside.add(place)
+        own = seen.setdefault(self.marker, [])
+        if place not in self.options.asked_outside and len(own) < MOST_ASKED:
+            own.append(found)
+        return place in self.options.asked_outside
+
+    def only_live(self, border: Border) -> Border | Retreat:
+        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
+        symbols = self.cap.symbols
+        varies = symbols is not None and (symbols.used or symbols.varying.found)
+        if varies and breaks_here(self.options.breaks) == "any":
+            return border
+        return Retreat(border.error, border.reason)
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""

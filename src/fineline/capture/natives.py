@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
-from fineline.capture.attributes import in_python, type_info
+from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
-from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, classify
+from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.numpy_numbers import converts, symbols_for
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
@@ -33,6 +35,7 @@ from fineline.capture.unread import waiting
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 from fineline.raw import ARGS
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -103,13 +106,16 @@ ONE_BY_ONE = frozenset(
 )
 # What compares the symbolic numbers among others, and guards how that ends.
 SORTERS = frozenset({sorted, list.sort, *ORDERED})
+# Types that make a number or a text of a number: no iterator or range, of which each is to be known again.
+ANSWERING = frozenset({bytes, complex, *NUMPY_SCALARS})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
 # These walk what is put in the place of a slice.
 SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
-# These look at nothing that the list holds: a list that is only appended to needs no guard on its length.
-APPENDS = frozenset({list.append, list.extend})
+# These look at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
+APPENDS = frozenset({list.append, list.extend, deque.append, deque.extend})
+DEQUE_END = deque.__dict__["maxlen"]
 # These look their argument up, and change nothing else.
 ONE_ELEMENT = frozenset({set.add, set.discard, set.remove})
 # Polyfills that are no class of iterators, and give one, or a tuple of them.
@@ -196,12 +202,14 @@ def _held_plain(cap: Capture, a: Any) -> bool:
 def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
+    if id(a) in cap.texts:
+        return False
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
         if t is slice and not is_value(a):
             return all([deep_plain(cap, x, path) for x in (a.start, a.stop, a.step)])
-        return id(a) not in cap.texts
+        return True
     # In a cycle, it would be looked at as often as there are ways around.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
@@ -227,10 +235,12 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
 def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
+    if id(a) in cap.texts:
+        return False
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
-        return id(a) not in cap.texts
+        return True
     held = is_a(a, PINNED) and is_value(a)
     if held and (a not in cap.classes or not _held_plain(cap, a)):
         return _held_plain(cap, a)
@@ -291,8 +301,10 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         args = symbols_for(cap, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)
-    if vm.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
-        symbolic = FUNCTIONS.get(key)
+    info = classify(key)
+    if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+        # round() to so many digits has no symbolic form.
+        symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             if cap.lazy:
                 _settle_numbers(cap, args)
@@ -303,11 +315,17 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                 return refused(vm, f, fn, args, kwargs, then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
+            _ask(vm, f, fn, key, args, kwargs, then, data)
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
+        elif breaks_here(vm.options.breaks) != "any":
+            # Where it is an index, C asks for the value, which nothing else can give here.
+            indices = INDEX_BY_ID.get(id(key), ())
+            args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
+    elif cap.numpy and _runs_here(key, info) and key not in MOVERS:
+        _ask(vm, f, fn, key, args, kwargs, then, data)
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
         return refused(vm, f, fn, args, kwargs, then, data)
-    info = classify(key)
     if info is None:
         if cap.active or key not in POLYFILLS:
             raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
@@ -329,7 +347,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if vm.tensors.reads(vm, args[0]):
                 return vm.tensors.number(vm, f, key, args[0], then, data)
             raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
-        polyfill = POLYFILLS.get(key)
+        polyfill, given = _polyfill(key, args)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
             method = type_info(cap, type(args[0])).look(cap, protocol)[1]
@@ -338,11 +356,11 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
                     then, data = of_kind, (key, args[0], then, data)
                 return vm.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
-            if not takes(polyfill, len(args), kwargs):
+            if not takes(polyfill, len(given), kwargs):
                 return refused(vm, f, fn, args, kwargs, then, data)
             if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
                 then, data = stand_in, (then, data)
-            return vm.call(f, polyfill, list(args), kwargs, then, data)
+            return vm.call(f, polyfill, given, kwargs, then, data)
         raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
     replaced = len(cap.journal.replaced)
@@ -368,6 +386,25 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         elif t is functools.partial:
             cap.made.add(id(result.keywords))
     return vm.finish(f, result, then, data)
+
+
+def _runs_here(key: Any, info: Native | None) -> bool:
+    """Whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
+    return key in FUNCTIONS or (info is not None and info.kind != "special")
+
+
+def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that asks for a number which has varied before runs at a border."""
+    if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
+        raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+
+
+def _polyfill(key: Any, args: list) -> tuple[Any, list]:
+    """Returns what stands for a C function in Python, and the arguments of that; a class method's takes the class."""
+    found = POLYFILLS.get(key)
+    if found is None and type(key) is types.BuiltinFunctionType and is_a(key.__self__, type):
+        return POLYFILLS.get(raw_lookup(key.__self__, key.__name__)), [key.__self__, *args]
+    return found, list(args)
 
 
 def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
@@ -455,7 +492,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
-            if key in APPENDS and a is args[0] and t is list:
+            if key in APPENDS and a is args[0] and _only_grows(cap, a):
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
@@ -470,6 +507,16 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
+def _only_grows(cap: Capture, target: Any) -> bool:
+    """Whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
+    if type(target) is not deque:
+        return type(target) is list
+    src = cap.sources.get(id(target))
+    if target.maxlen is None and src is not None:
+        cap.load(None, cap.guards.access(src, "member", DEQUE_END, None))
+    return target.maxlen is None
+
+
 def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     cap = vm.cap
     target = args[0]
@@ -478,7 +525,7 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     src = cap.sources.get(id(target))
     if src is not None:
         try:
-            if not (type(target) is list and fn_key in APPENDS):
+            if not (fn_key in APPENDS and _only_grows(cap, target)):
                 cap.expand(target, ordered=False)
             cap.journal.note(target, src)
         except (NotForGraph, TypeError) as e:

@@ -19,11 +19,13 @@ from fineline.capture.frame import Frame
 from fineline.capture.instructions import family
 from fineline.capture.lookups import lookups
 from fineline.capture.numpy_numbers import answered
+from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.places import is_own
 from fineline.capture.proxies import shown
 from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import (
+    ARITHMETIC,
     FUNCTIONS,
     NUMBERS,
     SIZES,
@@ -46,6 +48,8 @@ BINARY = (
     (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
+# Beside these a number makes a value of their kind.
+ANSWERING = NUMPY_SCALARS | {str, bytes}
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Of sets and views, these compare elements.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
@@ -93,9 +97,13 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             if cap.lazy:
                 cap.settle(a)
                 cap.settle(b)
+            if op not in ARITHMETIC and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(calculate(op, a, b))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
+            if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
         elif cap.active:
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
@@ -113,6 +121,8 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
+    if cap.numpy and vm.varied(f, (a, b)):
+        raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     plain = natives.deep_plain(cap, a) and natives.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))
     if plain or _moves_only(cap, op, a, b):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS
 from fineline.capture.frame import Frame
+from fineline.capture.marked import RECORDING
 from fineline.capture.native_table import classify
 from fineline.capture.natives import describe
+from fineline.capture.operators import BINARY, COMPARE
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.specials import SPECIALS
+from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.unread import forget_dead, joined, known_next_time, read, waiting
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
@@ -25,7 +28,7 @@ _OPERANDS: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "MATCH_KEYS"), 2),
         **dict.fromkeys(("IS_OP", "CHECK_EG_MATCH"), 2),
         **dict.fromkeys(("MATCH_CLASS", "CALL_FUNCTION_EX"), 3),
-        **dict.fromkeys(("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"), 1),
+        **dict.fromkeys(("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "LOAD_ATTR", "STORE_ATTR"), 1),
         **dict.fromkeys(("DELETE_ATTR", "GET_ITER", "GET_YIELD_FROM_ITER", "GET_AWAITABLE", "UNPACK_SEQUENCE", "UNPACK_EX", "SET_ADD"), 1),
         **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE", "BEFORE_WITH", "GET_LEN", "MATCH_SEQUENCE"), 1),
         **dict.fromkeys(("MATCH_MAPPING", "CHECK_EXC_MATCH", "IMPORT_FROM", "IMPORT_STAR", "IMPORT_NAME"), 1),
@@ -35,16 +38,30 @@ _OPERANDS: Mapping[str, int] = MappingProxyType(
 )
 # ... as many as their argument says.
 _COUNTED = frozenset({"BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "RAISE_VARARGS"})
+# Of these, what answers in their place of texts that vary: what comes of such is a value as well.
+_ANSWERING: Mapping[str, Callable[[int], Callable]] = MappingProxyType(
+    {
+        "BINARY_SUBSCR": lambda arg: operator.getitem,
+        "BINARY_OP": lambda arg: BINARY[arg % INPLACE_FROM][0],
+        "COMPARE_OP": lambda arg: COMPARE[arg][0],
+        "CONTAINS_OP": lambda arg: _not_within if arg else _within,
+    }
+)
+_TOLD = frozenset({str, bytes, int, slice, *SYMBOLIC})
 # Of more, it would take too long to ask at each instruction whether they are still held.
 _FEW = 8
 _TELL_APART = ("IS_OP", "COMPARE_OP")
 # Arguments of BINARY_OP: texts in a row, and a pattern that is filled in.
 _ADDITIONS = (0, 13)
 _REMAINDERS = (6, 19)
+# From this one on they are those of statements like ``a += b``, which do the same to texts.
+INPLACE_FROM = 13
 # What is given a text and looks at no more than its type; the others of these answer for it themselves.
 _KEEP = (isinstance, callable, type, list.append, str, repr, format, hash, id)
 # What looks at its first two arguments alone.
 _SET = (setattr, object.__setattr__)
+# What the interpreter answers itself, and yet looks at no more of a text than goes into its answer, or into the world.
+_ALONE = frozenset({len, hash, *RECORDING})
 _CALLED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     LRU_TYPE,
@@ -78,7 +95,13 @@ def attend(vm: Any, f: Frame) -> bool:
             return True
         f.ip -= 1
     text = next(texts[id(x)] for x in operands if id(x) in texts)
+    if text.fn is None and name in _ANSWERING and all([type(x) in _TOLD for x in operands]):
+        del s[-n:]
+        f.ip += 1
+        raise Border(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
     known_next_time(vm, text)
+    if id(text.value) not in texts:
+        return attend(vm, f)
     if vm.opaque is not None:
         if vm.fakes is not None:
             raise Retreat("FL515", f"{name} reads the text of a tensor")
@@ -94,9 +117,30 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
+        if text.fn is None and _by_itself(fn):
+            raise Border(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
         known_next_time(vm, text)
+        if id(text.value) not in texts:
+            read_by(vm, fn, args, kwargs, then, data)
+            return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
         raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+
+
+def _by_itself(fn: Any) -> bool:
+    """Whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
+    if fn in SPECIALS or fn in _ALONE:
+        return fn in _ALONE
+    native = classify(fn)
+    return native is not None and native.kind == "pure"
+
+
+def _within(item: Any, container: Any) -> bool:
+    return item in container
+
+
+def _not_within(item: Any, container: Any) -> bool:
+    return item not in container
 
 
 def _among(fn: Any, functions: tuple) -> bool:

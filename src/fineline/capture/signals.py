@@ -47,6 +47,12 @@ class Border(BaseException):
             self.then, self.data = then, data
         return self
 
+    def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> Border:
+        """What the user's code calls, where an operator that stands for it has met what only real tensors tell."""
+        if self.error == "FL515":
+            self.fn, self.args_, self.kwargs = fn, tuple(args), kwargs or {}
+        return self
+
     def raise_again(self) -> NoReturn:
         assert self.raised is not None
         try:

@@ -25,6 +25,8 @@ from fineline.capture.symbolic_forms import item_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
+# An index often goes round: each of so many values has a program of its own.
+FEW_ITEMS = 4
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
@@ -41,6 +43,8 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
+        if type(key) is torch.SymInt and vm.varied(f, (key,), FEW_ITEMS):
+            raise Border(operator.getitem, (obj, key), None, "FL448", f"an item of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
         natives.read_as_index(vm, key, operator.getitem, (obj, key))
@@ -190,7 +194,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
             item = item_of(vm, obj, key, used=True)
             vm.tensors.operator(vm, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)
         except Border as b:
-            raise b.discard() from None
+            raise b.calls(operator.setitem, (obj, key, value), None).discard() from None
         return None
     method = type_info(cap, t).look(cap, "__setitem__")[1]
     if in_python(method):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.capture import unbacked
 from fineline.capture.ruled import operator_rule
-from fineline.capture.signals import Retreat
+from fineline.capture.signals import Border, Retreat
 from fineline.capture.symbolic import SIZES, holds, only_numbers
 from fineline.kinds import is_a
 
@@ -50,7 +50,7 @@ def picks(k: Any) -> bool:
 
 def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
-    items = key if type(key) is tuple else (key,)
+    whole, items = t, key if type(key) is tuple else (key,)
     if vm.fakes is None and vm.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.
         raise Retreat("FL508", "a tensor of one number as an index")
@@ -83,6 +83,9 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     if any([k is not _WHOLE for k in rest]):
         t = vm.tensors.operator(vm, operator.getitem, [t, tuple(rest)], None, True)
     # From the last on: each takes a dimension away.
-    for at, k in reversed(chosen):
-        t = vm.tensors.operator(vm, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
+    try:
+        for at, k in reversed(chosen):
+            t = vm.tensors.operator(vm, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
+    except Border as b:
+        raise b.calls(operator.getitem, (whole, key), None) from None
     return t

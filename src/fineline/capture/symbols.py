@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from typing import Any, NamedTuple
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.node import map_arg
+from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from fineline.apart import shapes_imported
 from fineline.capture.drawn import Draws
@@ -21,12 +24,13 @@ from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
 from fineline.graph.body import Part
-from fineline.graph.fake import Fakes, Path
+from fineline.graph.fake import Fakes, NoTwin, Path
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
 from fineline.guards.term import Term
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 
 class Place(NamedTuple):
@@ -49,6 +53,12 @@ class Carried(NamedTuple):
 
 # Of the caches that `ShapeEnv`'s methods have, each one for all environments.
 _CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasattr(method, "cache_clear")])
+
+
+@functools.cache
+def _without_tensor_form() -> tuple[type, ...]:
+    """The functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
+    return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
 
 
 class Shapes(ShapeEnv):
@@ -107,6 +117,10 @@ class Symbols:
         self._bound: list[tuple[Place, Any]] = []
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
+        # The symbols that the graph's floats are computed of.
+        self._in_floats: set[sympy.Symbol] = set()
+        # By id: tensors that only borders may look at.
+        self.unsized: set[int] = set()
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
         # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
@@ -120,6 +134,12 @@ class Symbols:
     def facts(self, t: Tensor, src: Source) -> TensorFacts:
         """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
+        loose = self.varying.loose(src, t)
+        if loose and breaks_here(self.machine.options.breaks) == "any":
+            # What looks at it runs at a border: nothing else depends on how large it is.
+            self.unsized.add(id(t))
+            strides = None if facts.strides is None else (None,) * len(facts.strides)
+            return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
         dims = self.varying.dims(src, t)
         if not dims and not self.varying.strides(src, t):
             return facts
@@ -127,6 +147,8 @@ class Symbols:
         return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
+        if id(t) in self.unsized:
+            raise NoTwin(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
         src = self.cap.sources.get(id(t))
         if src is None:
             return None, None
@@ -184,8 +206,14 @@ class Symbols:
         expr = number.node.expr
         if is_a(self.cap.recorder, Part):
             return self._in_part(self.cap.recorder, number)
-        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol and self.shapes.floats.exactly(number).plain is None:
-            return self._carried(expr, number)
+        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol:
+            symbols = symbols_of(self.shapes.floats.expanded(expr))
+            if any([self.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.leaves]):
+                return self.shapes.floats.settled(number)
+            self._in_floats.update(symbols)
+            plain = self.shapes.floats.exactly(number).plain
+            if plain is None or (type(plain) is torch.SymFloat and plain.node.expr.has(*_without_tensor_form())):
+                return self._carried(expr, number)
         # What is made of a float is computed by the program as well.
         term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
@@ -223,16 +251,11 @@ class Symbols:
         return found
 
     def fix_floats(self) -> bool:
-        """From the next capture on, floats of which the graph's are computed are constants; -> whether any was none before."""
+        """From the next capture on, the graph's floats, and those that they are computed of, are constants; -> whether any was none before."""
         fixed = self.varying.fixed
         before = len(fixed)
-        for _, src in self.cap.recorder.inputs:
-            if type(src) is Carried and type(src.value) is torch.SymFloat:
-                # Not ``expr``: to the backend that failed it is a constant by now.
-                symbols = symbols_of(self.shapes.floats.expanded(src.value.node._expr))
-                self.draws.depend(symbols)
-                places = [self.leaves[symbol] for symbol in symbols]
-                fixed.update([place.source.text() for place in places if place.kind == "number"])
+        self.draws.depend(self._in_floats)
+        fixed.update([self.leaves[symbol].text() for symbol in self._in_floats if symbol in self.leaves])
         return len(fixed) > before
 
     def prune(self) -> None:

@@ -206,6 +206,8 @@ class TensorOps:
             self._ruled(vm, fn, args, kwargs)
         if cap.numpy and id(fn) not in DTYPE_ASKERS:
             args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
+        # What raises is to say what it says of this, and not of what does the same on fakes.
+        called = fn, args, kwargs
         subscripts = id(fn) in SUBSCRIPTS
         if subscripts:
             args = [args[0], subscript(vm, args[1])]
@@ -265,7 +267,10 @@ class TensorOps:
             if history:
                 guard_writes(vm, targets)
             self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
-        result = compute(vm, fn, args, kwargs)
+        try:
+            result = compute(vm, fn, args, kwargs)
+        except Border as b:
+            raise b.calls(*called) from None
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
@@ -419,7 +424,7 @@ class TensorOps:
         src = cap.sources.get(id(t))
         if name == "grad" and src is not None:
             if vm.fakes is not None and value is not None and id(value) not in cap.sources:
-                raise Retreat("FL515", "a gradient is set")
+                raise vm.only_live(Border(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
             cap.journal.set_slot(t, src, descr, t.grad, value)
             return
         if name == "requires_grad" and is_a(value, bool):

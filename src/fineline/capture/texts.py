@@ -20,7 +20,7 @@ from fineline.capture.shown import prints_plainly, written_out
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC, holds, settle_all
 from fineline.capture.tensors import SIGNS
-from fineline.capture.unread import waiting
+from fineline.capture.unread import known_next_time, waiting
 from fineline.capture.watch import identify
 from fineline.kinds import is_a
 
@@ -36,6 +36,8 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
             return vm.finish(f, text, then, data)
+        if vm.varied(f, args):
+            raise Border(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
@@ -75,6 +77,9 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
             raise b.to(then, data) from None
     if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
         return vm.finish(f, text, then, data)
+    for a in args:
+        if id(a) in vm.texts:
+            known_next_time(vm, vm.texts[id(a)])
     raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
 
 

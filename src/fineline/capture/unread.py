@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Retreat, Unrebuildable
 from fineline.capture.symbolic import SYMBOLIC, unknown
 from fineline.graph.body import Part
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.report.tally import Tally
 
@@ -40,15 +41,30 @@ _WHOLE = re.compile(r"%[-#0 +]*\d*(\.\d+)?d")
 _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
 
 
+def another_in_python(text: Any) -> Any:
+    """A str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
+    return "".join([text, ""]) if type(text) is str else bytes(bytearray(text))
+
+
+if TYPE_CHECKING:
+    another = another_in_python
+else:
+    try:
+        from fineline._native import another
+    except ImportError:
+        another = another_in_python
+
+
 class Text(NamedTuple):
     """A text that ``fn(*args)`` makes. ``value``: the text itself, with which the user's code goes on; in fake mode, what stands for it."""
 
-    value: str
-    fn: Callable[..., str]
+    value: Any
+    # None: what stands here has come from a border, and is bytes perhaps.
+    fn: Callable[..., str] | None
     args: tuple
     # Where the user's code makes it.
     where: str
-    place: tuple[CodeType, int]
+    place: tuple[CodeType, int] | None
     # What it depends on beside the numbers in its arguments.
     state: tuple
 
@@ -175,6 +191,17 @@ def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
     return value
 
 
+def given(vm: Any, v: Any, src: Source) -> Any:
+    """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
+    cap = vm.cap
+    value = another(v)
+    if value is v or src.checked:
+        return cap.read(v, src)
+    cap.put_off(value, src)
+    vm.texts[id(value)] = Text(value, None, (), src.text(), None, ())
+    return value
+
+
 def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
     """What stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
@@ -190,11 +217,21 @@ def _sample(vm: Any, x: Any) -> Any:
 
 
 def known_next_time(vm: Any, text: Text) -> None:
-    """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once."""
+    """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once.
+
+    One that has come from a border is guarded from here on, and is no longer one that nobody has read.
+    """
+    if text.fn is None:
+        # It is there: from here on it is one that is guarded.
+        vm.cap.settle(text.value)
+        del vm.texts[id(text.value)]
+        return
     places = set()
     found = [text]
     while found:
         text = found.pop()
+        if text.fn is None:
+            return
         places.add(text.place)
         for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
             if id(x) in vm.texts:
@@ -208,9 +245,10 @@ def known_next_time(vm: Any, text: Text) -> None:
 
 def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
-    text = next((vm.texts[id(a)] for a in given if id(a) in vm.texts), None)
-    if text is not None:
+    for text in [vm.texts[id(a)] for a in given if id(a) in vm.texts]:
         known_next_time(vm, text)
+        if id(text.value) not in vm.texts:
+            continue
         reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
         raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
@@ -241,6 +279,7 @@ def forget_dead(texts: dict[int, Text]) -> None:
 def call_of(cap: Capture, value: str) -> tuple[Callable, tuple]:
     """The call by which a program makes ``value`` behind its graph."""
     text = cap.texts[id(value)]
+    assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
     if text.state != _state(cap, text.args) or id(PRINT_OPTS.__dict__) in cap.journal.written or any([_written(cap, t) for t in tensors]):
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)

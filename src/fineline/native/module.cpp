@@ -34,11 +34,26 @@ PyObject* is_a(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return found < 0 ? nullptr : PyBool_FromLong(found);
 }
 
+// Also of one letter, of which Python itself keeps one object each. Of what is empty, the object itself.
+PyObject* another(PyObject*, PyObject* text) {
+  if (PyBytes_CheckExact(text)) {
+    PyObject* made = PyBytes_FromStringAndSize(nullptr, PyBytes_GET_SIZE(text));
+    if (made != nullptr) std::memcpy(PyBytes_AS_STRING(made), PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text));
+    return made;
+  }
+  if (!PyUnicode_CheckExact(text)) return PyErr_Format(PyExc_TypeError, "another() takes a str or bytes, not %.100s", Py_TYPE(text)->tp_name);
+  Py_ssize_t length = PyUnicode_GetLength(text);
+  PyObject* made = PyUnicode_New(length, PyUnicode_MAX_CHAR_VALUE(text));
+  if (made != nullptr && length > 0 && PyUnicode_CopyCharacters(made, 0, text, 0, length) < 0) Py_CLEAR(made);
+  return made;
+}
+
 PyMethodDef functions[] = {
     {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."},
     {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether a tensor in it lies in memory that is not PyTorch's alone."},
     {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_a)), METH_FASTCALL,
      "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},
+    {"another", another, METH_O, "another(text): a str or bytes that is equal to it, and another object."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {

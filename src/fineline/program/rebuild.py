@@ -131,6 +131,10 @@ class Rebuilder:
         if id(v) in self.busy:
             raise Unrebuildable(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
+        if id(v) in cap.bound:
+            given = cap.bound[id(v)]
+            get = self.constant(type(given[0]).__get__, "get")
+            return self.statement("bound", f"{get}({self.items(given)})", v)
         make = MAKERS.get(t)
         if make is not None:
             return make(self, v)

@@ -273,6 +273,10 @@ class SegmentWriter:
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)
         cls = self.rebuild.constant(deque, "deque")
+        if id(w.obj) not in self.cap.expanded:
+            # Only appended to, as above.
+            late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
+            return
         late.append(f"{cls}.clear({target})")
         late.append(f"{cls}.extend({target}, [{self.rebuild.items(now)}])")
 

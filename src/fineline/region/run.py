@@ -29,11 +29,13 @@ from fineline.capture.signals import (
     Unkept,
     Unrebuildable,
 )
+from fineline.capture.symbolic import holds
 from fineline.capture.trial import Trial
-from fineline.capture.unread import begin_segment
+from fineline.capture.unread import begin_segment, given
 from fineline.errors import FinelineError, InternalError
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.state import hidden_states
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
@@ -57,6 +59,7 @@ log = logging.getLogger("fineline")
 
 # Borders that a user's rule or option asked for.
 DECLARED = ASKED | {"FL403"}
+TEXTS = frozenset({str, bytes})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BORDERS = 400
 
@@ -127,7 +130,24 @@ class Run:
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
         cap = self.vm.cap
-        return tuple([cap.read(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+        return tuple([self._root(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+
+    def _root(self, v: Any, src: Source) -> Any:
+        """Registers what a border has left; a text of it that varies, also in a tuple, has not been read so far."""
+        cap, varying = self.vm.cap, self.site.varying
+        if self.site.template is None or not varying.texts or breaks_here(self.region.options.breaks) != "any":
+            return cap.read(v, src)
+        if type(v) in TEXTS and src.text() in varying.texts:
+            return given(self.vm, v, src)
+        parts = [(x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)] if type(v) is tuple and not src.checked else []
+        if not any([type(x) in TEXTS and part.text() in varying.texts for x, part in parts]):
+            return cap.read(v, src)
+        cap.check_type(src, tuple)
+        cap.guards.check(src, "len", len(v))
+        cap.adopt(v, src)
+        found = tuple([self._root(x, part) for x, part in parts])
+        cap.adopt(found, src)
+        return found
 
     def _iterated(self, containers: list) -> None:
         """Iterators over these are under way: what they give must be known."""
@@ -292,6 +312,8 @@ class Run:
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
             region.sites += [site for site in sites if not site.met]
+            if vm.cap.active:
+                self._tell_texts(template, border, after.site, sites)
             if vm.fakes is not None:
                 for site in sites:
                     site.vary(template.roots, vm.memory)
@@ -341,6 +363,15 @@ class Run:
         writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
 
+    def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
+        """Texts that vary before a border do behind it, and so, if it is a text, does what is made of them, or of numbers that vary."""
+        texts = self.vm.texts
+        for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
+            for site in sites:
+                site.varying.add_text(name)
+        if any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
+            after.varying.add_text("result")
+
     @property
     def borders(self) -> int:
         return sum(self.passed.values())
@@ -362,7 +393,7 @@ class Run:
     def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
-        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.found):
+        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.told_apart):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(template, self._onwards(way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed

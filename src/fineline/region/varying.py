@@ -45,6 +45,8 @@ class Varying:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # Behind a border: the texts, and bytes, that do.
+        self.texts: set[str] = set()
         # The live values behind a border of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
@@ -68,6 +70,16 @@ class Varying:
         """Whether something has been seen to vary."""
         return bool(self._sizes or self._strides or self._numbers)
 
+    @property
+    def told_apart(self) -> bool:
+        """Whether something of what comes from a border has been seen to vary, texts too."""
+        return self.found or bool(self.texts)
+
+    def add_text(self, name: str) -> None:
+        """It is known of a live value behind a border that it is a text that varies."""
+        if self.dynamic is not False:
+            self.texts.add(name)
+
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
         if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:
@@ -88,6 +100,12 @@ class Varying:
             if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
                 dims[d] = DUCK if self.dynamic else CHANGED
         return dims
+
+    def loose(self, src: Source, t: Tensor) -> frozenset[int]:
+        """The sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
+        if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
+            return frozenset()
+        return frozenset(self._sizes.get(src.text(), ()))
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
         """The strides of a tensor that vary by themselves, and not as its sizes do."""
@@ -144,8 +162,12 @@ class Varying:
                 src = sources[reg] = all_sources[reg]
                 if self._compare(src, payload, registers[reg]):
                     resized.add(src.text())
-            elif op == "eq" and type(payload) in (int, float) and type(registers[reg]) is type(payload) and registers[reg] != payload:
-                self._numbers.add(all_sources[reg].text())
+            elif op == "eq" and type(registers[reg]) is type(payload) and registers[reg] != payload:
+                src = all_sources[reg]
+                if type(payload) in (int, float):
+                    self._numbers.add(src.text())
+                elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
+                    self.texts.add(src.text())
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""

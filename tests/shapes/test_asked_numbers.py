@@ -1,0 +1,272 @@
+"""Numbers, sizes and texts that vary and are given to C code that asks for their value: a graph break there, and graphs around it."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import datetime
+import decimal
+import fractions
+import hashlib
+import io
+import math
+import os
+import queue
+import struct
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fineline
+from tests.oracle import Program, Step, check, t
+
+pytestmark = pytest.mark.filterwarnings("ignore:step")
+CALLS = 14
+# The first finds nothing that varies; the second gives the code a value, the third finds that another comes, the fourth what comes of it.
+LEARNING = frozenset({1, 2, 3})
+
+
+def body(x: torch.Tensor) -> torch.Tensor:
+    return ((x * 2).sin() + 1).cos().exp().tanh().sqrt().abs().neg()
+
+
+def _written(n: int, text: Callable[[int], str]) -> str:
+    out = io.StringIO()
+    out.write(text(n))
+    return out.getvalue()
+
+
+def _printed(*values: Any) -> str:
+    out = io.StringIO()
+    print(*values, file=out)
+    return out.getvalue()
+
+
+def _put(kind: Callable[[], Any], n: int) -> Any:
+    q = kind()
+    q.put(n)
+    return q.get()
+
+
+def _environment(n: int) -> None:
+    os.environ["FINELINE_TEST_STEP"] = str(n)
+
+
+def _told(n: int, text: str) -> None:
+    warnings.warn(text % n, stacklevel=1)
+
+
+def _inserted(n: int) -> list[int]:
+    items = [1, 9, 30]
+    bisect.insort(items, n)
+    return items
+
+
+# What runs eagerly, and takes the number as it is.
+OPAQUE: dict[str, Any] = {
+    "print": lambda n: _printed(n),
+    "print_of_what_is_computed": lambda n: _printed(n / 2, n * 3 - 1, -n),
+    "print_of_containers": lambda n: _printed([n, (n, 2)], {"a": n}, {1: [n]}),
+    "print_by_name": lambda n: print("", file=io.StringIO(), end="." * n),
+    "sleep": lambda n: time.sleep(n * 1e-6),
+    "decimal": lambda n: decimal.Decimal(n) + 1,
+    "fraction": lambda n: fractions.Fraction(n, 7).limit_denominator(3),
+    "queue": lambda n: _put(queue.Queue, n),
+    "simple_queue": lambda n: _put(queue.SimpleQueue, n),
+    "timedelta": lambda n: datetime.timedelta(n),
+    "date": lambda n: datetime.date.fromordinal(n),
+    "insort": _inserted,
+    "seeded": lambda n: torch.Generator().manual_seed(n).initial_seed(),
+    "numpy_array": lambda n: np.arange(n).sum(),
+    "numpy_seeded": lambda n: np.random.RandomState(n).randint(100),
+}
+# What the interpreter runs where it can, and can't with a number that may be any.
+ASKING: dict[str, Any] = {
+    "to_bytes": lambda n: n.to_bytes(2, "big"),
+    "bit_length": lambda n: n.bit_length(),
+    "hex_of_a_float": lambda n: (n / 2).hex(),
+    "is_integer": lambda n: (n / 2).is_integer(),
+    "gcd": lambda n: math.gcd(n, 12) + 1,
+    "isqrt": lambda n: math.isqrt(n),
+    "factorial": lambda n: math.factorial(n),
+    "round_to_digits": lambda n: round(n / 3, 2),
+    "hex": lambda n: hex(n),
+    "chr": lambda n: chr(n + 60),
+    "bytes": lambda n: bytes(n),
+    "packed": lambda n: struct.pack("q", n),
+    "shifted": lambda n: 1 << n,
+    "masked": lambda n: n & 5,
+    "xored": lambda n: n ^ 3,
+    "repeated_text": lambda n: "ab" * n,
+    "numpy_scalar": lambda n: np.int64(n),
+    "hash": lambda n: hash(n + 0.5),
+}
+TEXTS: dict[str, Any] = {
+    "md5": lambda n: hashlib.md5(str(n).encode()).hexdigest(),
+    "encoded": lambda n: str(n).encode(),
+    "and_decoded": lambda n: str(n).encode().decode().upper(),
+    "written": lambda n: _written(n, str),
+    "written_f": lambda n: _written(n, lambda n: f"step {n}\n"),
+    "written_percent": lambda n: _written(n, lambda n: "step %d" % n),
+    "written_format": lambda n: _written(n, lambda n: "{:>5}".format(n)),
+    "written_join": lambda n: _written(n, lambda n: ",".join([str(n), "a"])),
+    "cut": lambda n: f"step{n}"[2:],
+    "length": lambda n: len(f"{n}"),
+    "compared": lambda n: str(n) == "5",
+    "within": lambda n: "x" in str(n),
+    "number_of_a_text": lambda n: int(str(n)) + 1,
+    "padded": lambda n: str(n).zfill(4),
+    "split": lambda n: f"{n},{n}".partition(",")[2],
+    "environment": _environment,
+    "warned": lambda n: _told(n, "step %d"),
+    "text_of_a_tuple": lambda n: str((n, 1)).encode(),
+    "text_of_a_float": lambda n: str(n / 4).encode(),
+}
+ACTS = {**OPAQUE, **ASKING, **TEXTS}
+
+
+def before(act: Any) -> Any:
+    def fn(x: torch.Tensor, n: int) -> Any:
+        return act(n), body(x)
+
+    return fn
+
+
+def between(act: Any) -> Any:
+    def fn(x: torch.Tensor, n: int) -> Any:
+        y = body(x)
+        found = act(n)
+        return found, body(y) * n
+
+    return fn
+
+
+def of_a_size(act: Any) -> Any:
+    def fn(x: torch.Tensor) -> Any:
+        y = body(x)
+        found = act(x.shape[0])
+        return found, body(y)
+
+    return fn
+
+
+@pytest.mark.parametrize("where", [before, between], ids=lambda where: where.__name__)
+@pytest.mark.parametrize("act", ACTS)
+def test_a_number(act: str, where: Any, twin: str) -> None:
+    steps = [Step(place, lambda place: (t(place), place + 2)) for place in range(4)]
+    check(Program(act, lambda: where(ACTS[act]), steps, LEARNING, breaks=True), twin)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_size(act: str, twin: str) -> None:
+    steps = [Step(place, lambda place: (t(place, place + 2, 2),)) for place in range(4)]
+    check(Program(act, lambda: of_a_size(ACTS[act]), steps, LEARNING, breaks=True), twin)
+
+
+class Counting:
+    """A backend that counts the graphs that it is given, and those that run."""
+
+    def __init__(self) -> None:
+        self.made = self.ran = 0
+
+    def __call__(self, gm: torch.fx.GraphModule, examples: list) -> Callable:
+        self.made += 1
+
+        def run(*args: Any) -> Any:
+            self.ran += 1
+            return gm.forward(*args)
+
+        return run
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def graphs_of_each_call(fn: Callable, calls: list[tuple]) -> tuple[list[int], list[int]]:
+    """Runs ``fn`` compiled, and eagerly for comparison. -> how many graphs were new in each call, and how many ran."""
+    backend = Counting()
+    fast = fineline.compile(fn, backend=backend)
+    made, ran = [], []
+    for args in calls:
+        before = backend.made, backend.ran
+        assert same(fast(*args), fn(*args))
+        made.append(backend.made - before[0])
+        ran.append(backend.ran - before[1])
+    return made, ran
+
+
+@pytest.mark.parametrize("where", [before, between], ids=lambda where: where.__name__)
+@pytest.mark.parametrize("act", ACTS)
+def test_graphs_run_in_every_call(act: str, where: Any) -> None:
+    made, ran = graphs_of_each_call(where(ACTS[act]), [(torch.ones(4), n) for n in range(2, 2 + CALLS)])
+    assert not any(made[4:]), made
+    assert set(ran[4:]) == {ran[-1]} != {0}, ran
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_graphs_run_for_every_size(act: str) -> None:
+    made, ran = graphs_of_each_call(of_a_size(ACTS[act]), [(torch.ones(n, 2),) for n in range(2, 2 + CALLS)])
+    assert not any(made[4:]), made
+    assert set(ran[4:]) == {ran[-1]} != {0}, ran
+
+
+RATES = [n / 4 for n in range(40)]
+NAMED = {n: n / 4 for n in range(40)}
+
+
+@pytest.mark.parametrize("found", [RATES, NAMED], ids=["list", "dict"])
+def test_items_at_a_number(found: Any) -> None:
+    def fn(x: torch.Tensor, n: int) -> torch.Tensor:
+        return body(body(x) * found[n])
+
+    made, ran = graphs_of_each_call(fn, [(torch.ones(4), n) for n in range(2, 2 + CALLS)])
+    assert not any(made[8:]) and set(ran[8:]) == {2}, (made, ran)
+
+
+def test_an_index_that_goes_round_breaks_no_graph() -> None:
+    def fn(x: torch.Tensor, n: int) -> torch.Tensor:
+        return body(body(x) * RATES[n % 3])
+
+    made, ran = graphs_of_each_call(fn, [(torch.ones(4), n) for n in range(2, 2 + CALLS)])
+    assert not any(made[8:]) and set(ran[1:]) == {1}, (made, ran)
+
+
+def test_a_queue_that_grows() -> None:
+    waiting: queue.Queue = queue.Queue()
+
+    def fn(x: torch.Tensor, n: int) -> Any:
+        waiting.put(n)
+        return body(x)
+
+    backend = Counting()
+    fast = fineline.compile(fn, backend=backend)
+    for n in range(CALLS):
+        before = backend.ran
+        fast(torch.ones(4), n)
+        assert n < 2 or backend.ran > before
+    assert list(waiting.queue) == list(range(CALLS))
+
+
+def test_a_deque_with_an_end_is_not_taken_for_one_without() -> None:
+    kept: Any = collections.deque()
+
+    def fn(x: torch.Tensor, kept: Any) -> Any:
+        kept.append(x + 1)
+        return len(kept)
+
+    fast = fineline.compile(fn, backend="eager")
+    short: Any = collections.deque(maxlen=2)
+    for _ in range(4):
+        fast(torch.ones(1), kept)
+        fast(torch.ones(1), short)
+    assert (len(kept), len(short)) == (4, 2)
