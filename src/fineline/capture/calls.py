@@ -21,8 +21,8 @@ from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import (
+    KNOWN_BY_CODE,
     KNOWN_CODE,
-    compiled_by_torch,
     dynamo_function,
     explicit_break,
     gives,
@@ -191,7 +191,7 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     if handler is None:
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
-    if handler is not compiled_by_torch:
+    if handler not in KNOWN_BY_CODE:
         identify(vm.cap, fn)
     return handler(vm, f, fn, args, kwargs, then, data)
 
