@@ -259,6 +259,10 @@ class Rebuilder:
         """The variable of what has been made already."""
         return self._memo.get(id(v))
 
+    def forget(self, v: Any) -> None:
+        """What has been made for ``v`` is not what others that hold it are given."""
+        self._memo.pop(id(v), None)
+
     def name_part(self, v: Any, text: str) -> None:
         """``v`` is to be had as ``text``, a part of what has been made."""
         self._memo.setdefault(id(v), text)
