@@ -283,7 +283,7 @@ def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
         if is_a(own, types.FunctionType) and is_own(own.__code__):
             return vm.call(f, own, args, kwargs, then, data)
         if type(args[0]) in STANDING:
-            raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {fn.__objclass__.__name__}").to(then, data)
+            raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
     special = SPECIALS.get(fn)
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)

@@ -87,6 +87,7 @@ class LiveIterator:
         self.iterator = iterator
 
     def moved(self) -> Any:
+        """Returns the iterator itself, moved to where the code is."""
         return self.iterator.moved() if type(self.iterator) in STANDING else self.iterator
 
 
@@ -124,14 +125,14 @@ def following(it: Any, ahead: int) -> Any:
 
 
 def advanced(it: Any, moves: int) -> Any:
-    """Asks ``it`` for so many items; -> ``it``."""
+    """Takes so many items from ``it``, and returns it."""
     for _ in range(moves):
         next(it, None)
     return it
 
 
 def _copy(it: Any, copies: dict[int, Any]) -> Any:
-    """A copy of an iterator and of those that it reads; what two of them read together, their copies do."""
+    """Copies an iterator and those that it reads; two that read the same one have copies that do so too."""
     if id(it) in copies:
         return copies[id(it)]
     make, args, *state = it.__reduce__()
@@ -148,7 +149,7 @@ def _copies(parts: tuple, copies: dict[int, Any]) -> tuple:
 
 
 def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callable[[Any], bool]) -> bool:
-    """Whether a graph break can carry ``it``: nothing else reads an iterator in it, and it can be made before the break's writes.
+    """Returns whether a graph break can carry ``it``: nothing else reads an iterator in it, and it can be made before the break's writes.
 
     ``is_written``: whether the segment has written to a container; ``is_taken_apart``: whether no program can make a container as a whole.
     """
@@ -161,7 +162,7 @@ def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callab
 
 
 def iterators_in(it: Any) -> list[Any]:
-    """The iterators that ``it`` reads, and those that they read."""
+    """Returns the iterators that ``it`` reads, and those that they read."""
     found: list[Any] = []
     if type(it) in READERS:
         parts = [y for x in gc.get_referents(it) for y in (x if type(x) is tuple else (x,))]
@@ -172,7 +173,7 @@ def iterators_in(it: Any) -> list[Any]:
 
 
 def containers_of(it: Any) -> list[Any]:
-    """The containers that ``it``, and the iterators that it reads, go through, now or later."""
+    """Returns the containers that ``it``, and the iterators that it reads, go through, now or later."""
     found: list[Any] = []
     for part in (it, *iterators_in(it)):
         if type(part) not in READERS:

@@ -152,7 +152,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 
 
 def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """The next item of an iterator that was alive at a graph break: a read of its own."""
+    """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
     it, cap = args[0], vm.cap
     if not cap.active or it.ended:
         return vm.finish(f, next(it), then, data)

@@ -174,7 +174,7 @@ def _reduced(r: Any, v: Any) -> str:
 
 
 def _live_iterator(r: Any, v: LiveIterator) -> str:
-    """An iterator that is alive at a graph break, which nothing else that the program makes may hold."""
+    """Writes an iterator that is alive at a graph break; nothing else that the program makes may hold it."""
     it = v.iterator
     if r.known(it) is not None:
         return str(r.known(it))

@@ -260,7 +260,7 @@ class Rebuilder:
         return self._memo.get(id(v))
 
     def forget(self, v: Any) -> None:
-        """What has been made for ``v`` is not what others that hold it are given."""
+        """Forgets what has been made for ``v``: others that hold it are not given that."""
         self._memo.pop(id(v), None)
 
     def name_part(self, v: Any, text: str) -> None:

@@ -374,7 +374,7 @@ class Template:
         return held
 
     def _is_iterator(self, v: Any) -> bool:
-        """Whether ``v`` is an iterator of C's, or stands for one: the continuation takes its items, and needs it in its parts."""
+        """Returns whether ``v`` is an iterator of C's or stands for one: the continuation takes its items, and needs it in parts."""
         t = type(v)
         return t in ITERATORS or t in TAKEN_APART
 
@@ -450,7 +450,7 @@ class Template:
         return id(container) in self._cap.journal.written
 
     def pass_on(self) -> None:
-        """The program is written: from here on the live iterators are those that eager code finds, where the code is."""
+        """Moves the live iterators to where the code is, for eager code to find; the program has been written."""
         for at in self.carried:
             self.roots[at] = self.roots[at].moved()
 
