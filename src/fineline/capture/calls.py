@@ -16,13 +16,14 @@ from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value
+from fineline.capture.carried_iterators import STANDING
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import (
+    KNOWN_BY_CODE,
     KNOWN_CODE,
-    compiled_by_torch,
     dynamo_function,
     explicit_break,
     gives,
@@ -191,7 +192,7 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     if handler is None:
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
-    if handler is not compiled_by_torch:
+    if handler not in KNOWN_BY_CODE:
         identify(vm.cap, fn)
     return handler(vm, f, fn, args, kwargs, then, data)
 
@@ -281,6 +282,8 @@ def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
         own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
             return vm.call(f, own, args, kwargs, then, data)
+        if type(args[0]) in STANDING:
+            raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
     special = SPECIALS.get(fn)
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)

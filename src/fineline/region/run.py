@@ -337,6 +337,7 @@ class Run:
         if not vm.cap.active:
             # Not above: what the call raises would have an exception of fineline's behind it.
             return vm.beyond(border)
+        template.pass_on()
         settle(vm, border, writer.rebuild.built)
         try:
             value = vm.beyond(border)
@@ -393,7 +394,7 @@ class Run:
     def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
-        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.told_apart):
+        if way is not None and (way.leads_back(live) or way.site.met or template.turned or template.carried or way.site.varying.told_apart):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(template, self._onwards(way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed
@@ -434,6 +435,7 @@ class Run:
             self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
             return vm.beyond(border)
         template.place = place
+        template.pass_on()
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
