@@ -57,6 +57,11 @@ class Backend:
     source: Registered
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def sees_graphs(self) -> bool:
+        """Whether it may look into graphs: all but ``eager``, which runs them as they are."""
+        return self.source.source is not BUILTIN[0]
+
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)
 

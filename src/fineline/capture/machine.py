@@ -125,6 +125,8 @@ class Machine:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
+        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        self.shows_layouts = False
         self.max_depth = SHALLOW
 
     # -- frames --------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
+from fineline.program.node_meta import add_example_values, describe_nodes
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK
 from fineline.refusals import REFUSALS
@@ -425,6 +426,9 @@ class Region:
                 return compiled
         self.graphs.append(gm)
         standing = Standing(ambient_facts())
+        if self.backend.sees_graphs:
+            describe_nodes(gm)
+            add_example_values(gm, examples)
         try:
             compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
         except BaseException as e:
