@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
+from fineline.backends.structured import TRACE
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.machine import Machine
 from fineline.capture.modes import watching
@@ -166,6 +167,11 @@ class Region:
         if code is not None and code.co_flags & CO_GENERATOR:
             return f"{fn.__qualname__} is a generator function"
         return None
+
+    @property
+    def shows_graphs(self) -> bool:
+        """Whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
+        return bool(self.backend.sees_graphs or TRACE.is_read)
 
     # -- capture -------------------------------------------------------------------------------------------------------
     def capture(self, site: Site, args: tuple, kwargs: dict) -> Any:
@@ -426,11 +432,13 @@ class Region:
                 return compiled
         self.graphs.append(gm)
         standing = Standing(ambient_facts())
-        if self.backend.sees_graphs:
+        place = place_of(self.fn)
+        if self.shows_graphs:
             describe_nodes(gm)
             add_example_values(gm, examples)
         try:
-            compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place_of(self.fn))))
+            with TRACE.graph(self, len(self.graphs) - 1, gm, [(*place, self.name)]):
+                compiled = compile_graph(self.backend, gm, examples, ":".join(map(str, place)))
         except BaseException as e:
             # AOTAutograd that fails inside of a transform of the graph does not leave it.
             standing.put_back()

@@ -69,7 +69,7 @@ class Run:
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = vm.undoable or trial
-        vm.shows_layouts = region.backend.sees_graphs
+        vm.shows_layouts = region.shows_graphs
         vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
