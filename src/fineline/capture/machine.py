@@ -17,6 +17,7 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
+from fineline.capture.debuggers import STOPS, call_from
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
@@ -370,6 +371,8 @@ class Machine:
         if self.on_skip is not None and not self.cap.active:
             self.on_skip(self, border)
         with self.pause.interrupted():
+            if border.error == STOPS:
+                return call_from(self.frame, border.fn, border.args_, border.kwargs)
             return self.native(border.fn, border.args_, border.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType, FrameType, FunctionType, TracebackType
+from collections.abc import Iterable
+from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
-from fineline.bytecode.place import standing_for
+from fineline.bytecode.code import CO_OPTIMIZED
+from fineline.bytecode.place import standing_for, with_parameters
+from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.journal import EMPTY, contents
 from fineline.capture.places import PROGRAM, is_own
 from fineline.raw import TRACEBACK
 
@@ -24,7 +28,7 @@ class Traces:
         self._inner: TracebackType | None = None
         self._passed: list[tuple[Any, int]] = []
         # The code of frames in tracebacks, by what they run and where: to find out what an instruction is compiled from takes a while.
-        self._stubs: dict[tuple[Any, int], CodeType] = {}
+        self._stubs: dict[tuple[Any, int, tuple[str, ...]], CodeType] = {}
 
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
@@ -36,7 +40,8 @@ class Traces:
     def write(self, e: BaseException, cap: Any) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
 
-        Like Python's own, it holds what their variables hold. One that existed before gets the frames again at each run of the program.
+        Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
+        frames again at each run of the program.
         """
         if self._error is not e:
             return
@@ -45,10 +50,12 @@ class Traces:
             passed = passed[:_ENDS] + passed[-_ENDS:]
         for frame, at in passed:
             info, line = frame.info, frame.info.lines[at]
-            stub = self._stubs.get((info, at))
+            variables = variables_of(frame)
+            names = tuple(variables)
+            stub = self._stubs.get((info, at, names))
             if stub is None:
-                stub = self._stubs[info, at] = standing_for(_stub.__code__, info.code, info.offsets[at], line)
-            tb = TracebackType(tb, _made(stub, frame.globals, frame.local), 0, line)
+                stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.offsets[at], line, names)
+            tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
             if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
                 cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
         TRACEBACK.__set__(e, tb)
@@ -91,6 +98,20 @@ def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
     return tb
 
 
+def variables_of(frame: Frame) -> dict[str, Any]:
+    """The variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
+    if frame.namespace is not None and not frame.info.code.co_flags & CO_OPTIMIZED:
+        return {name: value for name, value in frame.namespace.items() if type(name) is str}
+    variables: dict[str, Any] = {}
+    of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
+    for name, value in zip(frame.info.slots, frame.local, strict=False):
+        held = contents(value) if type(value) is CellType and name in of_cells else value
+        # Suspended generators run to their end when their last reference goes: the exception must not hold them.
+        if held is not NULL and held is not EMPTY and type(held) is not InterpretedGenerator:
+            variables[name] = held
+    return variables
+
+
 class Entry:
     """Makes one entry of a traceback again, in front of those that are ``behind`` it; it holds no variables."""
 
@@ -99,20 +120,20 @@ class Entry:
     def __init__(self, tb: TracebackType) -> None:
         code, self._line = tb.tb_frame.f_code, tb.tb_lineno
         own = code.co_code == _stub.__code__.co_code
-        self._code = code if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
+        self._code = with_parameters(code, ()) if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
         self._globals = tb.tb_frame.f_globals
 
     def __call__(self, behind: TracebackType | None) -> TracebackType:
-        return TracebackType(behind, _made(self._code, self._globals, None), 0, self._line)
+        return TracebackType(behind, _made(self._code, self._globals, ()), 0, self._line)
 
 
-def _stub(variables):  # type: ignore[no-untyped-def]
+def _stub():  # type: ignore[no-untyped-def]
     yield
 
 
-def _made(stub: CodeType, globals_: dict, variables: Any) -> FrameType:
+def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType:
     """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
-    made: FrameType = FunctionType(stub, globals_)(variables).gi_frame
+    made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
     return made
 
 

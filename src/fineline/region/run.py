@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from fineline.capture.body_machine import BodyMachine
+from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
@@ -30,7 +31,7 @@ from fineline.raw import told
 from fineline.region.describe import describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
-from fineline.region.outside import given_up, make_outside, move_out, start_anew
+from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.refused import refused
 from fineline.region.restart import amid_transforms, may_restart, take_back
 from fineline.region.site import Everything, Site
@@ -221,6 +222,8 @@ class Run:
         if self.trial:
             vm.abandoned = Unkept()
             raise Abandoned
+        if border.error == STOPS:
+            return stop_in_debugger(self, border, place)
         stack = {"stack": user_stack(f)}
         region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
         if border.error in UNSEEN:
@@ -407,6 +410,9 @@ class Run:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
+        if error == STOPS and self.site is self.start is self.region.entry:
+            self.behind = functools.partial(self.region.fn, *args, **kwargs)
+            return
         if draws is not None:
             self.site.draws = draws
         if self.site is not self.start:
