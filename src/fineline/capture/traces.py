@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.bytecode.place import standing_for, with_parameters
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
-from fineline.capture.places import PROGRAM, is_own
+from fineline.capture.places import PROGRAM, Place, is_own, is_stand_in
 from fineline.raw import TRACEBACK
 
 # How many frames of a traceback are shown at each end.
@@ -135,6 +135,52 @@ def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType
     """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
     made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
     return made
+
+
+class Variable(NamedTuple):
+    """A user's variable at a place in a program: an expression there, or a constant if there is none."""
+
+    name: str
+    text: str
+    value: Any = None
+
+
+class ShownPlace(Place):
+    """Makes calls from a place in a program; if one raises, the entries of its traceback have the user's variables, as far as the program has them."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, place: Place, frames: tuple[tuple[Variable, ...], ...]) -> None:
+        """``frames``: the variables of each of the user's frames, the outermost first."""
+        self.outermost = place.outermost
+        self._frames = frames
+
+    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not self.outermost:
+            return fn(*args, **kwargs)
+        stub, inner = self.outermost
+        try:
+            return stub(fn, args, kwargs, inner)
+        except BaseException as e:
+            self._show(e, sys._getframe(1))
+            raise
+
+    def _show(self, e: BaseException, program: FrameType | None) -> None:
+        while program is not None and not program.f_code.co_filename.startswith(PROGRAM):
+            program = program.f_back
+        tb, entries = TRACEBACK.__get__(e), []
+        while tb is not None and is_own(tb.tb_frame.f_code):
+            if is_stand_in(tb.tb_frame.f_code):
+                entries.append(tb)
+            tb = tb.tb_next
+        if program is None or len(entries) != len(self._frames):
+            return
+        for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
+            values = {name: value for name, text, value in variables if not text}
+            values |= {name: eval(text, program.f_globals, program.f_locals) for name, text, _ in variables if text}
+            stub = standing_for(_stub.__code__, entry.tb_frame.f_code, -1, entry.tb_lineno, tuple(values))
+            tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
+        TRACEBACK.__set__(e, tb)
 
 
 def check_depth(vm: Any) -> None:

@@ -30,8 +30,9 @@ def layout_of(out: Any) -> Any:
         with torch._C.DisableTorchFunction():
             if _BASE.layout.__get__(out) is not torch.strided or _BASE.is_nested.__get__(out):
                 return None
-            numbers = _BASE.dtype.__get__(out), _BASE.device.__get__(out), _BASE.requires_grad.__get__(out)
-            return Layout(_BASE.size(out), _BASE.stride(out), *numbers)
+            # A fake tensor would ask its mode, which others may see.
+            device = out.fake_device if t is FakeTensor else _BASE.device.__get__(out)
+            return Layout(_BASE.size(out), _BASE.stride(out), _BASE.dtype.__get__(out), device, _BASE.requires_grad.__get__(out))
     if t in (tuple, list) and out:
         return [layout_of(x) for x in out]
     return None
