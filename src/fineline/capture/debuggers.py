@@ -17,8 +17,8 @@ from fineline.capture.signals import Border
 from fineline.capture.traces import variables_of
 
 # Where debuggers come from, and what their functions are called that stop in them.
-_PACKAGES = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "debugpy", "pydevd", "remote_pdb", "web_pdb", "rpdb", "celery"})
-NAMES = frozenset({"set_trace", "Pdb.set_trace", "Bdb.set_trace", "breakpoint", "settrace", "embed"})
+_PACKAGES = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "debugpy", "pydevd", "remote_pdb", "web_pdb", "rpdb", "celery", "_pytest"})
+NAMES = frozenset({"set_trace", "Pdb.set_trace", "Bdb.set_trace", "pytestPDB.set_trace", "breakpoint", "settrace", "embed"})
 STOPS = "FL449"
 
 

@@ -126,6 +126,8 @@ class Machine:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
+        # The origin of what has another machine run this code, for the graph's nodes.
+        self.called_at: Any = None
         # Whether a backend sees the graph, and with it the layout of what each operator gives.
         self.shows_layouts = False
         self.max_depth = SHALLOW

@@ -49,7 +49,7 @@ def _trail(cap: Any, f: Frame) -> Trail:
     frames = [f]
     while (back := frames[-1].back) is not None and back.trail is None:
         frames.append(back)
-    called_at = None if back is None else (back.info, back.ip, back.trail)
+    called_at = cap.guards.machine.called_at if back is None else (back.info, back.ip, back.trail)
     for frame in reversed(frames):
         trail = Trail(_module_of(cap, frame), called_at)
         if frame.generator is None:

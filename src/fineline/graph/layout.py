@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fineline.kinds import is_a
+
 
 class Layout(NamedTuple):
     """What a fake tensor takes of a real one. Sizes and strides may be symbolic."""
@@ -33,7 +35,7 @@ def layout_of(out: Any) -> Any:
             # A fake tensor would ask its mode, which others may see.
             device = out.fake_device if t is FakeTensor else _BASE.device.__get__(out)
             return Layout(_BASE.size(out), _BASE.stride(out), _BASE.dtype.__get__(out), device, _BASE.requires_grad.__get__(out))
-    if t in (tuple, list) and out:
+    if (t is list or is_a(out, tuple)) and out:
         return [layout_of(x) for x in out]
     return None
 

@@ -74,7 +74,7 @@ def _name_inputs(gm: GraphModule, root: int | None) -> None:
 def _describe(gm: GraphModule, texts: _Texts, root: int | None) -> None:
     # Backwards: what has no line of its own, as an input or a size, is there for whoever uses it.
     for node in reversed(gm.graph.nodes):
-        if ORIGIN not in node.meta and node.op not in ("output", "get_attr"):
+        if ORIGIN not in node.meta and node.op != "output":
             of = [node.args[0]] if node.target is operator.getitem and is_a(node.args[0], Node) else []
             found = next((n.meta[ORIGIN] for n in (*of, *node.users) if ORIGIN in n.meta), None)
             if found is not None:
