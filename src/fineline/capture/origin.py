@@ -61,7 +61,7 @@ def _trail(cap: Any, f: Frame) -> Trail:
 
 def _module_of(cap: Any, f: Frame) -> ModuleCall | None:
     code = f.info.code
-    if not f.local or not (code.co_name in _CALLS or (code.co_varnames[:1] == ("self",) and _outermost(f))):
+    if not f.local or not (code.co_name in _CALLS or (_outermost(f) and code.co_varnames[:1] == ("self",))):
         return None
     first = f.local[0]
     if type(first) is CellType:
