@@ -16,7 +16,6 @@ from fineline.policy.dims import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scopes import SCOPE
-from fineline.program.node_meta import describe_nodes
 from fineline.region.compiled import Compiled
 from fineline.region.describe import describe_guards, place_of
 from fineline.region.module import OptimizedModule
@@ -153,8 +152,6 @@ def explain(f: Callable, *, fullgraph: bool = False, policy: Policy | None = Non
         with region.tally:
             call(*args, **kwargs)
         seconds = time.perf_counter() - began
-        for gm in region.graphs:
-            describe_nodes(gm)
         guards = [guard for s in region.segments() for guard in describe_guards(s)]
         programs = "\n".join(s.source for s in region.segments())
         return Explanation(

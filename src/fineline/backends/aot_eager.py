@@ -22,7 +22,7 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> 
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     # Else draws of random numbers that nobody uses are taken out of the graph, and later ones are others than in eager code.
-    with tracing_context(gm, example_inputs), config.patch(fallback_random=True):
+    with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)
 
 

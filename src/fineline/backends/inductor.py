@@ -39,7 +39,7 @@ class Inductor:
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner
 
-        with tracing_context(gm, example_inputs):
+        with tracing_context(example_inputs):
             return compiled_copy(gm, example_inputs, compile_graph)
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:

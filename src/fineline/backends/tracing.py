@@ -19,16 +19,14 @@ from fineline.apart import shapes_imported
 
 
 @contextmanager
-def tracing_context(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[None]:
+def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
     """A tracing context for one graph.
 
     Without one, both disk caches (AOTAutograd's and Inductor's) are bypassed: they look for a ``ShapeEnv`` there. Real
-    inputs are faked here with static sizes, so that AOTAutograd finds them faked already and makes no size symbolic: in the mode of the
-    fakes that the nodes of ``gm`` have for examples, if they have some.
+    inputs are faked here with static sizes, so that AOTAutograd finds them faked already and makes no size symbolic.
     """
     shapes_imported()
-    known = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
-    fake_mode = detect_fake_mode(example_inputs) or detect_fake_mode(known) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake_mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     # The mode remembers what it faked only as long as the fakes live.
     fakes = [fake_mode.from_tensor(t, static_shapes=True) for t in example_inputs if _is_real(t, fake_mode)]
     try:

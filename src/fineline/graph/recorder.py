@@ -24,6 +24,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 from fineline.graph.unmeasured import RESIZING, sized_by
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -174,7 +175,8 @@ class Recorder:
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
         """A new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
-        node.meta[SOURCE] = source
+        if is_a(source, Source):
+            node.meta[SOURCE] = source
         self.inputs.append((node, source))
         return node
 

@@ -20,9 +20,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fineline.apart import shapes_imported
 from fineline.capture.origin import ModuleCall, Origin, Trail
 from fineline.capture.places import is_own
-from fineline.graph.layout import fake_of
+from fineline.graph.layout import fake_of, layout_of
 from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -178,11 +179,13 @@ def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
 # -- values --------------------------------------------------------------------------------------------------------------
 def add_example_values(gm: GraphModule, examples: Sequence[Any]) -> None:
     """Writes into each node a fake tensor like what it gives, as far as the capture has noted its layout."""
+    shapes_imported()
     mode = detect_fake_mode(examples) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     shapes = mode.shape_env
     with torch._C.DisableTorchFunction(), _disable_current_modes(), mode, shapes.suppress_guards() if shapes is not None else nullcontext():
         for node, example in zip(gm.graph.find_nodes(op="placeholder"), examples, strict=True):
-            node.meta["example_value"] = _fake_example(example, mode)
+            if (value := _fake_example(example, mode)) is not None:
+                node.meta["example_value"] = value
         for part in gm.modules():
             for node in part.graph.nodes if is_a(part, GraphModule) else ():
                 _add_value(node, mode)
@@ -212,4 +215,8 @@ def _number(node: Node) -> Any:
 
 
 def _fake_example(example: Any, mode: FakeTensorMode) -> Any:
-    return mode.from_tensor(example, static_shapes=True) if is_a(example, Tensor) and not is_a(example, FakeTensor) else example
+    if not is_a(example, Tensor) or is_a(example, FakeTensor):
+        return example
+    # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
+    fake = fake_of(layout_of(example), mode)
+    return torch.nn.Parameter(fake, example.requires_grad) if type(example) is torch.nn.Parameter and fake is not None else fake

@@ -433,8 +433,9 @@ class Region:
         self.graphs.append(gm)
         standing = Standing(ambient_facts())
         place = place_of(self.fn)
-        if self.shows_graphs:
+        if self.shows_graphs or self.tally is not None:
             describe_nodes(gm)
+        if self.shows_graphs:
             add_example_values(gm, examples)
         try:
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*place, self.name)]):
