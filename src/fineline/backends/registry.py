@@ -76,6 +76,11 @@ class Backend:
     def min_graph_operators(self) -> int:
         return self.source.min_graph_operators
 
+    @property
+    def sees_graphs(self) -> bool:
+        """Whether it may look into graphs: all but ``eager``, which runs them as they are."""
+        return self.source is not BUILTIN[0]
+
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)
 

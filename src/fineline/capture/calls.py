@@ -17,6 +17,8 @@ from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, ra
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value
 from fineline.capture.carried_iterators import STANDING
+from fineline.capture.debuggers import NAMES as STOPPING
+from fineline.capture.debuggers import stop, stops
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
@@ -206,6 +208,8 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
+    if fn.__qualname__ in STOPPING and stops(fn):
+        return stop
     if (id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES) and (known := known_function(vm, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
@@ -221,6 +225,8 @@ def _left_alone(fn: types.FunctionType) -> Callable | None:
     """The handler of a function that even a run that captures nothing does not run through."""
     if fn is graph_break:
         return explicit_break
+    if fn.__qualname__ in STOPPING and stops(fn):
+        return stop
     # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
     return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 

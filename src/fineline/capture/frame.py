@@ -60,6 +60,7 @@ class Frame:
         "ops",
         "stack",
         "then",
+        "trail",
         "whole",
         "worked",
     )
@@ -85,6 +86,8 @@ class Frame:
         self.namespace: Any = None
         self.function: FunctionType | None = None
         self.whole = True
+        # What led here, for the graph's nodes; None while no node has asked.
+        self.trail: Any = None
 
     @property
     def line(self) -> int:

@@ -18,6 +18,7 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
+from fineline.capture.debuggers import STOPS, call_from
 from fineline.capture.floats import hint
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
@@ -133,6 +134,10 @@ class Machine:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
+        # The origin of what has another machine run this code, for the graph's nodes.
+        self.called_at: Any = None
+        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        self.shows_layouts = False
         self.max_depth = SHALLOW
         # What tells this run from others.
         self.marker = object()
@@ -417,6 +422,8 @@ class Machine:
         if self.on_skip is not None and not self.cap.active:
             self.on_skip(self, border)
         with self.pause.interrupted():
+            if border.error == STOPS:
+                return call_from(self.frame, border.fn, border.args_, border.kwargs)
             return self.native(border.fn, border.args_, border.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:

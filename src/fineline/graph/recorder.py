@@ -25,6 +25,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 from fineline.graph.unmeasured import RESIZING, sized_by
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -37,6 +38,9 @@ TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+# Under these a node's ``meta`` holds where it comes from, until `program.node_meta` writes it out: the instruction; the source of an input;
+# the layouts of what it gave.
+ORIGIN, SOURCE, LAYOUT = "fineline_origin", "fineline_source", "fineline_layout"
 # Operators that do what the graphs do that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
 
@@ -211,6 +215,8 @@ class Recorder:
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
         """A new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
+        if is_a(source, Source):
+            node.meta[SOURCE] = source
         self.inputs.append((node, source))
         return node
 
@@ -223,10 +229,19 @@ class Recorder:
         self._nodes[id(t)] = (weakref.ref(t), node)
         return node
 
-    def record(self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None) -> Any:
-        """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
+    def record(
+        self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None, origin: Any = None, layout: Any = None
+    ) -> Any:
+        """Adds a node whose result is ``out``, which the operator just computed; -> ``out``.
+
+        ``origin`` and ``layout``: for `program.node_meta`.
+        """
         base = name or (target if type(target) is str else getattr(target, "__name__", "call"))
         node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
+        if origin is not None:
+            node.meta[ORIGIN] = origin
+        if layout is not None:
+            node.meta[LAYOUT] = layout
         self.calls += 1
         if is_a(out, NAMED):
             self.results[node] = ()

@@ -12,6 +12,7 @@ import torch
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
+from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
@@ -47,7 +48,7 @@ from fineline.raw import told
 from fineline.region.describe import describe_miss, place_of, user_place, user_stack
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
-from fineline.region.outside import given_up, make_outside, move_out, start_anew
+from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.refused import refused
 from fineline.region.restart import amid_transforms, may_restart, take_back
 from fineline.region.site import Everything, Site
@@ -87,6 +88,7 @@ class Run:
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = breaks_here(region.options.breaks) != "any" or trial
+        vm.shows_layouts = region.shows_graphs
         vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
@@ -287,6 +289,8 @@ class Run:
         if self.trial:
             vm.abandoned = Unkept()
             raise Abandoned
+        if border.error == STOPS:
+            return stop_in_debugger(self, border, place)
         stack = {"stack": user_stack(f)}
         region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
         if border.error in UNSEEN:
@@ -307,7 +311,7 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
-            keep(self, writer, template, declared)
+            keep(self, writer, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
@@ -489,6 +493,9 @@ class Run:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
+        if error == STOPS and self.site is self.start is self.region.entry:
+            self.behind = functools.partial(self.region.fn, *args, **kwargs)
+            return
         if draws is not None:
             self.site.draws = draws
         if self.site is not self.start:
