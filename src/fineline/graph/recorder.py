@@ -280,7 +280,7 @@ class Recorder:
         """A node that is no operator of the user's."""
         return self._node(op, target, args, {}, name)
 
-    def number(self, value: Any) -> Any:
+    def literal(self, value: Any) -> Any:
         """Returns what stands in the graph for a float or a complex number: a node if no source text has its bits."""
         parts = (value.real, value.imag) if type(value) is complex else (value,)
         odd = [_bits(part) for part in parts if part != part or (len(parts) == 2 and (part == 0 or math.isinf(part)))]
