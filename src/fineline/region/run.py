@@ -369,13 +369,13 @@ class Run:
         return writer, after, failed
 
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
-        """Texts that vary before a border do behind it, and so, if it is a text, does what is made of them, or of numbers that vary."""
+        """Texts that vary before a border do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.vm.texts
         for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
             for site in sites:
                 site.varying.add_text(name)
         if any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
-            after.varying.add_text("result")
+            after.varying.add_made("result")
 
     @property
     def borders(self) -> int:
