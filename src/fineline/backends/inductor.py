@@ -79,7 +79,7 @@ def _cache_of(gm: GraphModule) -> AbstractContextManager[object]:
     AOTAutograd may take such a number for a constant, and says so to the capture; the cache keeps the code, and not what it assumes.
     """
     varies = any([node.op == "placeholder" and node.name.startswith("number_") for node in gm.graph.nodes])
-    return torch._functorch.config.patch(enable_autograd_cache=False) if varies else nullcontext()  # type: ignore[attr-defined]
+    return torch._functorch.config.patch(enable_autograd_cache=False) if varies else nullcontext()
 
 
 def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:
