@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -105,6 +106,8 @@ class Run:
             vm.may_restart = None if trial else functools.partial(may_restart, self)
         if site.blocked:
             vm.resume = self.resume
+        if site.template is not None and site.template.chain in region.turns.unrolled:
+            vm.turn = weakref.ref(site.varying)
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
