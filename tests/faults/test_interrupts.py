@@ -20,6 +20,7 @@ import torch
 import fineline
 from fineline.backends.registry import Registered
 from fineline.bytecode.asynchronous import from_outside
+from fineline.capture import inference as inference_specials
 from fineline.graph.state import hidden_states
 from fineline.guards.facts import ambient_facts
 from fineline.region.dispatch import make_guard_program
@@ -492,7 +493,7 @@ def test_at_each_instruction_around_an_inference_mode() -> None:
         with torch.inference_mode():
             return (x @ x).sum()
 
-    files = (fineline.capture.inference.__file__, torch.autograd.grad_mode.__file__)
+    files = (inference_specials.__file__, torch.autograd.grad_mode.__file__)
     names = ("fresh", "generic_store", "finish", "load_attr", "raised", "unwind")
 
     def call(at: int) -> int:
