@@ -141,6 +141,8 @@ class Machine:
         self.max_depth = SHALLOW
         # What tells this run from others.
         self.marker = object()
+        # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
+        self.turn: weakref.ref[Any] | None = None
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -232,7 +234,7 @@ class Machine:
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         assert frame is not None
-        place = (frame.info.code, frame.ip - 1)
+        place = (self.turn, frame.info.code, frame.ip - 1)
         seen = self.options.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -50,7 +51,7 @@ from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.refused import refused
-from fineline.region.restart import amid_transforms, may_restart, take_back
+from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
 from fineline.report.events import Event
@@ -105,6 +106,8 @@ class Run:
             vm.may_restart = None if trial else functools.partial(may_restart, self)
         if site.blocked:
             vm.resume = self.resume
+        if site.template is not None and site.template.chain in region.turns.unrolled:
+            vm.turn = weakref.ref(site.varying)
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
@@ -257,6 +260,7 @@ class Run:
         region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
         if vm.fakes is not None or self.trial:
             take_back(self)
+        leave_inference_modes(vm)
         template = self.site.template
         return vm.fakes is not None and self.site is self.start and template is not None and bool(template.has_handlers)
 
@@ -578,6 +582,9 @@ class Run:
             self.region.tell_rules()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
+        if vm.interrupt is not None:
+            # The user's code may have handled it.
+            leave_inference_modes(vm)
         vm.cap.recorder.forget()
         vm.cap.guards.close()
         if vm.cap.symbols is not None:
