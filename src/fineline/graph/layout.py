@@ -26,11 +26,11 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def layout_of(out: Any) -> Any:
-    """Returns the layout of a strided tensor, or those of a list's; None of anything else."""
+    """Returns the layout of a strided tensor that is not quantized, or those of a list's; None of anything else."""
     t = type(out)
     if t in _PLAIN:
         with torch._C.DisableTorchFunction():
-            if _BASE.layout.__get__(out) is not torch.strided or _BASE.is_nested.__get__(out):
+            if _BASE.layout.__get__(out) is not torch.strided or _BASE.is_nested.__get__(out) or _BASE.is_quantized.__get__(out):
                 return None
             # A fake tensor would ask its mode, which others may see.
             device = out.fake_device if t is FakeTensor else _BASE.device.__get__(out)
