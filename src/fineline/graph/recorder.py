@@ -70,8 +70,13 @@ def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
 
 
 def scattered(t: Any) -> bool:
-    """Whether ``t`` is a sparse, a nested or a quantized tensor, which few compilers take."""
-    return type(t) in (Tensor, FakeTensor) and (t.is_nested or t.is_quantized if t.layout is torch.strided else t.layout is not torch.jagged)
+    """Whether ``t`` is a sparse, a nested or a quantized tensor, or a view of a sparse one's values, which few compilers take."""
+    if type(t) not in (Tensor, FakeTensor):
+        return False
+    if t.layout is not torch.strided:
+        return t.layout is not torch.jagged
+    base = t._base
+    return t.is_nested or t.is_quantized or (base is not None and base.layout is not torch.strided)
 
 
 def fatal(t: Any) -> bool:
