@@ -15,6 +15,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.traces import variables_of
+from fineline.tables import attributes
 
 # Where debuggers come from, and what their functions are called that stop in them.
 _PACKAGES = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "debugpy", "pydevd", "remote_pdb", "web_pdb", "rpdb", "celery", "_pytest"})
@@ -32,9 +33,9 @@ def stop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any,
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
     if not vm.cap.active:
         return vm.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
-    if fn is builtins.breakpoint and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
+    if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
         raise Border(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
-    name = "breakpoint" if fn is builtins.breakpoint else f"{fn.__module__}.{fn.__qualname__}"
+    name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"
     raise Border(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
 
 
@@ -52,4 +53,4 @@ def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -
     return call()
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({builtins.breakpoint: stop})
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(dict.fromkeys(attributes(builtins, "breakpoint"), stop))
