@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.bytecode.place import standing_for, with_parameters
-from fineline.capture.frame import NULL, Frame, InterpretedGenerator
+from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.places import PROGRAM, Place, is_own, is_stand_in
 from fineline.raw import TRACEBACK
@@ -106,8 +106,7 @@ def variables_of(frame: Frame) -> dict[str, Any]:
     of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
     for name, value in zip(frame.info.slots, frame.local, strict=False):
         held = contents(value) if type(value) is CellType and name in of_cells else value
-        # Suspended generators run to their end when their last reference goes: the exception must not hold them.
-        if held is not NULL and held is not EMPTY and type(held) is not InterpretedGenerator:
+        if held is not NULL and held is not EMPTY:
             variables[name] = held
     return variables
 
