@@ -158,7 +158,8 @@ def frames(e: BaseException) -> list[tuple[str, int, dict[str, Any]]]:
 
 
 def shown(found: list[tuple[str, int, dict[str, Any]]]) -> list[Any]:
-    return [(name, line, {k: repr(v) if isinstance(v, (Tensor, int, str, dict, tuple)) else type(v).__name__ for k, v in variables.items()})
+    # The iterator of a comprehension (.0) is no variable of the user's.
+    return [(name, line, {k: repr(v) if isinstance(v, (Tensor, int, str, dict, tuple)) else type(v).__name__ for k, v in variables.items() if k != ".0"})
             for name, line, variables in found]  # fmt: skip
 
 

@@ -174,7 +174,7 @@ class Template:
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: Capture = vm.cap
-        self._looked_at = vm.options.looked_at
+        self._looked_at, self._keeps_all = vm.options.looked_at, border.keeps_variables
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(vm.frame)
         self._passed = self.held | set(map(id, border.args_))
@@ -224,7 +224,7 @@ class Template:
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset([*self._iterator_at, *self._carried_at, *self._generator_at, *self._object_at])
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
-        del self._carried_at, self._read, self._object_at, self._holds, self._passed, self._alone, self._looked_at
+        del self._carried_at, self._read, self._object_at, self._holds, self._passed, self._alone, self._looked_at, self._keeps_all
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -243,7 +243,7 @@ class Template:
         local = []
         turned, generators = bool(self.turned), self._generators
         for i, name in enumerate(info.slots):
-            if whole or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
+            if whole or self._keeps_all or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
                 self._hint = name
                 local.append(self._local(f.local[i], at=Number("local", at, i) if turned else None))
             else:
