@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import signal
 import threading
@@ -16,7 +17,7 @@ import fineline
 
 
 __all__ = [
-    "Bang", "Boom", "Box", "Double", "Pair", "Part", "Scope", "arguments", "aside", "attempt", "both", "fail", "in_thread", "noted", "own", "ring", "scope",
+    "Bang", "Boom", "Box", "Double", "Pair", "Part", "Scope", "arguments", "aside", "attempt", "both", "fail", "hidden", "in_thread", "noted", "own", "ring", "scope",
 ]  # fmt: skip
 
 
@@ -171,3 +172,8 @@ def own(module: Any) -> type[Any]:
 
 def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return args, kwargs
+
+
+def hidden(compiled: Any) -> contextvars.ContextVar[Any]:
+    """Holds what is compiled where the oracle does not look: run eagerly, it is another object."""
+    return contextvars.ContextVar("hidden", default=compiled)

@@ -276,10 +276,10 @@ THREADS = """\
 shared = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
 logs, tables = [[], []], [{'n': 0}, {'n': 0}]
 def start(compile):
-    runs = [compile(one), compile({second})]
+    first, second = hidden(compile(one)), hidden(compile({second}))
     def fn(x, y=None, k=1, s=0.5, flag=False, box=box):
         given = [(x.detach().clone(), x.detach() * 2, k + place, s, flag, Box(x.detach() + 1), logs[place], tables[place]) for place in (0, 1)]
-        return both(lambda: runs[0](*given[0]), lambda: runs[1](*given[1])), given
+        return both(lambda: first.get()(*given[0]), lambda: second.get()(*given[1])), given
     return fn"""
 
 STARTS = {
@@ -293,8 +293,8 @@ STARTS = {
         "def start():\n    return call"
     ),
     "nested": (
-        "def start(compile):\n    inner = compile(net.sub)\n    outer = compile(call)\n"
-        f"    def fn({PARAMETERS}):\n        return inner(x * 2), outer(x, y, k, s, flag, box)\n    return fn"
+        "def start(compile):\n    inner, outer = hidden(compile(net.sub)), hidden(compile(call))\n"
+        f"    def fn({PARAMETERS}):\n        return inner.get()(x * 2), outer.get()(x, y, k, s, flag, box)\n    return fn"
     ),
 }
 
