@@ -1,6 +1,6 @@
 """Runs random programs of modules under twins, and makes smaller those that differ.
 
-    python -m tests.soundness.module_fuzz --seed 0 --programs 1000 --minutes 10 --twins captured,fake,dynamic
+python -m tests.soundness.module_fuzz --seed 0 --programs 1000 --minutes 10 --twins captured,fake,dynamic
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from torch.utils.hooks import RemovableHandle
 
 import fineline
 
-
 __all__ = [
-    "Bang", "Boom", "Box", "Double", "Pair", "Part", "Scope", "arguments", "aside", "attempt", "both", "fail", "hidden", "in_thread", "noted", "own", "ring", "scope",
+    "Bang", "Boom", "Box", "Double", "Pair", "Part", "Scope", "arguments", "aside", "attempt", "both", "fail", "hidden", "in_thread", "noted", "own", "ring",
+    "scope",
 ]  # fmt: skip
 
 

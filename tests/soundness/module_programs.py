@@ -12,7 +12,7 @@ from typing import Any
 from tests.oracle import Program, Step
 from tests.soundness import module_grammar as grammar
 
-HOLE = re.compile(r"\{(new|int|raise|[tifbvmunepq])\}")
+HOLE = re.compile(r"\{(new|int|raise|[tifbvmunec])\}")
 CLAUSES = ("except", "finally", "else", "elif")
 KINDS = ("module", "module", "function", "function", "method", "train", "nested", "threads")
 
@@ -120,6 +120,8 @@ class Writer:
             return str(rng.randrange(4))
         if hole == "e":
             return rng.choice(grammar.EXCEPTIONS)
+        if hole == "c":
+            return rng.choice(["Boom", "Bang", "IndexError", "RuntimeError", "KeyError"])
         if hole == "i" and scope.ints and rng.random() < 0.3:
             return rng.choice(scope.ints)
         table = {"t": grammar.TENSORS, "i": grammar.INTS, "f": grammar.FLOATS, "b": grammar.BOOLS}[hole]
