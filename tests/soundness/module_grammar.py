@@ -2,8 +2,9 @@
 
 Holes: {t} {i} {f} {b} an expression that gives a tensor of shape (n, 4), an int, a float, a bool; {v} an existing tensor variable;
 {new} {int} a new variable, a tensor or an int; {m} a callable that takes a tensor and gives one; {u} a name of its own, the same
-throughout the template; {n} a small number; {e} what a handler may catch, {c} an exception class. A line ``...`` stands for statements. The first column is a weight;
-the second names what a place must have: ``self``, ``alone`` (no other thread runs), ``open`` (gradients may be off and outputs kept).
+throughout the template; {n} a small number; {e} what a handler may catch, {c} an exception class; {p} {q} paths to modules.
+A line ``...`` stands for statements. The first column is a weight; the second says what a place must have: ``self``, ``alone``
+(no other thread runs), ``main`` (it runs in the main thread, where signals arrive).
 """
 
 from __future__ import annotations
