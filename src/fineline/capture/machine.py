@@ -290,17 +290,21 @@ class Machine:
             if gen.state != "running" or inner.frame is None:
                 raise
             frame, thrown = inner.frame, e
-        result = inner.run(frame, thrown)
+        inner.frame = frame
+        del frame
+        result = inner.run(thrown)
         if gen.state == "closed":
             raise StopIteration(result)
         return result
 
     # -- the loop ----------------------------------------------------------------------------------------------------
-    def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
-        """Runs until the outermost frame returns; -> its value."""
-        self.frame, self.running = f, True
-        # A frame that has returned must go, with the generators in its variables: their ``finally`` clauses are captured too.
-        del f
+    def run(self, throw: BaseException | None = None) -> Any:
+        """Runs ``self.frame`` until the outermost frame returns, and returns its value.
+
+        The frame is not an argument, which a caller's frame may hold until the end (CPython does so where another frame evaluator is
+        installed, as torch.compile's is): one that has returned must go, with the generators in its variables.
+        """
+        self.running = True
         try:
             return self._run(throw)
         finally:

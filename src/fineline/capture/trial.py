@@ -156,7 +156,8 @@ class Trial(Machine):
         attributes = [dict(t.__dict__) for t in self.given]
         cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, self.journal, self.made, self
         try:
-            value = self.run(self.push_function(None, fn, args, None))
+            self.push_function(None, fn, args, None)
+            value = self.run()
         finally:
             cap.recorder, cap.journal, cap.made, cap.guards.machine = before
             torch._C._set_grad_enabled(grad_mode)

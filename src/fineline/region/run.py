@@ -194,10 +194,7 @@ class Run:
             region.tally.where.append(vm.fate)
         try:
             self._iterated(self.containers)
-            if self.stop is not None:
-                value = vm.run(vm.frame, self.stop)
-            else:
-                value = vm.run(vm.frame)
+            value = vm.run(self.stop)
         except Finished as done:
             value = done.value
         except Retreat as e:
