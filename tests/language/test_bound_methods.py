@@ -133,7 +133,7 @@ def program(act: Any) -> Any:
 @pytest.mark.parametrize("method", METHODS)
 def test_results(method: str, twin: str) -> None:
     steps = [Step(place, lambda place: (t(place, 4),)) for place in range(4)]
-    check(Program(method, program(METHODS[method]), steps, frozenset({1, 2, 3}), breaks=True), twin)
+    check(Program(method, program(METHODS[method]), steps, frozenset({1, 2, 3}), breaks=True, repeats=True), twin)
 
 
 @pytest.mark.parametrize("method", METHODS)

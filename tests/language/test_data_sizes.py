@@ -62,6 +62,8 @@ def test_operators(name: str, twin: str) -> None:
 
 
 def test_packed_sequences(twin: str) -> None:
+    if twin == "counted":
+        pytest.skip("kernels are asked how they lay out a result, and these questions are counted")
     def make() -> Any:
         torch.manual_seed(0)
         model = nn.LSTM(4, 3, batch_first=True)

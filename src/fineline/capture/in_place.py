@@ -61,8 +61,8 @@ def reads_what_it_writes(vm: Any, fn: Any, targets: Iterable[Any], args: Any, kw
                 written = [vm.fakes.run(operator.getitem, args[:2], None)]
             return any([_overlap(vm.fakes.twin(a), vm.fakes.twin(b), moving) for a in written for b in read])
         except DATA_DEPENDENT:
-            # Only the run knows the sizes.
-            return True
+            # Only the run knows where it lies. An item that an index in a tensor selects is mostly written with what was read at that index.
+            return fn is not operator.setitem and fn is not Tensor.__setitem__
 
 
 def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:

@@ -250,6 +250,8 @@ class Fakes:
                 raise NoTwin(f"a tensor of class {type(t).__name__}")
             if disowned(t):
                 raise NoTwin("a view made without gradients that was written into")
+            if t.is_nested and t.layout is torch.strided:
+                raise NoTwin("a nested tensor, which has no sizes")
             if has_tangent(t):
                 raise NoTwin("a tensor with a tangent of forward-mode gradients")
             symbolic, source = self.context(t)
