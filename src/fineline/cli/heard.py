@@ -41,7 +41,7 @@ class Heard:
                     rules.setdefault(rule, 0)
             programs = self._programs.get(name, [])
             guards = [guard for _, guards in programs for guard in guards]
-            out.append(Explanation(name, events, [], guards, "\n".join(source for source, _ in programs), {}, rules=rules))
+            out.append(Explanation(name, events, [], guards, [source for source, _ in programs], None, rules=rules))
         return out
 
     def fired(self) -> Counter[Rule]:
