@@ -24,6 +24,7 @@ from fineline.region.module import OptimizedModule
 from fineline.region.options import Breaks, Options, split_options
 from fineline.region.region import Region
 from fineline.region.watched import Tree, Watched
+from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
 from fineline.report.tally import Tally
@@ -145,6 +146,9 @@ def _region(
 ) -> Region:  # fmt: skip
     own, found = _backend(backend, mode, options)
     region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own))
+    if LISTENERS.trees:
+        tree = Tree(region.name, place_of(fn))
+        region.machine, region.tree = functools.partial(Watched, tree), tree.result
     _REGIONS.add(region)
     return region
 
@@ -215,7 +219,7 @@ def report(compiled: Callable) -> Explanation:
     if region is None:
         step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
         raise BadArgument(f"report takes a compiled callable, not a {type(compiled).__name__}", next_step=step)
-    return _explanation(region, None, None)
+    return _explanation(region, None, region.tree() if region.tree is not None else None)
 
 
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:

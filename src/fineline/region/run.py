@@ -575,6 +575,7 @@ class Run:
             self.vm.rules.settle()
         if self.region.fired:
             self.region.tell_rules()
+        self.region.tell_tree()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         vm.cap.recorder.forget()

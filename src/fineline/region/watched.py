@@ -14,7 +14,7 @@ from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.region.describe import user_place
 from fineline.region.frames import FrameRunner
-from fineline.report.tree import Node
+from fineline.report.tree import Node, joined
 
 # A program that calls for ever may have calls for ever.
 MOST_NODES = 100_000
@@ -38,7 +38,8 @@ class Tree:
     def result(self) -> Node:
         """The tree of the one call; its root stands for the compiled callable, which usually calls one function."""
         root = self.root
-        return root.children[0] if len(root.children) == 1 and not root.operators else root
+        only = joined(root.children) if not root.operators else None
+        return only if only in root.children[:1] else root
 
 
 class WatchedTensors(TensorOps):

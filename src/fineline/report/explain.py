@@ -34,11 +34,12 @@ class Explanation(FamiliarNames):
     def __init__(
         self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], programs: list[str], ran: Mapping[str, int] | None,
         rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
-        seconds: float = 0.0,
+        seconds: float = 0.0, codes: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
         self.graphs = graphs
+        self._codes = codes
         self.guards = guards
         self.programs = programs
         # Operators of the dispatcher that ran in the call, each once: see report/tally.py.
@@ -59,6 +60,11 @@ class Explanation(FamiliarNames):
     def program(self) -> str:
         """The source of all programs."""
         return "\n".join(self.programs)
+
+    @property
+    def codes(self) -> list[str]:
+        """The code of the graphs."""
+        return [graph.code for graph in self.graphs] if self._codes is None else list(self._codes)
 
     @property
     def unmatched(self) -> list[Any]:
