@@ -433,6 +433,9 @@ class Machine:
         """Where the user's code is now, for calls that must find it on the stack."""
         return Place(self.frame, self.stubs)
 
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+
     def raised(self, e: BaseException) -> Frame:
         """An instruction raised: sets the implicit context, then finds the handler."""
         if self.frame is None:

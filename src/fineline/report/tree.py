@@ -12,8 +12,8 @@ from typing import Any
 class Node:
     """A frame, or a call that ran outside of the capture.
 
-    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph). ``operators``: those recorded in
-    the frame itself, without its children.
+    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its result
+    is baked in). ``operators``: those recorded in the frame itself, without its children.
     """
 
     name: str
