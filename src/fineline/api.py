@@ -240,8 +240,8 @@ def _made_of(f: Any) -> tuple[Callable, Recipe | None, Region | None]:
     if isinstance(f, Compiled):
         return f.__wrapped__, _recipe(f._rebuild), f._region
     if isinstance(f, Forward):
-        target, recipe, region = _made_of_module(f._orig_mod, f._rebuild, f.__call__)
-        return target.forward, recipe, region
+        # It runs what a call of the module runs.
+        return _made_of_module(f._orig_mod, f._rebuild, f.__call__)
     if isinstance(f, OptimizedModule):
         return _made_of_module(f._orig_mod, f._fineline_rebuild, f._fineline_region)
     if isinstance(f, nn.Module) and isinstance(f._compiled_call_impl, Compiled):

@@ -10,6 +10,7 @@ from typing import Any
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.bytecode.code import CO_GENERATOR
 from fineline.capture.frame import Frame
 from fineline.capture.machine import Machine
 from fineline.capture.places import PROGRAM, is_own, is_stand_in
@@ -91,7 +92,11 @@ class EagerCalls:
             whose = self._whose(frame)
             shown = whose is USERS
         if shown:
-            tree.under_way.append(tree.add(tree.under_way[-1], code.co_qualname, (code.co_filename, code.co_firstlineno), "eager"))
+            caller = tree.under_way[-1]
+            # A generator that goes on is the call that began it.
+            again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
+            place = (code.co_filename, code.co_firstlineno)
+            tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
         self.frames.append((frame, whose, shown))
 
     def _whose(self, frame: FrameType) -> str:
