@@ -76,8 +76,8 @@ def test_standard_output(folder: Path, out: str) -> None:
     assert explain(folder, out, shell="> printed.txt").returncode == 0
     assert (folder / "printed.txt").read_text() == done.stdout
     # Nobody reads to the end.
-    done = explain(folder, out, shell="| head -c 1")
-    assert (done.stdout, done.stderr) == ("d", "")
+    done = explain(folder, out, shell="| head -c 5")
+    assert (done.stdout, done.stderr) == ("done\n", "")
     assert sorted(file.name for file in folder.iterdir()) == ["printed.txt", "script.py"]
 
 

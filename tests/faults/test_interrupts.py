@@ -20,6 +20,7 @@ import torch
 import fineline
 from fineline.backends.registry import Registered
 from fineline.bytecode.asynchronous import from_outside
+from fineline.capture import inference as inference_specials
 from fineline.graph.state import hidden_states
 from fineline.guards.facts import ambient_facts
 from fineline.region.dispatch import make_guard_program
@@ -485,6 +486,50 @@ def test_a_handler_of_the_users_code_in_a_capture(kind) -> None:
         ON.append(1)
         assert torch.equal(compiled(x), x * 0)
     assert torch.equal(compiled(x), x * 2 + 2) and torch.equal(compiled(x), x * 2 + 2)
+
+
+def test_at_each_instruction_around_an_inference_mode() -> None:
+    def fn(x):
+        with torch.inference_mode():
+            return (x @ x).sum()
+
+    files = (inference_specials.__file__, torch.autograd.grad_mode.__file__)
+    names = ("fresh", "generic_store", "finish", "load_attr", "raised", "unwind")
+
+    def call(at: int) -> int:
+        """Interrupts a capture at one instruction; -> how many there have been."""
+        seen = 0
+
+        def instruction(frame, event, arg):
+            nonlocal seen
+            if event == "opcode":
+                seen += 1
+                if seen == at:
+                    sys.settrace(None)
+                    signal.raise_signal(signal.SIGUSR1)
+            return instruction
+
+        def trace(frame, event, arg):
+            if frame.f_code.co_filename not in files and frame.f_code.co_name not in names:
+                return None
+            frame.f_trace_opcodes = True
+            return instruction
+
+        tracing, compiled = sys.gettrace(), fineline.compile(fn, backend="eager")
+        try:
+            sys.settrace(trace)
+            compiled(torch.ones(2, 2))
+        except Timeout:
+            assert at
+        finally:
+            sys.settrace(tracing)
+        return seen
+
+    before = state()
+    with handled_by(_plain(Timeout)):
+        for at in range(1, call(0) + 1):
+            call(at)
+            check(f"instruction {at}", before)
 
 
 @pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt])

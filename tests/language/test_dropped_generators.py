@@ -236,3 +236,10 @@ def that_a_closure_holds(x, items, log):
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_dropped_generators(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_beside_the_frame_evaluator_of_torch_compile() -> None:
+    """With another frame evaluator, CPython's calls hold their arguments until they return."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+    for program in table.programs:
+        check(program, "captured")

@@ -531,6 +531,25 @@ def test_contexts_that_handle_nothing_cut_no_graph() -> None:
     assert explained.graph_count == 1 and not explained.breaks
 
 
+def test_what_raises_again_cuts_no_graph() -> None:
+    """As libraries put it around whole models: transformers does."""
+    state = {"n": 0}
+
+    def fn(x, i, cache):
+        state["n"] += 1
+        try:
+            try:
+                cache.add_(1)
+                return F.embedding(i, torch.ops.failing.noted(x)[i])
+            except TypeError as e:
+                raise ValueError("wrong") from e
+        finally:
+            state["n"] -= 1
+
+    explained = fineline.explain(fn)(t(1, 4, 4), torch.tensor([0]), torch.zeros(LARGE))
+    assert explained.graph_count == 1 and not explained.breaks
+
+
 def test_where_no_graph_may_end_it_is_refused() -> None:
     def fn(x, i, cache):
         cache.add_(1)

@@ -190,8 +190,7 @@ def spans(shape, prob, mask):
     return out
 
 
-# In the first call a graph ends inside of the function, from then on where it is called: an equal graph at another place.
-@table.snippet(breaks=True, calls=6, recompiles=(1,), max_graphs=4)
+@table.snippet(breaks=True, calls=6, recompiles=(1,), max_graphs=3)
 def one_that_reads_a_tensor_first(x):
     y = x.sin() + 1
     return (y * torch.tensor(spans(x.shape, 0.4, torch.ones_like(x, dtype=torch.long)), dtype=torch.float)).cos()
@@ -333,8 +332,7 @@ def test_graphs_and_breaks(options: dict) -> None:
         np.random.seed(place)
         assert torch.equal(compiled(x), expected) and np.random.random() == drawn
         graphs.append(len(probe.graphs))
-    # In the first call a graph ends inside of `plan`, from the second on where it is called: an equal graph at another place.
-    assert graphs[0] == 3 and graphs[1] == graphs[3] <= 4
+    assert graphs[0] == graphs[3] <= 3
     events = fineline.explain(layers)(t(0, 4, 4)).events
     assert [e.id for e in events if e.kind == "eager"].count("FL436") == 1
     assert sum(e.kind == "break" for e in events) < 24

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, get_origin
 
 import torch
+import torch._functorch.config
 import torch._inductor
 import torch.compiler.config
 from torch._inductor import config
@@ -35,7 +37,7 @@ class Inductor:
 
         def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
-            with torch.compiler.config.patch(cache_key_tag=tag):  # type: ignore[attr-defined]
+            with torch.compiler.config.patch(cache_key_tag=tag), _cache_of(gm):  # type: ignore[attr-defined]
                 compiled: Any = compile_fx(own, inputs, inner_compile=_compile_inner, config_patches=patches, decompositions=_table(own, patches))
             # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
@@ -69,6 +71,15 @@ class Inductor:
                 raise BadArgument(f"option {option!r} is a {type(value).__name__}, and should be a {right}", id="FL206")
             patches[name] = value
         return patches
+
+
+def _cache_of(gm: GraphModule) -> AbstractContextManager[object]:
+    """Leaves out AOTAutograd's cache for a graph that is given a number that varies.
+
+    AOTAutograd may take such a number for a constant, and says so to the capture; the cache keeps the code, and not what it assumes.
+    """
+    varies = any([node.op == "placeholder" and node.name.startswith("number_") for node in gm.graph.nodes])
+    return torch._functorch.config.patch(enable_autograd_cache=False) if varies else nullcontext()
 
 
 def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:

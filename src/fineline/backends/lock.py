@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fineline.tables import attributes
+
 T = TypeVar("T")
 
 
@@ -29,7 +31,8 @@ class TracerLock:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         # A forked child has none of the threads that may hold it.
-        os.register_at_fork(after_in_child=self._renew)
+        for register in attributes(os, "register_at_fork"):  # Windows has no fork
+            register(after_in_child=self._renew)
 
     def _renew(self) -> None:
         self._lock = threading.RLock()

@@ -23,6 +23,12 @@ BackendFn = Callable[..., Any]
 PLUGIN_GROUP = "torch_dynamo_backends"
 
 
+@functools.cache
+def _imported(source: EntryPoint) -> Any:
+    """Imports one of fineline's own backends: once, because that takes a thread. An import that fails is tried again."""
+    return apart(source.load)
+
+
 @dataclass(frozen=True)
 class Registered:
     """A backend under its name: a callable, or the entry point that leads to one.
@@ -42,7 +48,7 @@ class Registered:
         if not isinstance(self.source, EntryPoint):
             return self.source
         try:
-            fn = apart(self.source.load) if self.builtin else self.source.load()
+            fn = _imported(self.source) if self.builtin else self.source.load()
         except Exception as error:
             let_pass(error)
             raise BackendFailed(f"{self.name!r} ({self.source.value}): {error}", id="FL303") from error
@@ -75,6 +81,11 @@ class Backend:
     @property
     def min_graph_operators(self) -> int:
         return self.source.min_graph_operators
+
+    @property
+    def sees_graphs(self) -> bool:
+        """Whether it may look into graphs: all but ``eager``, which runs them as they are."""
+        return self.source is not BUILTIN[0]
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)

@@ -120,7 +120,17 @@ def _made_by_class(error: BaseException) -> bool:
         return False
     args = ARGS.__get__(error)
     bare = not args or (type(args[0]) is str and args[0].startswith(_NOTE))
-    return bare or any([type(vars(cls).get("__init__")) is FunctionType for cls in type(error).__mro__])
+    if bare:
+        return True
+    make = next((vars(cls)["__init__"] for cls in type(error).__mro__ if "__init__" in vars(cls)), None)
+    return type(make) is FunctionType and _needs_nothing(make)
+
+
+def _needs_nothing(make: FunctionType) -> bool:
+    """Returns whether a method can be called with ``self`` alone: an error of a compiler's, which wraps another one, can't be made so."""
+    code, named = make.__code__, make.__kwdefaults__ or {}
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return code.co_argcount - len(make.__defaults__ or ()) <= 1 and all([name in named for name in keywords])
 
 
 def _replaced(error: BaseException) -> BaseException | None:

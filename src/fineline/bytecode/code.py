@@ -50,7 +50,7 @@ _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 class CodeInfo:
     """What the interpreter needs to know of a code object."""
 
-    __slots__ = ("code", "handlers", "instructions", "is_plain", "lines", "linked", "live", "names", "nslots", "offsets", "slots")
+    __slots__ = ("_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "live", "names", "nslots", "offsets", "slots")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -101,6 +101,7 @@ class CodeInfo:
         )
         self.linked: list | None = None
         self.live: list[frozenset[int]] | None = None
+        self._swallows: dict[int, bool] = {}
 
     def _line_numbers(self, index_of: dict[int, int]) -> list[int]:
         lines = [self.code.co_firstlineno] * len(self.instructions)
@@ -131,6 +132,29 @@ class CodeInfo:
     def leaves_with(self, h: Handler) -> bool:
         """Returns whether a handler is that of a ``with`` statement, whose exit method is the last value below its depth."""
         return self.instructions[h.target + 1].name == "WITH_EXCEPT_START"
+
+    def swallows(self, h: Handler) -> bool:
+        """Returns whether a handler may end without raising again: not one of ``finally``, nor one that only raises another exception."""
+        found = self._swallows.get(h.target)
+        if found is None:
+            found = self._swallows[h.target] = self._may_end(h.target)
+        return found
+
+    def _may_end(self, target: int) -> bool:
+        """Returns whether a way from ``target`` leaves the handler there; a handler inside it that ends counts as one."""
+        seen: set[int] = set()
+        todo = [target]
+        while todo:
+            k = todo.pop()
+            if k in seen:
+                continue
+            seen.add(k)
+            name, arg = self.instructions[k]
+            if name == "POP_EXCEPT" and self.instructions[k + 1].name != "RERAISE":
+                return True
+            todo += [] if name in _ENDS else [k + 1]
+            todo += [arg] if "JUMP" in name or name in ("FOR_ITER", "SEND") else []
+        return False
 
     def live_at(self, ip: int) -> frozenset[int]:
         """Slots whose value may still be read when execution goes on at instruction ``ip``.

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import islice
 from types import CodeType
+from typing import Any
 
-# Entries of a table of positions (Objects/locations.md) for the first eight code units: with columns, and with a line alone.
+# Entries of a table of positions (Objects/locations.md), each for eight code units: with columns, and with a line alone.
 _COLUMNS, _LINE = 0x80 | 14 << 3 | 7, 0x80 | 13 << 3 | 7
 
 
-def standing_for(stub: CodeType, code: CodeType, offset: int, line: int) -> CodeType:
-    """``stub`` as if it were ``code``, its beginning at the ``line`` and the columns of the instruction at ``offset`` there."""
+def standing_for(stub: CodeType, code: CodeType, offset: int, line: int, names: tuple[str, ...] = ()) -> CodeType:
+    """``stub`` as if it were ``code``, its beginning at the ``line`` and the columns of the instruction at ``offset`` there.
+
+    ``names``: its parameters, by position. A variable that has no value is none of them: it would have one.
+    """
     _, last, begin, end = next(islice(code.co_positions(), offset // 2, None), (None,) * 4) if offset >= 0 else (None,) * 4
     if last is None or begin is None or end is None:
-        table = bytes((_LINE, 0))
+        table = bytes((_LINE, 0)) * 2
     else:
-        table = bytes((_COLUMNS, 0, *_varint(last - line), *_varint(begin + 1), *_varint(end + 1)))
-    names = {"co_filename": code.co_filename, "co_name": code.co_name, "co_qualname": code.co_qualname}
-    return stub.replace(co_firstlineno=line, co_linetable=table, **names)  # type: ignore[arg-type]
+        table = bytes((_COLUMNS, 0, *_varint(last - line), *_varint(begin + 1), *_varint(end + 1))) * 2
+    own = with_parameters(stub, names)
+    return own.replace(
+        co_firstlineno=line, co_linetable=table, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname
+    )
+
+
+def with_parameters(stub: CodeType, names: tuple[str, ...]) -> CodeType:
+    """``stub``, which reads no variables, as a function of these parameters."""
+    return stub.replace(co_varnames=names, co_argcount=len(names), co_nlocals=len(names))
+
+
+def calling(fn: Any, code: CodeType, offset: int, line: int, names: tuple[str, ...]) -> CodeType:
+    """Code that says it is ``code`` at that place, and calls ``fn``; its parameters ``names`` are all its variables."""
+    return standing_for(_CALL, code, offset, line, names).replace(co_consts=(fn,))
+
+
+with warnings.catch_warnings():
+    # The compiler warns of a constant that is called; another one is put in its place.
+    warnings.simplefilter("ignore", SyntaxWarning)
+    _CALL: CodeType = compile("lambda: None()", "<call>", "eval").co_consts[0]
 
 
 def _varint(n: int) -> list[int]:

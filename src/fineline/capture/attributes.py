@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.capture.capture import HEAP_TYPE, Capture, is_value
+from fineline.capture.carried_iterators import STANDING
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.local_classes import find, member_of
 from fineline.capture.numpy_table import OF_TYPE
@@ -46,6 +47,8 @@ GENERIC_MODULES = frozenset(
     ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
 )
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
+# What an iterator that stands for one of C's answers itself.
+ITERATING = frozenset({"__next__", "__iter__", "__class__"})
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
@@ -217,6 +220,9 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         return load_class_attr(vm, f, obj, name, then, data)
     elif t is super:
         return load_super_attr(vm, f, obj, name, then, data)
+    elif t in STANDING and name not in ITERATING:
+        # It is for the iterator itself to say.
+        raise Border(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
     info = cap.types.get(t)
     if info is None:
         info = type_info(cap, t)
@@ -458,7 +464,7 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     t = type(obj)
     if t is FakeTensor:
         t = Tensor
-    if cap.active and not is_a(obj, type) and t is not super:
+    if cap.active and not is_a(obj, type) and t is not super and t not in STANDING:
         if cap.lazy and name not in OF_TYPE and id(obj) not in cap.texts:
             # A text is read by the call alone.
             cap.settle(obj)

@@ -117,9 +117,9 @@ class BodyMachine(Trial):
         finally:
             cap.recorder = before
 
-    def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
+    def run(self, throw: BaseException | None = None) -> Any:
         before = ambient_facts()
-        value = super().run(f, throw)
+        value = super().run(throw)
         if ambient_facts() != before:
             self.refuse_because("it leaves PyTorch in another state")
         return value

@@ -100,7 +100,8 @@ def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> 
     cap = vm.cap
     src = cap.sources.get(id(container))
     try:
-        for one in (*read, container) if cap.active else ():
+        # What a list holds before stays what it is, whatever it is, when something is appended.
+        for one in (*read, *(() if type(container) is list else (container,))) if cap.active else ():
             cap.expand(one)
     except NotForGraph as e:
         raise Border(fn, tuple(args), None, "FL413", str(e)).discard() from None

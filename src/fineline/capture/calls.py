@@ -16,13 +16,16 @@ from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
 from fineline.capture.capture import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value
+from fineline.capture.carried_iterators import STANDING
+from fineline.capture.debuggers import NAMES as STOPPING
+from fineline.capture.debuggers import stop, stops
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instances import make_instance
 from fineline.capture.libraries import NAMES
 from fineline.capture.local_classes import SameCode, is_method
 from fineline.capture.marked import (
+    KNOWN_BY_CODE,
     KNOWN_CODE,
-    compiled_by_torch,
     dynamo_function,
     explicit_break,
     gives,
@@ -191,7 +194,7 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     if handler is None:
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
-    if handler is not compiled_by_torch:
+    if handler not in KNOWN_BY_CODE:
         identify(vm.cap, fn)
     return handler(vm, f, fn, args, kwargs, then, data)
 
@@ -205,6 +208,8 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     kind = classify_torch(fn)
     if kind is not None and kind != "python":
         return _torch_function
+    if fn.__qualname__ in STOPPING and stops(fn):
+        return stop
     if (id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES) and (known := known_function(vm, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
@@ -220,6 +225,8 @@ def _left_alone(fn: types.FunctionType) -> Callable | None:
     """The handler of a function that even a run that captures nothing does not run through."""
     if fn is graph_break:
         return explicit_break
+    if fn.__qualname__ in STOPPING and stops(fn):
+        return stop
     # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
     return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
@@ -281,6 +288,8 @@ def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
         own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
             return vm.call(f, own, args, kwargs, then, data)
+        if type(args[0]) in STANDING:
+            raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
     special = SPECIALS.get(fn)
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)

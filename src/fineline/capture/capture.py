@@ -433,7 +433,7 @@ class Capture:
         if t in FX_CONSTANTS and id(a) not in self.texts:
             if self.lazy:
                 self.settle(a)
-            return a if t is not float and t is not complex else self.recorder.number(a)
+            return a if t is not float and t is not complex else self.recorder.literal(a)
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
         if t in SYMBOLIC and self.symbols is not None:

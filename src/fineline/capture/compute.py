@@ -65,7 +65,9 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        raise vm.only_live(Border(fn, tuple(args), kwargs, "FL515", f"{name} raises {type(e).__name__}: {e}")) from None
+        border = Border(fn, tuple(args), kwargs, "FL515", f"{name} raises {type(e).__name__}: {e}")
+        border.keeps_variables = True
+        raise vm.only_live(border) from None
     finally:
         vm.computing = False
 

@@ -60,6 +60,7 @@ class Frame:
         "ops",
         "stack",
         "then",
+        "trail",
         "whole",
         "worked",
     )
@@ -85,6 +86,8 @@ class Frame:
         self.namespace: Any = None
         self.function: FunctionType | None = None
         self.whole = True
+        # What led here, for the graph's nodes; None while no node has asked.
+        self.trail: Any = None
 
     @property
     def line(self) -> int:
@@ -107,25 +110,29 @@ def covered(f: Frame | None) -> bool:
 
 
 def handled(f: Frame | None) -> bool:
-    """Returns whether the user's code sees an exception that is raised here: ``covered``, but for what PyTorch's own code puts back."""
+    """Returns whether the user's code may go on after an exception that is raised here.
+
+    What raises it again, as a ``finally`` does, is no reason to break a graph: libraries put such around whole models.
+    """
     while f is not None:
         own = f.info.code.co_filename.startswith(_TORCH) or is_own(f.info.code)
         for h in f.info.handlers_at(f.ip - 1) if f.info.handlers and not own else ():
-            if not (f.info.leaves_with(h) and _only_restores(f.stack[h.depth - 1])):
+            if not _only_restores(f.stack[h.depth - 1]) if f.info.leaves_with(h) else f.info.swallows(h):
                 return True
         f = f.back
     return False
 
 
 def _only_restores(leave: Any) -> bool:
-    """Returns whether the exit method of a context is one of PyTorch's, or of a generator that handles nothing."""
+    """Returns whether the exit method of a context is one of PyTorch's, or of a generator that raises again what comes."""
     context = leave.__self__ if type(leave) in _BOUND else None
     if type(context) is contextlib._GeneratorContextManager:
         gen = context.__dict__.get("gen")
         if type(gen) is not InterpretedGenerator or gen.frame is None:
             return False
         own = gen.gi_code.co_filename.startswith(_TORCH)
-        return own or (gen.frame.info.handler_at(gen.frame.ip - 1) is None and delegate(gen.frame) is None)
+        inner = gen.frame.info
+        return own or (not any([inner.swallows(h) for h in inner.handlers_at(gen.frame.ip - 1)]) and delegate(gen.frame) is None)
     return type(context) is contextlib.nullcontext or type(context).__module__.partition(".")[0] == "torch"
 
 

@@ -29,8 +29,10 @@ def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
     if vm.options.inference_borders or vm.options.force_borders:
         raise Border(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     recorder, grad_mode = vm.cap.recorder, torch.is_grad_enabled()
-    context = vm.cap.fresh(_enter_inference_mode(mode))
-    vm.inference_modes.append(context)
+    # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
+    vm.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
+    context = vm.cap.fresh(vm.inference_modes[-1])
+    context.__enter__()
     recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
     recorder.find(context).meta[OUTSIDE] = grad_mode
     return _keep(vm, f, context, state)

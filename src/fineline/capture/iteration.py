@@ -16,6 +16,7 @@ from torch import Tensor
 from fineline.bytecode.asynchronous import let_pass
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
+from fineline.capture.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.operators import call_special
 from fineline.capture.overriding import overrides
@@ -152,6 +153,27 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     raise Border(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
 
 
+def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
+    it, cap = args[0], vm.cap
+    if not cap.active or it.ended:
+        return vm.finish(f, next(it), then, data)
+    src, ahead = cap.sources[id(it.iterator)], it.taken
+    name = STANDING[type(it)].__name__
+    if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
+        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
+    try:
+        value = next(it)
+    except StopIteration:
+        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"ends after {ahead} items"), ("ends", ahead))
+        raise
+    except RuntimeError:
+        # The container has changed: the iterator says so itself.
+        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
+    value = cap.read(value, cap.guards.access(src, "member", FollowingItem(ahead), value))
+    return vm.finish(f, value, then, data)
+
+
 def _generator_method(verb: str) -> Callable:
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         gen = args[0]
@@ -208,7 +230,7 @@ def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: A
     return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
-def _over_iterators(vm: Any, f: Frame, iterators: list, state: tuple) -> Frame | None:
+def _over_iterators(vm: Any, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
     return natives.call(vm, f, fn, fn, list(full), kwargs, then, data)
@@ -220,6 +242,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.next: _next,
         zip: _zip,
         enumerate: _zip,
+        CarriedIterator.__next__: _next_carried,
         protocols.unraisable: _unraisable,
         InterpretedGenerator.__dict__["gi_frame"].fget: _frame_of,
         InterpretedGenerator.send: _generator_method("send"),

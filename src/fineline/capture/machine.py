@@ -18,6 +18,7 @@ from fineline.capture.arrays import Arrays
 from fineline.capture.attribute_errors import left
 from fineline.capture.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.capture.capture import Capture, is_value
+from fineline.capture.debuggers import STOPS, call_from
 from fineline.capture.floats import hint
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
@@ -135,9 +136,15 @@ class Machine:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
+        # The origin of what has another machine run this code, for the graph's nodes.
+        self.called_at: Any = None
+        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        self.shows_layouts = False
         self.max_depth = SHALLOW
         # What tells this run from others.
         self.marker = object()
+        # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
+        self.turn: weakref.ref[Any] | None = None
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -229,7 +236,7 @@ class Machine:
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         assert frame is not None
-        place = (frame.info.code, frame.ip - 1)
+        place = (self.turn, frame.info.code, frame.ip - 1)
         seen = self.options.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]
@@ -285,17 +292,21 @@ class Machine:
             if gen.state != "running" or inner.frame is None:
                 raise
             frame, thrown = inner.frame, e
-        result = inner.run(frame, thrown)
+        inner.frame = frame
+        del frame
+        result = inner.run(thrown)
         if gen.state == "closed":
             raise StopIteration(result)
         return result
 
     # -- the loop ----------------------------------------------------------------------------------------------------
-    def run(self, f: Frame | None, throw: BaseException | None = None) -> Any:
-        """Runs until the outermost frame returns; -> its value."""
-        self.frame, self.running = f, True
-        # A frame that has returned must go, with the generators in its variables: their ``finally`` clauses are captured too.
-        del f
+    def run(self, throw: BaseException | None = None) -> Any:
+        """Runs ``self.frame`` until the outermost frame returns, and returns its value.
+
+        The frame is not an argument, which a caller's frame may hold until the end (CPython does so where another frame evaluator is
+        installed, as torch.compile's is): one that has returned must go, with the generators in its variables.
+        """
+        self.running = True
         try:
             return self._run(throw)
         finally:
@@ -419,6 +430,8 @@ class Machine:
         if self.on_skip is not None and not self.cap.active:
             self.on_skip(self, border)
         with self.pause.interrupted():
+            if border.error == STOPS:
+                return call_from(self.frame, border.fn, border.args_, border.kwargs)
             return self.native(border.fn, border.args_, border.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import traceback
@@ -18,7 +19,7 @@ from fineline.capture.frame import Frame
 from fineline.capture.libraries import stand_in
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.symbolic import settled
-from fineline.capture.watch import known_code
+from fineline.capture.watch import METHOD, identify, known_code
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules
 from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
@@ -128,6 +129,40 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
     return _disabled
 
 
+# What the marks of PyTorch's `disable` are called; `torch_mark` reads no others.
+_MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive", "_torchdynamo_orig_callable")
+
+
+def guard_mark(cap: Any, fn: types.FunctionType) -> None:
+    """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
+    src = cap.sources.get(id(fn))
+    if src is None or src.op == "pin":
+        return
+    known_code(cap, fn)
+    names = fn.__dict__
+    table = cap.dict_source(fn, names)
+    for name in _MARKS:
+        if name not in names:
+            cap.read_absent(names, table, name)
+        elif name == "_torchdynamo_orig_callable":
+            cap.load(names[name], cap.guards.access(table, "key", name, names[name]))
+        else:
+            cap.read_key(names, table, name, names[name])
+    if "__wrapped__" not in names:
+        cap.read_absent(names, table, "__wrapped__")
+        return
+    inner = names["__wrapped__"]
+    cap.load(inner, cap.guards.access(table, "key", "__wrapped__", inner))
+    if type(inner) is types.MethodType:
+        cap.load_members(inner, cap.sources[id(inner)], METHOD)
+        inner = inner.__func__
+    elif type(inner) is functools.partial:
+        cap.load_partial(inner)
+        inner = inner.func
+    if type(inner) is types.FunctionType:
+        guard_mark(cap, inner)
+
+
 def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
     """The rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
     for fn in (target, inspect.unwrap(target)):
@@ -144,7 +179,10 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
 
 def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn
-    if fn.__code__.co_qualname == _TORCH_DISABLE:
+    if fn.__code__.co_qualname != _TORCH_DISABLE:
+        guard_mark(vm.cap, fn)
+    else:
+        identify(vm.cap, fn)
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
         plain = fn.__wrapped__
         vm.cap.pin(plain, plain.__qualname__)
@@ -164,6 +202,10 @@ def compiled_by_torch(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | Non
     """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
     known_code(vm.cap, fn)
     return load_attr(vm, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+
+
+# The handlers that guard what they know of the function themselves.
+KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
 def _call_original(vm: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:

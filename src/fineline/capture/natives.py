@@ -306,8 +306,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
-            if cap.lazy:
-                _settle_numbers(cap, args)
+            _settle_numbers(cap, args)
             return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS else None
         if polyfill is not None and polyfill.__code__ is not f.info.code and (not kwargs or key in SORTERS):

@@ -369,8 +369,13 @@ def is_instance(obj: Any, classes: Any) -> bool:
     return is_a(classes, ABCMeta) and issubclass(type(obj), classes)
 
 
-def iterators(iterables: Any) -> list:
-    return [iter(x) for x in iterables]
+def iterators(iterables: Any) -> tuple:
+    # No list: at a graph break in a later ``__iter__`` it would be a live value, which can't hold a generator that has begun.
+    found: tuple = ()
+    for x in iterables:
+        it = iter(x)
+        found = (*found, it)
+    return found
 
 
 def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:

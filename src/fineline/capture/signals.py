@@ -37,6 +37,8 @@ class Border(BaseException):
         self.rule = ""
         # What the call has raised, if it has been made already.
         self.raised: Exception | None = None
+        # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.
+        self.keeps_variables = False
         # Where the result goes instead of the stack, as in `Machine.call`.
         self.then: Callable | None = None
         self.data: Any = None

@@ -17,6 +17,7 @@ from fineline.capture import (
     classes,
     containers,
     copying,
+    debuggers,
     draws,
     higher_order,
     indices,
@@ -87,7 +88,7 @@ def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 
 _FAMILIES: tuple[Any, ...] = (
-    arrays, attribute_functions, checkpoint, classes, containers, copying, draws, higher_order, indices, inference, introspection, modes, rule_blocks,
+    arrays, attribute_functions, checkpoint, classes, containers, copying, debuggers, draws, higher_order, indices, inference, introspection, modes, rule_blocks,
     libraries, marked, iteration, tensor_types, texts, unbacked,
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.capture import polyfill_iterators as i
 from fineline.capture import polyfill_itertools as t
+from fineline.capture.carried_iterators import STANDING, advanced
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.polyfills import POLYFILLS
 from fineline.kinds import is_a
@@ -99,6 +100,7 @@ KINDS: Mapping[type, type] = MappingProxyType(
         t.Chain: itertools.chain,
         t.Tee: type(itertools.tee(())[0]),
         t.Group: itertools._grouper,  # type: ignore[attr-defined]
+        **STANDING,
     }
 )
 
@@ -176,6 +178,7 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
         t.Cycle: _cycle,
         t.Pairwise: _pairwise,
         t.GroupBy: _groupby,
+        **dict.fromkeys(STANDING, lambda v: Recipe(advanced, (v.iterator, v.moves))),
     }
 )  # fmt: skip
 

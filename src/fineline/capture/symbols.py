@@ -317,6 +317,8 @@ class Symbols:
 
     def read(self, number: Any, node: Any) -> Any:
         """``node`` of the graph gives the new symbol in ``number``; -> the number."""
+        if self.cap.guards.machine.shows_layouts:
+            node.meta["example_value"] = number
         self.told(self._new()[-1], node)
         return number
 

@@ -29,6 +29,7 @@ from fineline.capture.known import FOLDED, READERS
 from fineline.capture.natives import deep_plain
 from fineline.capture.numpy_numbers import among, symbol_for, symbols_for
 from fineline.capture.numpy_table import DTYPE_ASKERS
+from fineline.capture.origin import origin_of
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
@@ -39,6 +40,7 @@ from fineline.capture.subgraph import give_up_subgraphs
 from fineline.capture.symbolic import SYMBOLIC, holds
 from fineline.capture.symbolic_forms import form_of
 from fineline.capture.watch import guard_answer
+from fineline.graph.layout import layout_of
 from fineline.graph.recorder import NotForGraph, scattered
 from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
@@ -169,7 +171,7 @@ class TensorOps:
             answers_before(fn, cap.answers)
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
-            cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result)
+            cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(cap, f))
             cap.states.add(fn)
             return vm.finish(f, result, then, data)
         name = getattr(fn, "__name__", str(fn))
@@ -369,8 +371,9 @@ class TensorOps:
         recorder = vm.cap.recorder
         recorder.only_state = False
         vm.jumps = 0
-        recorder.record(op, target, fx_args, fx_kwargs, result)
         frame = vm.frame
+        origin = origin_of(vm.cap, frame) if frame is not None else None
+        recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout_of(result) if vm.shows_layouts else None)
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))

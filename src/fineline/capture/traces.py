@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any
+from collections.abc import Iterable
+from types import CellType, CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, NamedTuple
 
-from fineline.bytecode.place import standing_for
-from fineline.capture.places import PROGRAM, is_own
+from fineline.bytecode.code import CO_OPTIMIZED
+from fineline.bytecode.place import standing_for, with_parameters
+from fineline.capture.frame import NULL, Frame
+from fineline.capture.journal import EMPTY, contents
+from fineline.capture.places import PROGRAM, Place, is_own, is_stand_in
 from fineline.raw import TRACEBACK
 
 # How many frames of a traceback are shown at each end.
@@ -24,7 +28,7 @@ class Traces:
         self._inner: TracebackType | None = None
         self._passed: list[tuple[Any, int]] = []
         # The code of frames in tracebacks, by what they run and where: to find out what an instruction is compiled from takes a while.
-        self._stubs: dict[tuple[Any, int], CodeType] = {}
+        self._stubs: dict[tuple[Any, int, tuple[str, ...]], CodeType] = {}
 
     def note(self, e: BaseException, frame: Any) -> None:
         """``e`` reaches or passes an interpreted frame."""
@@ -36,7 +40,8 @@ class Traces:
     def write(self, e: BaseException, cap: Any) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
 
-        Like Python's own, it holds what their variables hold. One that existed before gets the frames again at each run of the program.
+        Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
+        frames again at each run of the program.
         """
         if self._error is not e:
             return
@@ -45,10 +50,12 @@ class Traces:
             passed = passed[:_ENDS] + passed[-_ENDS:]
         for frame, at in passed:
             info, line = frame.info, frame.info.lines[at]
-            stub = self._stubs.get((info, at))
+            variables = variables_of(frame)
+            names = tuple(variables)
+            stub = self._stubs.get((info, at, names))
             if stub is None:
-                stub = self._stubs[info, at] = standing_for(_stub.__code__, info.code, info.offsets[at], line)
-            tb = TracebackType(tb, _made(stub, frame.globals, frame.local), 0, line)
+                stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.offsets[at], line, names)
+            tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
             if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
                 cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
         TRACEBACK.__set__(e, tb)
@@ -91,6 +98,19 @@ def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
     return tb
 
 
+def variables_of(frame: Frame) -> dict[str, Any]:
+    """The variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
+    if frame.namespace is not None and not frame.info.code.co_flags & CO_OPTIMIZED:
+        return {name: value for name, value in frame.namespace.items() if type(name) is str}
+    variables: dict[str, Any] = {}
+    of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
+    for name, value in zip(frame.info.slots, frame.local, strict=False):
+        held = contents(value) if type(value) is CellType and name in of_cells else value
+        if held is not NULL and held is not EMPTY:
+            variables[name] = held
+    return variables
+
+
 class Entry:
     """Makes one entry of a traceback again, in front of those that are ``behind`` it; it holds no variables."""
 
@@ -99,21 +119,67 @@ class Entry:
     def __init__(self, tb: TracebackType) -> None:
         code, self._line = tb.tb_frame.f_code, tb.tb_lineno
         own = code.co_code == _stub.__code__.co_code
-        self._code = code if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
+        self._code = with_parameters(code, ()) if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
         self._globals = tb.tb_frame.f_globals
 
     def __call__(self, behind: TracebackType | None) -> TracebackType:
-        return TracebackType(behind, _made(self._code, self._globals, None), 0, self._line)
+        return TracebackType(behind, _made(self._code, self._globals, ()), 0, self._line)
 
 
-def _stub(variables):  # type: ignore[no-untyped-def]
+def _stub():  # type: ignore[no-untyped-def]
     yield
 
 
-def _made(stub: CodeType, globals_: dict, variables: Any) -> FrameType:
+def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType:
     """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
-    made: FrameType = FunctionType(stub, globals_)(variables).gi_frame
+    made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
     return made
+
+
+class Variable(NamedTuple):
+    """A user's variable at a place in a program: an expression there, or a constant if there is none."""
+
+    name: str
+    text: str
+    value: Any = None
+
+
+class ShownPlace(Place):
+    """Makes calls from a place in a program; if one raises, the entries of its traceback have the user's variables, as far as the program has them."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, place: Place, frames: tuple[tuple[Variable, ...], ...]) -> None:
+        """``frames``: the variables of each of the user's frames, the outermost first."""
+        self.outermost = place.outermost
+        self._frames = frames
+
+    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not self.outermost:
+            return fn(*args, **kwargs)
+        stub, inner = self.outermost
+        try:
+            return stub(fn, args, kwargs, inner)
+        except BaseException as e:
+            self._show(e, sys._getframe(1))
+            raise
+
+    def _show(self, e: BaseException, program: FrameType | None) -> None:
+        while program is not None and not program.f_code.co_filename.startswith(PROGRAM):
+            program = program.f_back
+        tb, entries = TRACEBACK.__get__(e), []
+        while tb is not None and is_own(tb.tb_frame.f_code):
+            if is_stand_in(tb.tb_frame.f_code):
+                entries.append(tb)
+            tb = tb.tb_next
+        if program is None or len(entries) != len(self._frames):
+            return
+        for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
+            values = {name: value for name, text, value in variables if not text}
+            values |= {name: eval(text, program.f_globals, program.f_locals) for name, text, _ in variables if text}
+            stub = standing_for(_stub.__code__, entry.tb_frame.f_code, -1, entry.tb_lineno, tuple(values))
+            tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
+        TRACEBACK.__set__(e, tb)
 
 
 def check_depth(vm: Any) -> None:

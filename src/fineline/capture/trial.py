@@ -13,6 +13,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.journal import EMPTY, Journal
 from fineline.capture.machine import Machine
+from fineline.capture.origin import origin_of
 from fineline.capture.signals import Abandoned, Border, Refused
 from fineline.capture.tensors import TensorOps
 from fineline.graph.body import Part
@@ -136,6 +137,8 @@ class Trial(Machine):
         self.outer, self.refuse = outer, outer.refuse
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
+        self.called_at = origin_of(outer.cap, outer.frame) if outer.frame is not None else None
+        self.shows_layouts = outer.shows_layouts
         self.tensors = _Tensors(later, turned)
         self.recorder: Any = Part()
         for name, tensors in given.items():
@@ -153,7 +156,8 @@ class Trial(Machine):
         attributes = [dict(t.__dict__) for t in self.given]
         cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, self.journal, self.made, self
         try:
-            value = self.run(self.push_function(None, fn, args, None))
+            self.push_function(None, fn, args, None)
+            value = self.run()
         finally:
             cap.recorder, cap.journal, cap.made, cap.guards.machine = before
             torch._C._set_grad_enabled(grad_mode)

@@ -25,6 +25,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
 from fineline.graph.unmeasured import RESIZING, sized_by
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 
 FX_CONSTANTS = frozenset(
@@ -37,6 +38,9 @@ TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+# Under these a node's ``meta`` holds where it comes from, until `program.node_meta` writes it out: the instruction; the source of an input;
+# the layouts of what it gave.
+ORIGIN, SOURCE, LAYOUT = "fineline_origin", "fineline_source", "fineline_layout"
 # Operators that do what the graphs do that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
 
@@ -66,8 +70,13 @@ def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
 
 
 def scattered(t: Any) -> bool:
-    """Whether ``t`` is a sparse, a nested or a quantized tensor, which few compilers take."""
-    return type(t) in (Tensor, FakeTensor) and (t.is_nested or t.is_quantized if t.layout is torch.strided else t.layout is not torch.jagged)
+    """Whether ``t`` is a sparse, a nested or a quantized tensor, or a view of a sparse one's values, which few compilers take."""
+    if type(t) not in (Tensor, FakeTensor):
+        return False
+    if t.layout is not torch.strided:
+        return t.layout is not torch.jagged
+    base = t._base
+    return t.is_nested or t.is_quantized or (base is not None and base.layout is not torch.strided)
 
 
 def fatal(t: Any) -> bool:
@@ -211,6 +220,8 @@ class Recorder:
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
         """A new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
+        if is_a(source, Source):
+            node.meta[SOURCE] = source
         self.inputs.append((node, source))
         return node
 
@@ -223,10 +234,19 @@ class Recorder:
         self._nodes[id(t)] = (weakref.ref(t), node)
         return node
 
-    def record(self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None) -> Any:
-        """Adds a node whose result is ``out``, which the operator just computed; -> ``out``."""
+    def record(
+        self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None, origin: Any = None, layout: Any = None
+    ) -> Any:
+        """Adds a node whose result is ``out``, which the operator just computed; -> ``out``.
+
+        ``origin`` and ``layout``: for `program.node_meta`.
+        """
         base = name or (target if type(target) is str else getattr(target, "__name__", "call"))
         node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
+        if origin is not None:
+            node.meta[ORIGIN] = origin
+        if layout is not None:
+            node.meta[LAYOUT] = layout
         self.calls += 1
         if is_a(out, NAMED):
             self.results[node] = ()
@@ -265,7 +285,7 @@ class Recorder:
         """A node that is no operator of the user's."""
         return self._node(op, target, args, {}, name)
 
-    def number(self, value: Any) -> Any:
+    def literal(self, value: Any) -> Any:
         """Returns what stands in the graph for a float or a complex number: a node if no source text has its bits."""
         parts = (value.real, value.imag) if type(value) is complex else (value,)
         odd = [_bits(part) for part in parts if part != part or (len(parts) == 2 and (part == 0 or math.isinf(part)))]

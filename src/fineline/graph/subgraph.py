@@ -130,6 +130,7 @@ class SubRecorder(Recorder):
             if node.op not in ("placeholder", "output"):
                 args, kwargs = map_arg((node.args, node.kwargs), twin.__getitem__)
                 twin[node] = parent._node(node.op, node.target, args, kwargs, node.name)
+                twin[node].meta = node.meta
                 if node in self.unmeasured:
                     self.unmeasured.add(twin[node])
         for key in [key for key, (_, opens) in parent.hidden.items() if opens == self.open]:

@@ -117,10 +117,13 @@ class GuardBuilder:
         self._lacks: set[tuple[int, str]] = set()
 
     def close(self) -> None:
-        """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles."""
+        """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles.
+
+        Nodes of graphs may have sources, and graphs go with a collection only: these must not hold what the user's code holds.
+        """
         self.machine = _NOWHERE
         for src in self.reads.sources:
-            src.children, src.checked = _NO_CHILDREN, _NO_CHECKS
+            src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
         """``placed``: the instruction that runs now reads it."""

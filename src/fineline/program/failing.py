@@ -69,11 +69,9 @@ def retold(writer: Any, call: str, checks: list[str], again: Any, gm: GraphModul
     if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
         raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
-    raising: list[str] = []
-    if checks or inexact or cap.caught:
-        # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
-        inputs = ", ".join([r.graph_input(src) for _, src in cap.recorder.inputs])
-        raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
+    # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
+    inputs = ", ".join([r.graph_input(src) for _, src in cap.recorder.inputs])
+    raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
     return [
         *[f"{name} = {text}" for name, text in before.items()],
         *drawn,

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fineline.capture.capture import GETTERS, is_value
+from fineline.capture.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.natives import ITERATORS, VIEWS
@@ -172,6 +173,19 @@ def _reduced(r: Any, v: Any) -> str:
     return iterator(r, v, Recipe(fn, args, state=tuple([state for state in rest[:1] if state is not None])))
 
 
+def _live_iterator(r: Any, v: LiveIterator) -> str:
+    """Writes an iterator that is alive at a graph break; nothing else that the program makes may hold it."""
+    it = v.iterator
+    if r.known(it) is not None:
+        return str(r.known(it))
+    if type(it) not in STANDING:
+        name = _reduced(r, it)
+        r.forget(it)
+        return name
+    source = r.expr(it.iterator)
+    return r.statement("iterator", f"{r.constant(advanced, 'advanced')}({source}, {it.moves})", v) if it.moves else source
+
+
 def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     """An iterator of C's."""
     make, written = recipe.make, r.cap.journal.written
@@ -246,6 +260,7 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         **dict.fromkeys((*VIEWS, MappingProxyType), _view),
         **dict.fromkeys((*ITERATORS, *GETTERS), _reduced),
         InterpretedGenerator: _generator,
+        LiveIterator: _live_iterator,
     }
 )
 """Type -> what writes the statements for an object of it, with a `Rebuilder`; -> the expression that gives it."""

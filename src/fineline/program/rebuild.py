@@ -263,6 +263,10 @@ class Rebuilder:
         """The variable of what has been made already."""
         return self._memo.get(id(v))
 
+    def forget(self, v: Any) -> None:
+        """Forgets what has been made for ``v``: others that hold it are not given that."""
+        self._memo.pop(id(v), None)
+
     def name_part(self, v: Any, text: str) -> None:
         """``v`` is to be had as ``text``, a part of what has been made."""
         self._memo.setdefault(id(v), text)

@@ -8,7 +8,7 @@ import gc
 import itertools
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Set
 from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
@@ -96,6 +96,9 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
     elif is_a(holder, list) and gc.is_tracked(holder):
         for i in [i for i, x in enumerate(list.__iter__(holder)) if x is old]:
             list.__setitem__(holder, i, _real(old, seen))
+    elif is_a(holder, deque):
+        for i in [i for i, x in enumerate(deque.__iter__(holder)) if x is old]:
+            deque.__setitem__(holder, i, _real(old, seen))
     elif is_a(holder, set) and any([x is old for x in set.__iter__(holder)]):
         set.remove(holder, old)
         set.add(holder, _real(old, seen))

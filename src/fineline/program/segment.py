@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from types import FrameType, MappingProxyType
+from types import CellType, FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -20,12 +20,13 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
-from fineline.capture.capture import Capture
+from fineline.capture.capture import Capture, is_value
+from fineline.capture.frame import NULL
 from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
-from fineline.capture.places import PROGRAM
+from fineline.capture.places import PROGRAM, is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
-from fineline.capture.traces import without_own_frames
+from fineline.capture.traces import ShownPlace, Variable, without_own_frames
 from fineline.errors import BackendFailed, InternalError
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
@@ -160,6 +161,9 @@ class SegmentWriter:
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
+        given = [r.expr(v) for v in args]
+        if go_on_raised is None:
+            place = ShownPlace(place, self._variables(dict(zip(map(id, (*args, *live)), (*given, *texts), strict=True))))
         here = [r.constant(place, "here")] if handled is None else [r.constant(under, "under"), r.expr(handled), r.constant(place, "here")]
         parts = [*here[1:], r.call((fn, *args), kwargs)]
         self._writes()
@@ -172,6 +176,25 @@ class SegmentWriter:
             self.tail += [f"return {step}({onward}, ({', '.join([*texts, 'failure.pop()'])},))"]
         else:
             self.tail.append(f"return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))")
+
+    def _variables(self, texts: dict[int, str]) -> tuple[tuple[Variable, ...], ...]:
+        """The variables of the user's frames that a program knows where it calls eager code: of some values there are ``texts``."""
+        frames = []
+        inputs = {src.reg for src in self._tensors()}
+        f = self.cap.guards.machine.frame
+        while f is not None:
+            found = []
+            for name, v in zip(f.info.slots, f.local, strict=False):
+                src = self.cap.sources.get(id(v))
+                text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
+                if text:
+                    found.append(Variable(name, f"{text}.cell_contents" if type(v) is CellType else text))
+                elif v is not NULL and is_value(v):
+                    found.append(Variable(name, "", v))
+            if not is_own(f.info.code):
+                frames.append(tuple(found))
+            f = f.back
+        return tuple(reversed(frames))
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:

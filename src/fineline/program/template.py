@@ -14,12 +14,13 @@ from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
 from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
+from fineline.capture.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
-from fineline.capture.polyfill_iterators import RangeIterator
+from fineline.capture.polyfill_iterators import Lazy, RangeIterator
 from fineline.capture.signals import Border, Unrebuildable
 from fineline.capture.stand_ins import KINDS, table_recipe
 from fineline.capture.symbolic import SYMBOLIC
@@ -55,6 +56,12 @@ class GeneratorRef(NamedTuple):
 
 class Reduced(NamedTuple):
     """An iterator of C's, by what makes it again; ``number`` tells which."""
+
+    number: int
+
+
+class Carried(NamedTuple):
+    """An iterator of C's that is a live value itself: ``number`` is the value's."""
 
     number: int
 
@@ -129,14 +136,20 @@ def _held_besides(frame: Frame | None) -> Set[int]:
 
 
 class Number(NamedTuple):
-    """A place in a template that holds a number: a variable or the stack of a frame; of an iterator over a range, which number is next or where it stops."""
+    """A place in a template that holds a number.
+
+    ``where``: a variable ("local") or the "stack" of a frame, a field of an "object"; of an iterator over a range, which number is next
+    ("at") or where it stops ("stop"). ``holder``: the number of the frame or object. ``slot``: the place there, or the number of the iterator.
+    """
 
     where: str
-    frame: int
-    slot: int
+    holder: int
+    slot: int | str
 
 
 Turned = frozenset[Number]
+# What stands for an iterator of C's that the interpreter runs.
+TAKEN_APART = frozenset([t for t in KINDS if issubclass(t, Lazy)])
 # What tells the turns of a loop apart.
 COUNTERS = (int, float)
 RANGE_ITERATOR: type = type(iter(range(0)))
@@ -161,7 +174,7 @@ class Template:
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: Capture = vm.cap
-        self._looked_at = vm.options.looked_at
+        self._looked_at, self._keeps_all = vm.options.looked_at, border.keeps_variables
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(vm.frame)
         self._passed = self.held | set(map(id, border.args_))
@@ -169,6 +182,11 @@ class Template:
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
         self._iterator_at: dict[int, int] = {}
+        # The live values that are iterators.
+        self.carried: list[int] = []
+        self._carried_at: dict[int, int] = {}
+        # By identity: those that others of C's read, which are made again part by part with these.
+        self._read: set[int] = set()
         self._object_at: dict[int, int] = {}
         self._holds: dict[int, bool] = {}
         self._kept: list[Any] = []
@@ -188,6 +206,10 @@ class Template:
         self.lone: set[int] = set()
         # The names of the numbers that are alive for the turns' sake.
         self.numbers: list[str] = []
+        for frame in (*stack, *[gen.frame for ref in vm.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame is not None]):
+            for v in (*frame.local, *frame.stack):
+                if type(v) in READERS:
+                    self._read |= set(map(id, iterators_in(v)))
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(stack):
             self._frame_number(frame)
@@ -200,9 +222,9 @@ class Template:
         # The place alone: the code of each frame, and how far it is.
         self.stack = tuple([(s.info, s.ip) for s in self.frames])
         # By identity, which holds until the program is written.
-        self.reduced: Set[int] = frozenset([*self._iterator_at, *self._generator_at, *self._object_at])
+        self.reduced: Set[int] = frozenset([*self._iterator_at, *self._carried_at, *self._generator_at, *self._object_at])
         del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
-        del self._object_at, self._holds, self._passed, self._alone, self._looked_at
+        del self._carried_at, self._read, self._object_at, self._holds, self._passed, self._alone, self._looked_at, self._keeps_all
 
     def _frame_number(self, f: Frame) -> int:
         at = self._frame_at.get(id(f))
@@ -214,22 +236,22 @@ class Template:
         live = info.live_behind(f.ip)
         whole = bool(self._looked_at) and info.code in self._looked_at
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
-            if info.code.co_name != "__init__":
+            if id(f.local[0]) in self._passed:
                 # Behind the border there is C's iterator in its place, which has none of the fields.
                 raise Unrebuildable("an iterator that is giving its next item")
-            # Nobody else has it yet.
             self._holds[id(f.local[0])] = True
         local = []
         turned, generators = bool(self.turned), self._generators
         for i, name in enumerate(info.slots):
-            if whole or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
+            if whole or self._keeps_all or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
                 self._hint = name
                 local.append(self._local(f.local[i], at=Number("local", at, i) if turned else None))
             else:
                 local.append(_NOTHING)
         self._hint = f"{info.code.co_name}_value"
-        # References: of the stack, and that of the question.
-        self._alone |= {id(f.stack[i]) for i in range(len(f.stack)) if type(f.stack[i]) is RANGE_ITERATOR and sys.getrefcount(f.stack[i]) == 2}
+        # References: of the stack or the variable, and that of the question.
+        for held in (f.local, f.stack):
+            self._alone |= {id(held[i]) for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2}
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if turned else None) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._state(f.data), f.kwnames, self._spec(f.namespace),
@@ -295,9 +317,9 @@ class Template:
             if t is FunctionType or (own and callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
                 # A getter or a continuation: as fixed as the class, guarded, that it was found in.
                 return Const(v)
-            if (t in ITERATORS or t is RangeIterator) and id(v) not in self._passed:
+            if (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in self._passed:
                 return self._iterator(v)
-        elif (t in ITERATORS or t is RangeIterator) and id(v) not in cap.sources and id(v) not in self._passed:
+        elif (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
         if id(v) not in cap.sources and id(v) not in self._passed and self._holds_suspended(v):
             return self._object(v)
@@ -340,7 +362,8 @@ class Template:
         self._holds[id(v)] = False
         if id(v) in self._cap.sources or is_a(v, Tensor):
             return False
-        if is_a(v, InterpretedGenerator):
+        if is_a(v, InterpretedGenerator) or self._is_iterator(v):
+            self._holds[id(v)] = True
             return True
         found = self._parts(v)
         if found is None or (found[0] == "instance" and id(v) not in self._cap.made):
@@ -349,6 +372,11 @@ class Template:
         parts = found[1].values() if is_a(found[1], dict) else found[1]
         held = self._holds[id(v)] = any([self._holds_suspended(x) for x in parts])
         return held
+
+    def _is_iterator(self, v: Any) -> bool:
+        """Returns whether ``v`` is an iterator of C's or stands for one: the continuation takes its items, and needs it in parts."""
+        t = type(v)
+        return t in ITERATORS or t in TAKEN_APART
 
     def _object(self, v: Any) -> Object:
         at = self._object_at.get(id(v))
@@ -363,12 +391,32 @@ class Template:
             kind, parts = found
             if kind == "instance":
                 self.decomposed.append(parts)
-            specs = {k: self._spec(x) for k, x in parts.items()} if is_a(parts, dict) else tuple([self._spec(x) for x in parts])
+            if is_a(parts, dict):
+                specs: Any = {k: self._field(x, Number("object", at, k)) for k, x in parts.items()}
+            else:
+                specs = tuple([self._spec(x) for x in parts])
             self.objects[at] = ObjectShape(kind, type(v), specs)
         return Object(at)
 
-    def _iterator(self, it: Any) -> Reduced:
+    def _field(self, v: Any, at: Number) -> Any:
+        if at in self.turned and (type(v) in COUNTERS or type(v) in SYMBOLIC):
+            self._hint = str(at.slot)
+            return self._number(v)
+        return self._spec(v)
+
+    def _carried(self, it: Any) -> Carried:
+        at = self._carried_at.get(id(it))
+        if at is None:
+            at = self._carried_at[id(it)] = len(self.roots)
+            self.roots.append(LiveIterator(it))
+            self.names.append(f"{self._hint.removesuffix('_value')}_iterator{len(self.carried) or ''}")
+            self.carried.append(at)
+        return Carried(at)
+
+    def _iterator(self, it: Any) -> Reduced | Carried:
         """Iterators go by what they iterate over and how far they are; what they give next is then guarded like any value."""
+        if type(it) in STANDING or (type(it) in CARRIED and self._is_carriable(it)):
+            return self._carried(it)
         at = self._iterator_at.get(id(it))
         if at is None:
             at = self._iterator_at[id(it)] = len(self.iterators)
@@ -388,6 +436,23 @@ class Template:
             self.containers += [a for a in (*reduced[1], *later) if id(a) in self._cap.sources or id(a) in self._cap.made]
             self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
         return Reduced(at)
+
+    def _is_carriable(self, it: Any) -> bool:
+        if id(it) not in self._read and carriable(it, self._is_written, self._holds_suspended):
+            return True
+        inner = set(map(id, iterators_in(it)))
+        if not inner.isdisjoint(self._carried_at):
+            raise Unrebuildable("an iterator that the code reads both by itself and through another one")
+        self._read |= inner
+        return False
+
+    def _is_written(self, container: Any) -> bool:
+        return id(container) in self._cap.journal.written
+
+    def pass_on(self) -> None:
+        """Moves the live iterators to where the code is, for eager code to find; the program has been written."""
+        for at in self.carried:
+            self.roots[at] = self.roots[at].moved()
 
     def _rest_of_range(self, it: Any, *turned: bool) -> tuple:
         if type(it) is RangeIterator:
@@ -412,6 +477,7 @@ class Template:
             frames.append(f)
 
         iterators: dict[int, Any] = {}
+        carried = {at: CARRIED[type(values[at])](values[at]) for at in self.carried}
         objects: dict[int, Any] = {}
 
         def held(at: int) -> Any:
@@ -455,6 +521,8 @@ class Template:
                 return held(spec.number)
             if type(spec) is Reduced:
                 return iterator(spec.number)
+            if type(spec) is Carried:
+                return carried[spec.number]
             if spec.type is dict:
                 return {k: value(x) for k, x in spec.items}
             return spec.type([value(x) for x in spec.items])
@@ -472,7 +540,7 @@ class Template:
             gen.drive, gen.called_at, gen.gi_code, gen.given = vm.drive, g.called_at, g.code, None
             gen.__name__, gen.__qualname__ = g.code.co_name, g.code.co_qualname
         vm.frame = frames[self.top]
-        made = [*objects.values(), *[it for it in iterators.values() if type(it) is RangeIterator]]
+        made = [*objects.values(), *carried.values(), *[it for it in iterators.values() if type(it) is RangeIterator]]
         vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in made if type(obj) in KINDS]])
         vm.depth = self.depth
         vm.handled = value(self.handled)
@@ -486,7 +554,7 @@ class Template:
         )
         # The functions above are a cycle: what they hold would stay until a collection.
         values = ()
-        for table in (gens, iterators, objects):
+        for table in (gens, iterators, carried, objects):
             table.clear()
         return built
 

@@ -8,24 +8,22 @@ from fineline.program.template import COMPARED, COUNTERS, Const, Number, Templat
 
 def between(one: Template, other: Template) -> Turned:
     """Where both hold other numbers, if nothing else tells them apart."""
-    if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators")):
+    if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
         return frozenset()
-    if len(one.frames) != len(other.frames) or len(one.iterators) != len(other.iterators):
+    if any([len(getattr(one, name)) != len(getattr(other, name)) for name in ("frames", "iterators", "objects")]):
         return frozenset()
     found: set[Number] = set()
     for f, (mine, theirs) in enumerate(zip(one.frames, other.frames, strict=True)):
         if not alike(tuple(mine._replace(local=(), stack=())), tuple(theirs._replace(local=(), stack=()))):
             return frozenset()
         for where in ("local", "stack"):
-            values = getattr(mine, where), getattr(theirs, where)
-            if len(values[0]) != len(values[1]):
+            if not _differ(where, f, dict(enumerate(getattr(mine, where))), dict(enumerate(getattr(theirs, where))), found):
                 return frozenset()
-            for i, (a, b) in enumerate(zip(*values, strict=True)):
-                if alike(a, b):
-                    continue
-                if not (type(a) is type(b) is Const and type(a.value) is type(b.value) and type(a.value) in COUNTERS):
-                    return frozenset()
-                found.add(Number(where, f, i))
+    for i, (made, earlier) in enumerate(zip(one.objects, other.objects, strict=True)):
+        if alike(made, earlier):
+            continue
+        if made[:2] != earlier[:2] or type(made.parts) is not dict or not _differ("object", i, made.parts, earlier.parts, found):
+            return frozenset()
     for i, (it, before) in enumerate(zip(one.iterators, other.iterators, strict=True)):
         if alike(it, before):
             continue
@@ -35,6 +33,20 @@ def between(one: Template, other: Template) -> Turned:
         pairs = zip(("at", "stop"), numbers, others, strict=True)
         found |= {Number(where, 0, i) for where, a, b in pairs if not alike(a, b)}
     return frozenset(found)
+
+
+def _differ(where: str, holder: int, mine: dict, theirs: dict, found: set[Number]) -> bool:
+    """Adds the places where both hold other numbers to ``found``; -> whether nothing else differs."""
+    if not alike(tuple(mine), tuple(theirs)):
+        return False
+    for slot, a in mine.items():
+        b = theirs[slot]
+        if alike(a, b):
+            continue
+        if not (type(a) is type(b) is Const and type(a.value) is type(b.value) and type(a.value) in COUNTERS):
+            return False
+        found.add(Number(where, holder, slot))
+    return True
 
 
 def _rest(shape: tuple, lone: bool) -> tuple:

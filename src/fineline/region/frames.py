@@ -55,9 +55,8 @@ class FrameRunner:
         vm.cap.active = False
         vm.call_out = functools.partial(self._call_out, fn.__code__)
         try:
-            frame = vm.push_function(None, fn, values, kwargs)
-            vm.eager_frame = frame
-            result = vm.run(frame)
+            vm.eager_frame = vm.push_function(None, fn, values, kwargs)
+            result = vm.run()
         except Finished as done:
             result = done.value
         finally:

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.program.segment import SegmentWriter, call_under_way
-from fineline.program.template import Template
 from fineline.region.describe import describe_guards, place_of
 from fineline.report.events import Event
 
 
-class SegmentPlace(NamedTuple):
-    """The place in the code of a segment: the code and the instruction of each frame at the graph break that ends it.
-
-    Of a segment that ``returns``: at the graph break before it; none where the segment is the whole call.
-    """
-
-    stack: tuple
-    returns: bool
-
-
-def keep(run: Any, writer: SegmentWriter, end: Template | None = None, declared: bool = False) -> None:
+def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     """Compiles the segment of ``run``; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
 
-    ``end``: the frames at the graph break that ends the segment; None if it ends with the call. ``declared``: whether a rule asked for it.
+    ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.
     """
     region, site, recorder = run.region, run.site, writer.cap.recorder
     n, places, least = recorder.calls, recorder.places, region.min_graph_operators
     few = n < least and not (declared or site.declared)
     small = n > 0 and (recorder.only_state or few)
-    frames = end or site.template
-    place = SegmentPlace(frames.stack if frames is not None else (), returns=end is None)
-    compile_graph, kind = (_as_it_is, "eager") if small else (functools.partial(region.compile_graph, place), "captured")
+    compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
         region.tally.close(kind)
         compile_graph = region.tally.watch(kind, compile_graph, plain=small or region.backend.name == "eager")
@@ -45,7 +32,7 @@ def keep(run: Any, writer: SegmentWriter, end: Template | None = None, declared:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
         if small:
-            where = "after a graph break" if end is None else "between two graph breaks"
+            where = "after a graph break" if declared is None else "between two graph breaks"
             reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
             reason += f"min_graph_operators is {least}" if few else "they only change PyTorch's state"
             region._note(Event("eager", "FL404", reason, *at, detail=detail))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,8 +78,9 @@ class Options:
     # Where texts of numbers that vary are made and then read: the numbers are constants there.
     read_texts: set[tuple[CodeType, int]] = field(default_factory=set)
     # Instructions at which C asks for the value of numbers that vary -> by run, which values these had; and those at which there were too many.
-    asked_numbers: dict[tuple[CodeType, int], dict[object, list]] = field(default_factory=dict)
-    asked_outside: set[tuple[CodeType, int]] = field(default_factory=set)
+    # A turn of a loop that has programs of its own is a place of its own.
+    asked_numbers: dict[tuple[weakref.ref[Any] | None, CodeType, int], dict[object, list]] = field(default_factory=dict)
+    asked_outside: set[tuple[weakref.ref[Any] | None, CodeType, int]] = field(default_factory=set)
     # Functions whose variables others look at.
     looked_at: set[CodeType] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fineline.capture.frame import Frame
-from fineline.capture.places import is_own
+from fineline.capture.places import is_own, user_stack
+from fineline.capture.signals import Border, Retreat
 from fineline.region.options import Options
+from fineline.region.restart import may_restart
+from fineline.report.events import Event
 
 # What would only be met again at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
@@ -38,6 +41,24 @@ def start_anew(region: Any) -> None:
     # Else the new programs would go on with those behind the old ones.
     region.sites = [region.entry]
     region.loops.clear()
+
+
+def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:
+    """The call goes on in Python, from its start if nothing has happened yet that could be seen, and so do all later ones.
+
+    Else the debugger sees frames that stand for the user's, with their variables.
+    """
+    region, vm = run.region, run.vm
+    region.eager_reason = border.reason
+    # No program leads here any more.
+    start_anew(region)
+    stack = {"stack": user_stack(vm.frame)}
+    region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place, detail=stack))
+    if vm.fakes is not None or (run.site is run.start is region.entry and may_restart(run)):
+        raise Retreat(border.error, border.reason)
+    vm.fail(border.error, border.reason, False)
+    run.ended = True
+    return vm.beyond(border)
 
 
 def move_out(options: Options, f: Frame | None) -> None:

@@ -22,6 +22,7 @@ from fineline.backends.eager import as_it_is
 from fineline.backends.invoke import compile_graph
 from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
+from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.bytecode.handlers import take_away_stand_ins
@@ -40,13 +41,13 @@ from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
+from fineline.program.node_meta import GraphPlace, add_example_values, describe_nodes, place_of_graph
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
 from fineline.region.describe import describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
-from fineline.region.keep import SegmentPlace
 from fineline.region.options import GuardFailure, Options
 from fineline.region.outside import start_anew
 from fineline.region.restart import take_back
@@ -93,8 +94,8 @@ class Region:
         self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
-        # What the backend has compiled: with the segment's place in the code, where the backend is the user's.
-        self.compiled: list[tuple[GraphModule, Kinds, SegmentPlace | None, Callable]] = []
+        # What the backend has compiled: with the graph's place in the code, where the backend is the user's.
+        self.compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable]] = []
         self.rules_of_process = RULEBOOK.facts()[0]
         # How often each rule has decided something, over all captures.
         self.fired: Counter[Rule] = Counter()
@@ -198,6 +199,11 @@ class Region:
         if code is not None and code.co_flags & CO_GENERATOR:
             return f"{fn.__qualname__} is a generator function"
         return None
+
+    @property
+    def shows_graphs(self) -> bool:
+        """Whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
+        return bool(self.backend.sees_graphs or TRACE.is_read)
 
     # -- capture -------------------------------------------------------------------------------------------------------
     def capture(self, site: Site, args: tuple, kwargs: dict) -> Any:
@@ -470,27 +476,33 @@ class Region:
         own = self.options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
-    def compile_graph(self, place: SegmentPlace, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
+    def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
 
-        A user's own backend gets each graph that lies at another ``place`` in the code, however equal: what it makes may depend on that.
+        A user's own backend gets each graph that lies at another place in the code, however equal: what it makes may depend on that.
         A known graph with more outputs serves too; then ``gm`` gets the same outputs.
         """
-        shared = None if self.backend.builtin else place
+        place = () if self.backend.builtin else place_of_graph(gm.graph)
         for known, its_kinds, its_place, compiled in self.compiled:
-            outputs = None if kinds is None or its_place != shared else outputs_as(known.graph, gm.graph)
+            outputs = None if kinds is None or its_place != place else outputs_as(known.graph, gm.graph)
             if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
                 gm.graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
         plain = self.backend.name == "eager"
         state, stop = Standing(ambient_facts()) if plain else CallState(), None
+        at = place_of(self.fn)
+        if self.shows_graphs or self.tally is not None:
+            describe_nodes(gm)
+        if self.shows_graphs:
+            add_example_values(gm, examples)
         try:
-            where = ":".join(map(str, place_of(self.fn)))
-            if plain:
-                compiled = compile_graph(self.backend, gm, examples, where)
-            else:
-                compiled = TRACERS.holding(compile_graph, self.backend, gm, examples, where)
+            where = ":".join(map(str, at))
+            with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self.name)]):
+                if plain:
+                    compiled = compile_graph(self.backend, gm, examples, where)
+                else:
+                    compiled = TRACERS.holding(compile_graph, self.backend, gm, examples, where)
         except BaseException as e:
             # What has come from outside may have gone through the hands of compilers.
             stop = asynchronous(e)
@@ -517,7 +529,7 @@ class Region:
         if kinds is not None:
             if kinds.sizes is not None:
                 kinds.sizes.compiled()
-            self.compiled.append((gm, kinds, shared, compiled))
+            self.compiled.append((gm, kinds, place, compiled))
         return compiled
 
 

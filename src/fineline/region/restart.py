@@ -38,6 +38,13 @@ def amid_transforms(entry: bool) -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
+def leave_inference_modes(vm: Any) -> None:
+    """Leaves what the captured code of ``vm`` has entered; nothing else does where an exception from outside comes as it is left."""
+    for context in reversed(vm.inference_modes):
+        _exit_inference_mode(context)
+    vm.inference_modes.clear()
+
+
 def take_back(run: Any, anew: bool = False) -> None:
     """Leaves the world as it was when the newest segment of ``run`` began: in fake mode, nothing else has happened.
 
@@ -50,8 +57,7 @@ def take_back(run: Any, anew: bool = False) -> None:
     level = forward_ad._current_level
     vm.cap.journal.undo()
     leave_dual_levels(level)
-    for context in reversed(vm.inference_modes):
-        _exit_inference_mode(context)
+    leave_inference_modes(vm)
     restore(vm.cap.start_ambient)
     if SCOPE.blocks is not run.blocks:
         SCOPE.set_blocks(run.blocks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import torch
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
+from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
@@ -48,9 +50,9 @@ from fineline.raw import told
 from fineline.region.describe import describe_miss, place_of, user_place
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
-from fineline.region.outside import given_up, make_outside, move_out, start_anew
+from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.refused import built_in_rule, refused
-from fineline.region.restart import amid_transforms, may_restart, take_back
+from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
 from fineline.report.events import Event
@@ -88,6 +90,7 @@ class Run:
         self.vm = vm = region.machine(region.options)
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = breaks_here(region.options.breaks) != "any" or trial
+        vm.shows_layouts = region.shows_graphs
         vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
@@ -106,6 +109,8 @@ class Run:
             vm.may_restart = None if trial else functools.partial(may_restart, self)
         if site.blocked:
             vm.resume = self.resume
+        if site.template is not None and site.template.chain in region.turns.unrolled:
+            vm.turn = weakref.ref(site.varying)
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
@@ -192,10 +197,7 @@ class Run:
             region.tally.where.append(vm.fate)
         try:
             self._iterated(self.containers)
-            if self.stop is not None:
-                value = vm.run(vm.frame, self.stop)
-            else:
-                value = vm.run(vm.frame)
+            value = vm.run(self.stop)
         except Finished as done:
             value = done.value
         except Retreat as e:
@@ -258,6 +260,7 @@ class Run:
         region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
         if vm.fakes is not None or self.trial:
             take_back(self)
+        leave_inference_modes(vm)
         template = self.site.template
         return vm.fakes is not None and self.site is self.start and template is not None and bool(template.has_handlers)
 
@@ -291,6 +294,8 @@ class Run:
         if self.trial:
             vm.abandoned = Unkept()
             raise Abandoned
+        if border.error == STOPS:
+            return stop_in_debugger(self, border, place)
         stack = user_stack(f)
         built_in = "" if border.rule else built_in_rule(border.fn, border.args_)
         detail = {"stack": stack, "built_in": bool(built_in)}
@@ -314,7 +319,7 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
-            keep(self, writer, template, declared)
+            keep(self, writer, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
@@ -344,6 +349,7 @@ class Run:
         if not vm.cap.active:
             # Not above: what the call raises would have an exception of fineline's behind it.
             return vm.beyond(border)
+        template.pass_on()
         settle(vm, border, writer.rebuild.built)
         try:
             value = vm.beyond(border)
@@ -371,13 +377,13 @@ class Run:
         return writer, after, failed
 
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
-        """Texts that vary before a border do behind it, and so, if it is a text, does what is made of them, or of numbers that vary."""
+        """Texts that vary before a border do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.vm.texts
         for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
             for site in sites:
                 site.varying.add_text(name)
         if any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
-            after.varying.add_text("result")
+            after.varying.add_made("result")
 
     @property
     def borders(self) -> int:
@@ -400,7 +406,7 @@ class Run:
     def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
-        if way is not None and (way.leads_back(live) or way.site.met or template.turned or way.site.varying.told_apart):
+        if way is not None and (way.leads_back(live) or way.site.met or template.turned or template.carried or way.site.varying.told_apart):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(template, self._onwards(way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed
@@ -441,6 +447,7 @@ class Run:
             self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
             return vm.beyond(border)
         template.place = place
+        template.pass_on()
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
@@ -494,6 +501,9 @@ class Run:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
+        if error == STOPS and self.site is self.start is self.region.entry:
+            self.behind = functools.partial(self.region.fn, *args, **kwargs)
+            return
         if draws is not None:
             self.site.draws = draws
         if self.site is not self.start:
@@ -578,6 +588,9 @@ class Run:
         self.region.tell_tree()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
+        if vm.interrupt is not None:
+            # The user's code may have handled it.
+            leave_inference_modes(vm)
         vm.cap.recorder.forget()
         vm.cap.guards.close()
         if vm.cap.symbols is not None:

@@ -80,6 +80,12 @@ class Varying:
         if self.dynamic is not False:
             self.texts.add(name)
 
+    def add_made(self, name: str) -> None:
+        """It is known of a live value behind a border that it is made of what varies: as a text or a number, it does as well."""
+        if self.dynamic is not False:
+            self.texts.add(name)
+            self._numbers.add(name)
+
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """The sizes of a tensor that vary."""
         if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:

@@ -96,7 +96,9 @@ def way_behind(run: Any, template: Template, raised: bool, declared: bool, passe
             site.met = True
             return Way(site, site.dispatcher)
     earlier = [site for site in turns_before(run, template) if site.stands_for(template, raised, declared)]
-    own = Site(region, template, raised, declared, passed, earlier[0].varying if earlier else None)
+    # What the items of a list are is constant in the first turns, as numbers are.
+    shared = earlier and not (template.carried and run.passed.get(template.stack, 0) < FEW_TURNS)
+    own = Site(region, template, raised, declared, passed, earlier[0].varying if shared else None)
     own.varying.differ(template.numbers)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
@@ -135,9 +137,10 @@ class Turns:
 
     def another(self, site: Site) -> None:
         """A turn that is like none before it."""
-        if site.template is not None and site.template.turned:
-            self._others[site.template.chain] += 1
-            if self._others[site.template.chain] >= TURNS:
+        template = site.template
+        if template is not None and (template.turned or (template.carried and site.passed[template.stack] > FEW_TURNS)):
+            self._others[template.chain] += 1
+            if self._others[template.chain] >= TURNS:
                 self.unroll(site)
 
     def again(self, site: Site) -> None:

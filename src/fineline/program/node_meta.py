@@ -1,0 +1,236 @@
+"""Writes into the nodes of a graph where they come from and what they give, under PyTorch's names: ``stack_trace``, ``nn_module_stack``,
+``example_value``. Captures keep references only; texts and fake tensors are made when somebody is going to look at the graph."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fineline.apart import shapes_imported
+from fineline.bytecode.code import CodeInfo
+from fineline.capture.origin import ModuleCall, Origin, Trail
+from fineline.capture.places import is_own
+from fineline.graph.layout import fake_of, layout_of
+from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+
+GraphPlace = tuple[tuple[CodeInfo, int], ...]
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+# Where a module keeps what it has under a name.
+_TABLES = ("_modules", "_parameters", "_buffers")
+# Operators on numbers; methods that give numbers which the layout of a tensor tells.
+_PLAIN, _SIZES = frozenset({"_operator", "math", "builtins"}), frozenset({"size", "stride", "storage_offset"})
+_SYMBOLIC = frozenset({torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite})
+_NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool})
+_SPECIAL = re.compile(r"[^a-zA-Z0-9]+")
+_CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
+
+
+def describe_nodes(gm: GraphModule) -> None:
+    """Writes the stack traces, the stacks of modules and the inputs' names into ``gm`` and the graphs that it runs."""
+    texts = _Texts()
+    parts = [part for part in gm.modules() if is_a(part, GraphModule)]
+    origin = next((node.meta[ORIGIN] for part in parts for node in part.graph.nodes if ORIGIN in node.meta), None)
+    root = _root_module(origin)
+    for part in parts:
+        _name_inputs(part, root)
+        _describe(part, texts, root)
+
+
+def place_of_graph(graph: Graph) -> GraphPlace:
+    """Returns the code and the instruction of each frame where the graph's first operator is called, the innermost first."""
+    found = []
+    origin = next((node.meta[ORIGIN] for node in graph.nodes if ORIGIN in node.meta), None)
+    while origin is not None:
+        info, ip, trail = origin
+        found.append((info, ip))
+        origin = trail.called_at
+    return tuple(found)
+
+
+def _root_module(origin: Origin | None) -> int | None:
+    """Returns the identity of the module that is compiled, if it is one: what the outermost frame of the user's runs."""
+    found = None
+    while origin is not None:
+        info, _, trail = origin
+        found, origin = trail.module if not is_own(info.code) else found, trail.called_at
+    return found.key if found is not None else None
+
+
+def _name_inputs(gm: GraphModule, root: int | None) -> None:
+    renamed = False
+    for node in reversed(gm.graph.nodes):
+        source = node.meta.pop(SOURCE, None)
+        if node.op == "placeholder" and is_a(source, Source):
+            # Unique in its graph, as FX sees to.
+            node._rename(input_name(source, root))
+            node.target = node.name
+            renamed = True
+    if renamed:
+        gm.recompile()
+
+
+def _describe(gm: GraphModule, texts: _Texts, root: int | None) -> None:
+    # Backwards: what has no line of its own, as an input or a size, is there for whoever uses it.
+    for node in reversed(gm.graph.nodes):
+        if ORIGIN not in node.meta and node.op != "output":
+            of = [node.args[0]] if node.target is operator.getitem and is_a(node.args[0], Node) else []
+            found = next((n.meta[ORIGIN] for n in (*of, *node.users) if ORIGIN in n.meta), None)
+            if found is not None:
+                node.meta[ORIGIN] = found
+    for node in gm.graph.nodes:
+        origin = node.meta.pop(ORIGIN, None)
+        if origin is not None:
+            node.meta["stack_trace"] = texts.stack_trace(origin)
+            modules = texts.modules(origin[2], root)
+            if modules:
+                node.meta["nn_module_stack"] = dict(modules)
+
+
+class _Texts:
+    """The texts of frames, each made once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[Any, int], str] = {}
+        self._modules: dict[Trail, dict[str, tuple[str, type]]] = {}
+
+    def stack_trace(self, origin: Origin) -> str:
+        """Returns the frames that led to a node as a traceback has them: the user's, the innermost last."""
+        frames: list[tuple[Any, int]] = []
+        found: Origin | None = origin
+        while found is not None:
+            info, ip, trail = found
+            if not is_own(info.code):
+                frames.append((info, max(ip - 1, 0)))
+            found = trail.called_at
+        users = [(info, at) for info, at in frames if not info.code.co_filename.startswith(_TORCH)]
+        return "".join([self._frame(info, at) for info, at in reversed(users or frames)])
+
+    def _frame(self, info: Any, at: int) -> str:
+        text = self._frames.get((info, at))
+        if text is None:
+            code, line = info.code, info.lines[at]
+            _, last, begin, end = next(islice(code.co_positions(), info.offsets[at] // 2, None), (None,) * 4)
+            summary = traceback.FrameSummary(code.co_filename, line, code.co_name, end_lineno=last, colno=begin, end_colno=end)
+            text = self._frames[info, at] = "".join(traceback.StackSummary.from_list([summary]).format())
+        return text
+
+    def modules(self, trail: Trail, root: int | None) -> dict[str, tuple[str, type]]:
+        """Returns the modules whose calls led to a frame, the outermost first: identity -> (path, class). The one that is compiled is not named."""
+        found = self._modules.get(trail)
+        if found is None:
+            calls: list[ModuleCall | None] = []
+            at: Trail | None = trail
+            while at is not None:
+                calls.append(at.module)
+                at = at.called_at[2] if at.called_at is not None else None
+            inner = [m for m in reversed(calls) if m is not None and m.key != root]
+            found = self._modules[trail] = {str(m.key): (_module_path(m, root), m.cls) for m in inner}
+        return found
+
+
+def _module_path(module: ModuleCall, root: int | None) -> str:
+    return module.cls.__qualname__ if module.source is None else _expression(module.source, root, False)
+
+
+def input_name(source: Source, root: int | None) -> str:
+    """Returns the name of the input that is read there, as PyTorch makes it of the user's expression: ``l_self_modules_a_parameters_weight_``."""
+    name = _SPECIAL.sub("_", _expression(source, root, True))
+    return _CAPITAL.sub(r"_\1", name).lower()
+
+
+def _expression(src: Source, root: int | None, tables: bool) -> str:
+    """Returns the path of ``src`` as PyTorch writes it: ``L['self'].a.weight``, or ``L['self']._modules['a']._parameters['weight']`` with ``tables``.
+
+    ``root``: the identity of the module that is compiled, which is ``self``.
+    """
+    parts: list[str] = []
+    at = src
+    while True:
+        op, key, parent = at.op, at.key, at.parent
+        if op in ("root", "cell") and is_a(key, str):
+            base = f"L[{key!r}]"
+        elif root is not None and id(at.value) == root:
+            base = "L['self']"
+        elif op == "key" and parent is not None and parent.op == "pin" and is_a(parent.value, dict):
+            base = f"G[{key!r}]"
+        elif parent is None:
+            base = f"G[{at.text()!r}]"
+        else:
+            text, at = _step(at, parent, tables)
+            parts.append(text)
+            continue
+        return base + "".join(reversed(parts))
+
+
+def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
+    """Returns the last part of a path, and the source that it is a part of."""
+    op, key = src.op, src.key
+    table = op == "key" and parent.op == "key" and parent.key in _TABLES and parent.parent is not None and parent.parent.parent is not None
+    if table and not tables and parent.parent is not None:
+        return f".{key}", parent.parent.parent  # type: ignore[return-value]
+    if op == "key" and parent.op == "dict" and parent.parent is not None:
+        return f".{key}", parent.parent
+    return "" if op == "dict" else f"[{key!r}]" if op in ("key", "index") else f".{getattr(key, '__name__', key)}", parent
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+def add_example_values(gm: GraphModule, examples: Sequence[Any]) -> None:
+    """Writes into each node a fake tensor like what it gives, as far as the capture has noted its layout."""
+    shapes_imported()
+    mode = detect_fake_mode(examples) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    shapes = mode.shape_env
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), mode, shapes.suppress_guards() if shapes is not None else nullcontext():
+        for node, example in zip(gm.graph.find_nodes(op="placeholder"), examples, strict=True):
+            if (value := _fake_example(example, mode)) is not None:
+                node.meta["example_value"] = value
+        for part in gm.modules():
+            for node in part.graph.nodes if is_a(part, GraphModule) else ():
+                _add_value(node, mode)
+
+
+def _add_value(node: Node, mode: FakeTensorMode) -> None:
+    layout = node.meta.pop(LAYOUT, None)
+    value = fake_of(layout, mode) if layout is not None else _number(node)
+    if value is not None:
+        node.meta["example_value"] = value
+
+
+def _number(node: Node) -> Any:
+    """Returns what a node gives that takes apart what another one gives, or computes with numbers; None if that is not known."""
+    named = node.target in _SIZES if node.op == "call_method" else getattr(node.target, "__module__", None) in _PLAIN or node.target in _SYMBOLIC
+    if "example_value" in node.meta or node.op not in ("call_method", "call_function") or not named or node.kwargs:
+        return None
+    if not all([not is_a(a, Node) or "example_value" in a.meta for a in node.args]):
+        return None
+    args: list[Any] = [a.meta["example_value"] if is_a(a, Node) else a for a in node.args]
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:])
+    part = node.target is operator.getitem and type(args[0]) is tuple and type(args[1]) is int
+    if part or all([type(a) in _NUMBERS for a in args]):
+        return node.target(*args)  # type: ignore[operator]
+    return None
+
+
+def _fake_example(example: Any, mode: FakeTensorMode) -> Any:
+    if not is_a(example, Tensor) or is_a(example, FakeTensor):
+        return example
+    # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
+    fake = fake_of(layout_of(example), mode)
+    return torch.nn.Parameter(fake, example.requires_grad) if type(example) is torch.nn.Parameter and fake is not None else fake
