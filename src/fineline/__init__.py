@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fineline import errors
-    from fineline.api import compile, explain, reset, set_policy
+    from fineline.api import compile, explain, report, reset, set_policy
     from fineline.backends.registry import list_backends, register_backend
     from fineline.capture.builtin_rules import builtin_rules
     from fineline.capture.why import why
@@ -64,6 +64,7 @@ __all__ = [
     "optimize",
     "optimize_assert",
     "register_backend",
+    "report",
     "reset",
     "run",
     "set_policy",
@@ -76,7 +77,7 @@ __all__ = [
 # Where the public names are defined. For type checkers, which do not run `_Unloaded`, the imports above say the same.
 _HOMES: Mapping[str, str] = MappingProxyType(
     {
-        "fineline.api": "compile explain reset set_policy",
+        "fineline.api": "compile explain report reset set_policy",
         "fineline.backends.registry": "list_backends register_backend",
         "fineline.capture.builtin_rules": "builtin_rules",
         "fineline.capture.why": "why",
@@ -93,6 +94,7 @@ _HOMES: Mapping[str, str] = MappingProxyType(
         "fineline.region.module": "OptimizedModule",
     }
 )
+_FUNCTIONS = frozenset(" ".join(_HOMES.values()).split())
 
 
 class _Unloaded(types.ModuleType):
@@ -112,8 +114,8 @@ class _Unloaded(types.ModuleType):
         return vars(self)[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        # The import of a submodule sets it here. `export` and `install` are functions to users, and not the modules of these names.
-        if name not in _HOMES.get(f"{__name__}.{name}", "").split():
+        # The import of a submodule sets it here. `export`, `install` and `report` are functions to users, and not the modules of these names.
+        if not (isinstance(value, types.ModuleType) and name in _FUNCTIONS):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:

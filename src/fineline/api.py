@@ -1,13 +1,13 @@
-"""The public functions: compile, explain, reset."""
+"""The public functions: compile, explain, report, reset."""
 
 from __future__ import annotations
 
 import functools
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import NoneType
+from types import MethodType, NoneType
 from typing import Any
 
 from torch import nn
@@ -18,15 +18,17 @@ from fineline.policy.dims import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scopes import SCOPE
-from fineline.region.compiled import Compiled
+from fineline.region.compiled import Compiled, Forward
 from fineline.region.describe import describe_guards, place_of
 from fineline.region.module import OptimizedModule
 from fineline.region.options import Breaks, Options, split_options
 from fineline.region.region import Region
 from fineline.region.watched import Tree, Watched
+from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
 from fineline.report.tally import Tally
+from fineline.report.tree import Node
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 
@@ -107,7 +109,7 @@ class Recipe:
     """How a callable was compiled: copies, pickles and libraries compile others in the same way."""
 
     # Makes a region.
-    make: Callable[[Callable], Region]
+    make: functools.partial[Region]
     modules: type[OptimizedModule] = OptimizedModule
 
     def __call__(self, mod: nn.Module) -> Callable:
@@ -128,7 +130,7 @@ class Recipe:
 
     def get_compiler_config(self) -> Any:
         """Returns the backend's settings, as far as it tells: Inductor's."""
-        how = self.make.keywords  # type: ignore[attr-defined]
+        how = self.make.keywords
         return _backend(**{name: how[name] for name in ("backend", "mode", "options")})[1].settings()
 
 
@@ -144,6 +146,9 @@ def _region(
 ) -> Region:  # fmt: skip
     own, found = _backend(backend, mode, options)
     region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own))
+    if LISTENERS.trees:
+        tree = Tree(region.name, place_of(fn))
+        region.machine, region.tree = functools.partial(Watched, tree), tree.result
     _REGIONS.add(region)
     return region
 
@@ -175,28 +180,81 @@ def set_policy(policy: Policy | None) -> Policy | None:
     return before
 
 
-def explain(f: Callable, *, fullgraph: bool = False, policy: Policy | None = None, dynamic: bool | None = None) -> Callable[..., Explanation]:
-    """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept."""
+def explain(
+    f: Callable, *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
+) -> Callable[..., Explanation]:
+    """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept.
+
+    A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. What is given here
+    stands above that: ``fullgraph=False`` shows the graph breaks where the region would raise. Anything else is captured behind the backend
+    "eager".
+    """
     check_callable(f)
+    target, recipe, _ = _made_of(f)
+    given: dict[str, Any] = {"policy": policy, "dynamic": dynamic, "breaks": None if fullgraph is None else "none" if fullgraph else "any"}
+    how = {"backend": "eager", "breaks": "any", "policy": None, "dynamic": None, **(recipe.make.keywords if recipe is not None else {})}
+    how |= {name: value for name, value in given.items() if value is not None}
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        target = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
-        breaks: Breaks = "none" if fullgraph else "any"
-        region = _region(target, backend="eager", breaks=breaks, policy=policy, dynamic=dynamic)
+        region = _region(target, **how)
         call = region.entry.dispatcher
-        name = getattr(target, "__qualname__", type(target).__qualname__)
-        tree = Tree(name, place_of(target))
+        tree = Tree(region.name, place_of(target))
         region.tally, region.machine = Tally(), functools.partial(Watched, tree)
         began = time.perf_counter()
         with region.tally:
             call(*args, **kwargs)
-        seconds = time.perf_counter() - began
-        guards = [guard for s in region.segments() for guard in describe_guards(s)]
-        programs = "\n".join(s.source for s in region.segments())
-        return Explanation(
-            name, list(region.events), list(region.graphs), guards, programs, region.tally.counts,
-            rules=dict(region.fired), marks=[mark for mark in MARKS if not region.fired[mark]], tree=tree.result(),
-            seconds=seconds,
-        )  # fmt: skip
+        return _explanation(region, region.tally.counts, tree.result(), time.perf_counter() - began)
 
     return explained
+
+
+def report(compiled: Callable) -> Explanation:
+    """Tells what a compiled callable has done so far: its graphs, graph breaks, recompiles, guards and programs, since it was made or reset.
+
+    Nothing runs. Operators are those that captures have recorded, as calls do not count what they run. Raises `BadArgument` for what is
+    not compiled.
+    """
+    check_callable(compiled)
+    _, _, region = _made_of(compiled)
+    if region is None:
+        step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
+        raise BadArgument(f"report takes a compiled callable, not a {type(compiled).__name__}", next_step=step)
+    return _explanation(region, None, region.tree() if region.tree is not None else None)
+
+
+def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
+    segments = region.segments()
+    guards = [guard for s in segments for guard in describe_guards(s)]
+    marks = [mark for mark in MARKS if not region.fired[mark]]
+    return Explanation(
+        region.name, list(region.events), list(region.graphs), guards, [s.source for s in segments], ran,
+        rules=dict(region.fired), marks=marks, tree=tree, seconds=seconds,
+    )  # fmt: skip
+
+
+def _made_of(f: Any) -> tuple[Callable, Recipe | None, Region | None]:
+    """Returns the original of a compiled callable, how it was compiled, and its region; of anything else itself alone."""
+    if isinstance(f, MethodType) and isinstance(f.__func__, Compiled):
+        target, recipe, region = _made_of(f.__func__)
+        return MethodType(target, f.__self__), recipe, region
+    if isinstance(f, Compiled):
+        return f.__wrapped__, _recipe(f._rebuild), f._region
+    if isinstance(f, Forward):
+        # It runs what a call of the module runs.
+        return _made_of_module(f._orig_mod, f._rebuild, f.__call__)
+    if isinstance(f, OptimizedModule):
+        return _made_of_module(f._orig_mod, f._fineline_rebuild, f._fineline_region)
+    if isinstance(f, nn.Module) and isinstance(f._compiled_call_impl, Compiled):
+        # By `nn.Module.compile`, in place.
+        return f, *_made_of(f._compiled_call_impl)[1:]
+    return f, None, None
+
+
+def _made_of_module(mod: nn.Module, rebuild: Any, dispatcher: Callable) -> tuple[nn.Module, Recipe | None, Region | None]:
+    return mod, _recipe(rebuild), next((region for region in _REGIONS if region.entry.is_called_by(dispatcher)), None)
+
+
+def _recipe(rebuild: Any) -> Recipe | None:
+    """Returns how a callable was compiled, of what makes others like it."""
+    found = getattr(rebuild, "__self__", rebuild)
+    return found if isinstance(found, Recipe) else None

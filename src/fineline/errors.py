@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from fineline.refusals import REFUSALS, Refusal
+from fineline.stacks import StackPlace, folded, is_library, tells_more, to_the_user
 
 
 def caller() -> str:
@@ -31,8 +32,8 @@ FACES = Faces()
 class FinelineError(Exception):
     """Base of all refusals: what (``id`` and title), ``where``, ``reason``, ``rule``, and what to do next.
 
-    ``where`` is the user's ``file:line``; ``rule`` the text of the rule that decided, if one did. Explanation and next
-    step come from the table unless given.
+    ``where`` is the ``file:line`` that was met; ``stack`` the frames on the way there (file, line, function), the user's call first;
+    ``rule`` the text of the rule that decided, if one did. Explanation and next step come from the table unless given.
     """
 
     id = "FL100"
@@ -48,6 +49,7 @@ class FinelineError(Exception):
         where: str | None = None,
         rule: str | None = None,
         next_step: str | None = None,
+        stack: tuple[StackPlace, ...] = (),
     ) -> None:
         # Not super(): PyTorch's classes, which may stand between, take other arguments.
         Exception.__init__(self, reason)
@@ -57,6 +59,8 @@ class FinelineError(Exception):
         self.where = where
         self.rule = rule
         self.next_step = next_step or self.refusal.next_step
+        # Where no frame of the user's is known, those of the call.
+        self.stack = stack or (to_the_user() if where and is_library(where) else ())
 
     @property
     def refusal(self) -> Refusal:
@@ -64,9 +68,11 @@ class FinelineError(Exception):
         return REFUSALS[self.id]
 
     def __str__(self) -> str:
+        way = folded(self.stack) if tells_more(self.stack) else []
         lines = [
             ("", f"{self.id}: {self.refusal.title}: {self.reason}"),
             ("at", self.where),
+            ("from", "\n        ".join(way)),
             ("why", self.refusal.explanation),
             ("rule", self.rule),
             ("next", self.next_step),

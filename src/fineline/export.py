@@ -138,5 +138,5 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         raise
     except Unsupported as e:
         step = e.next_step.partition(" Or take fullgraph=True away")[0]
-        raise NotExported(e.reason, id=e.id, where=e.where, rule=e.rule, next_step=step) from e
+        raise NotExported(e.reason, id=e.id, where=e.where, rule=e.rule, next_step=step, stack=e.stack) from e
     return Exported(gm, guards_of(segment))

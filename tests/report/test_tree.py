@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -9,6 +10,7 @@ import fineline
 from fineline import Policy
 from fineline.capture.flow import LONG_LOOP
 from fineline.capture.machine import Machine
+from fineline.report.tree import Node
 
 X = torch.arange(4.0)
 
@@ -58,7 +60,8 @@ def test_the_call_tree_with_each_frames_colour():
         ("Net.forward.<locals>.<genexpr>", "captured", 0),
     ]
     assert [(n.name, n.colour, n.operators) for n in tree.children[3].children] == [("inner", "captured", 2)]  # in a graph of its own
-    assert [n.name for n in tree.children[-1].children] == ["inner", "inner"] and tree.children[4].children == []
+    assert [n.name for n in tree.children[-1].children] == ["inner", "inner"]
+    assert [(n.name, n.colour) for n in tree.children[4].children] == [("inner", "eager")]
     assert all(n.file and not n.file.startswith(fineline.__path__[0]) for n in tree)
     lines = str(tree).splitlines()
     assert lines[1].startswith("  captured Linear.forward, 1 operator  ") and lines[1].endswith("(3 times)")
@@ -105,3 +108,105 @@ def test_a_forgotten_mark_shows():
 
 def test_nothing_is_watched_elsewhere():
     assert fineline.compile(inner, backend="eager")._region.machine is Machine
+
+
+@torch.library.custom_op("fineline_tree::plus", mutates_args=())
+def plus(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@plus.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@fineline.assume_constant_result
+def three():
+    return 3.0
+
+
+@fineline.disable
+def below(x):
+    return inner(x) + sum(inner(x) for _ in range(1)) + nn.functional.relu(x)
+
+
+def shape(tree):
+    return [(n.name, n.colour, n.operators) for n in tree.children]
+
+
+@pytest.mark.parametrize("spell", [plus, lambda x: torch.ops.fineline_tree.plus(x), lambda x: torch.ops.fineline_tree.plus.default(x)])
+def test_a_custom_operator_is_one_opaque_call(spell):
+    def f(x):
+        return spell(x) * 2
+
+    nodes = [n for n in fineline.explain(f)(X).tree if n.colour == "opaque"]
+    assert [(n.name, n.operators, n.file) for n in nodes] == [("fineline_tree::plus", 1, __file__)]
+
+
+def test_autograd_functions_and_constants_are_calls():
+    def f(x):
+        return Double.apply(x) * three()
+
+    grown = fineline.explain(f)(torch.ones(3, requires_grad=True)).tree
+    assert shape(grown) == [("Double.apply", "captured", 1), (f"{__name__}.three", "constant", 0)] and grown.operators == 1
+    assert [n[:2] for n in shape(fineline.explain(f)(X).tree) if n[0].startswith(("Double", __name__))] == [
+        ("Double.forward", "captured"), (f"{__name__}.three", "constant"),
+    ]  # fmt: skip
+
+
+def test_the_users_functions_below_an_eager_call_are_there():
+    tree = fineline.explain(lambda x: below(x) + 1)(X).tree
+    [eager] = tree.children
+    assert (eager.name, eager.colour) == ("below", "eager")
+    assert [n.name for n in eager] == ["below", "inner", "below.<locals>.<genexpr>", "inner"] and all(n.colour == "eager" for n in eager)
+
+
+def test_a_profiler_of_the_users_is_left_alone():
+    import sys
+
+    seen = []
+
+    def profile(frame, what, arg):
+        seen.append(what)
+
+    sys.setprofile(profile)
+    try:
+        tree = fineline.explain(lambda x: below(x) + 1)(X).tree
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(None)
+    assert tree.children[0].children == [] and seen
+
+
+def test_an_eager_call_that_raises_leaves_no_profiler_and_no_call_under_way():
+    import sys
+
+    @fineline.disable
+    def fails(x):
+        inner(x)
+        raise ValueError
+
+    def f(x):
+        try:
+            fails(x)
+        except ValueError:
+            return inner(x)
+
+    tree = fineline.explain(f)(X).tree
+    assert sys.getprofile() is None
+    assert [(n.name.rpartition(".")[2], n.colour) for n in tree] == [("f", "captured"), ("fails", "eager"), ("inner", "eager"), ("inner", "captured")]
+
+
+def test_a_tree_survives_json():
+    tree = fineline.explain(Net())(X).tree
+    assert Node.from_dict(tree.as_dict()) == tree

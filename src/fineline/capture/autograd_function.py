@@ -47,7 +47,9 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     except Border as b:
         raise b.to(then, data) from None
     if graphs is not None:
-        return vm.finish(f, _record(vm, cls, graphs), then, data)
+        result = _record(vm, cls, graphs)
+        vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
+        return vm.finish(f, result, then, data)
     if vm.again:
         raise Refused
     if vm.fakes is not None:
@@ -64,6 +66,7 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         result = vm.tensors.operator(vm, node_target(cls), rest, kwargs)
     except Border as b:
         raise b.to(then, data) from None
+    vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
     return vm.finish(f, result, then, data)
 
 

@@ -18,7 +18,7 @@ from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
 from fineline.capture.capture import HEAP_TYPE
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.places import frame_behind, is_own, is_stand_in
+from fineline.capture.places import frame_behind, is_own, is_stand_in, user_stack
 from fineline.capture.signals import Abandoned, Border
 from fineline.capture.traces import traceback_of
 from fineline.capture.watch import shown_by
@@ -105,7 +105,7 @@ def _of_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
         if found is None or not found.whole:
             _look_at(vm, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            vm.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}")
+            vm.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise Abandoned
         if found.info.code not in vm.options.looked_at:
             _look_at(vm, f)

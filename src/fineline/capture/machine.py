@@ -28,7 +28,7 @@ from fineline.capture.known import KnownTensors
 from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
-from fineline.capture.places import Place, is_own
+from fineline.capture.places import Place, is_own, user_stack
 from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
@@ -43,6 +43,7 @@ from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
 from fineline.raw import CONTEXT, under
 from fineline.report.tally import OPEN
+from fineline.stacks import StackPlace
 
 _NULLS = (NULL,) * 64
 # So many values of a number are kept that a loop asks for at one place.
@@ -78,6 +79,7 @@ class Machine:
         self.on_skip: Callable[[Machine, Border], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
+        self.failed_stack: tuple[StackPlace, ...] = ()
         self.events: list[Any] = []
         self.jumps = 0
         self.depth = 0
@@ -444,6 +446,9 @@ class Machine:
         """Where the user's code is now, for calls that must find it on the stack."""
         return Place(self.frame, self.stubs)
 
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+
     def raised(self, e: BaseException) -> Frame:
         """An instruction raised: sets the implicit context, then finds the handler."""
         if self.frame is None:
@@ -499,7 +504,7 @@ class Machine:
         while f is not None and f.info.code.co_filename.startswith(_HERE):
             f = f.back
         if f is not None:
-            self.failed_at = (f.info.code.co_filename, f.line)
+            self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)
             if hint:
                 self.options.opaque.add((f.info.code, f.ip - 1))
         if fakes:

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fineline.bytecode.code import CO_FUTURE
+from fineline.stacks import StackPlace, is_library, to_the_user
 
 # How the files of programs are named.
 PROGRAM = "<fineline program "
@@ -40,6 +41,18 @@ def frame_behind(stand_in: Any, frame: Any) -> Any:
 
 def is_stand_in(code: CodeType) -> bool:
     return code.co_varnames == _CODE.co_varnames
+
+
+def user_stack(frame: Any) -> tuple[StackPlace, ...]:
+    """Returns the frames of a call, the outermost first. Where all are a library's, those of the user's call come before them."""
+    stack: list[StackPlace] = []
+    while frame is not None:
+        if not is_own(frame.info.code):
+            stack.append((frame.file, frame.line, frame.info.code.co_qualname))
+        frame = frame.back
+    if all([is_library(file) for file, _, _ in stack]):
+        stack += to_the_user()[::-1]
+    return tuple(stack[::-1])
 
 
 class Place:

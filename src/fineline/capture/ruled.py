@@ -144,6 +144,7 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     if any([t.grad_fn is not None for t in tensors(result)]):
         vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
         return vm.finish(f, result, then, data)
+    vm.note_call(describe(fn), fn, "constant")
     if not is_value(result):
         cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
     return vm.finish(f, result, then, data)

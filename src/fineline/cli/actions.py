@@ -25,6 +25,7 @@ from fineline.policy.files import PolicyFile, find_policy
 from fineline.policy.marks import MARKS
 from fineline.region.options import Breaks
 from fineline.report.events import LISTENERS
+from fineline.report.output import STREAMS
 
 
 class Refused(click.ClickException):
@@ -53,7 +54,8 @@ def run(
     """Sets up a program and adds its run to the jobs."""
     made = Program(program, args, module)
     MARKS.without = without
-    out = out and out.resolve()
+    # What it links to may be no file: a pipe. The program may change its folder.
+    out = out.absolute() if out is not None and str(out) not in STREAMS else out
     if out is not None and not out.parent.is_dir():
         raise click.BadParameter(f"there is no folder {out.parent}", param_hint="--explain")
     with _refusals():
@@ -65,7 +67,7 @@ def run(
 def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None) -> None:
     report = Report() if out is not None else None
     if report is not None:
-        LISTENERS.all = (*LISTENERS.all, report.hear)
+        LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), True
     policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
     RunOptions(policy, breaks, MARKS.without, events).pass_on()
     try:

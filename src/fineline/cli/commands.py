@@ -43,7 +43,7 @@ def cli() -> None:
 
 @cli.command(context_settings=THEIRS)
 @POLICY
-@click.option("--explain", "out", type=PATH, help="Write what became of each compiled function; JSON if the name ends in .json.")
+@click.option("--explain", "out", type=PATH, help="Write what became of each compiled function: JSON or HTML by the name's end, else text; - is standard output.")
 @BREAKS
 @click.option("--without", hidden=True, default="", help="Leave out one rule or mark, for the audit.")
 @MODULE

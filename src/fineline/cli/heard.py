@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
 from fineline.report.events import Event
 from fineline.report.explain import Explanation, rule_as_dict
+from fineline.report.tree import Node, joined
+
+
+def graph_code(event: Event) -> str:
+    """Returns the code of the graph in a program that was kept."""
+    graph = event.detail.get("graph")
+    return graph.code if graph is not None else event.detail.get("code", "")
 
 
 class Heard:
@@ -19,7 +26,10 @@ class Heard:
         self._events: dict[str, list[Event]] = {}
         # Each region counts for itself, and keeps the counter; so do those that are gone since.
         self._fired: dict[str, dict[int, Counter[Rule]]] = {}
-        self._programs: dict[str, list[tuple[str, list[str]]]] = {}
+        # Source, guards and the code of the graph.
+        self._programs: dict[str, list[tuple[str, list[str], str]]] = {}
+        # What gives the calls of each region.
+        self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
 
     def hear(self, event: Event) -> None:
         events = self._events.setdefault(event.region, [])
@@ -27,7 +37,9 @@ class Heard:
             fired = event.detail["fired"]
             self._fired.setdefault(event.region, {})[id(fired)] = fired
         elif event.kind == "program":
-            self._programs.setdefault(event.region, []).append((event.detail["source"], event.detail["guards"]()))
+            self._programs.setdefault(event.region, []).append((event.detail["source"], event.detail["guards"](), graph_code(event)))
+        elif event.kind == "tree":
+            self._trees.setdefault(event.region, {})[event.detail.get("of", 0)] = event.detail["tree"]
         else:
             events.append(event)
 
@@ -40,8 +52,10 @@ class Heard:
                 for rule in counter:
                     rules.setdefault(rule, 0)
             programs = self._programs.get(name, [])
-            guards = [guard for _, guards in programs for guard in guards]
-            out.append(Explanation(name, events, [], guards, "\n".join(source for source, _ in programs), {}, rules=rules))
+            guards = [guard for _, guards, _ in programs for guard in guards]
+            tree = joined([give() for give in self._trees.get(name, {}).values()])
+            codes = [code for _, _, code in programs if code]
+            out.append(Explanation(name, events, [], guards, [source for source, _, _ in programs], None, rules=rules, tree=tree, codes=codes))
         return out
 
     def fired(self) -> Counter[Rule]:

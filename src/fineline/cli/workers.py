@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fineline.api import set_policy
-from fineline.cli.heard import Heard
+from fineline.cli.heard import Heard, graph_code
 from fineline.install import install
 from fineline.policy.files import PolicyFile
 from fineline.policy.marks import MARKS
@@ -27,6 +27,8 @@ from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
 from fineline.report.events import LISTENERS, Event
+from fineline.report.output import STREAMS, write_report
+from fineline.report.tree import Node
 
 # What startup/sitecustomize.py looks for.
 VARIABLE = "FINELINE_RUN"
@@ -52,6 +54,7 @@ class RunOptions:
 def join() -> None:
     """Does in a process that the program has started what the run did in the first one."""
     options = RunOptions(**json.loads(os.environ[VARIABLE]))
+    LISTENERS.trees = options.events is not None
     MARKS.without = options.without
     if options.policy is not None:
         set_policy(PolicyFile(Path(options.policy)).policy(early=True))
@@ -93,20 +96,20 @@ class Report:
         (self._heard if os.getpid() == self._pid else self._relay).hear(event)
 
     def write(self, path: Path) -> None:
-        """JSON if the file's name says so, else text. In a copy of the process, which a program that forks leaves by this way too: nothing."""
+        """Writes the report. In a copy of the process, which a program that forks leaves by this way too: nothing."""
         if os.getpid() != self._pid:
             return
         processes = [Process(file) for file in sorted(self.folder.glob("*.jsonl"))]
         shutil.rmtree(self.folder, ignore_errors=True)
-        if path.suffix == ".json":
-            facts = self._heard.facts([process.heard for process in processes])
-            facts["processes"] = [process.as_dict() for process in processes]
-            path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-            return
-        texts = [*map(str, self._heard.explanations())]
-        for process in processes:
-            texts += [f"{process}:", *map(str, process.heard.explanations())]
-        path.write_text("\n\n".join(texts or ["No compiled function was called."]) + "\n", encoding="utf-8")
+        chapters = [("", self._heard.explanations()), *[(str(process), process.heard.explanations()) for process in processes]]
+
+        def facts() -> dict[str, Any]:
+            return {
+                **self._heard.facts([process.heard for process in processes]),
+                "processes": [process.as_dict() for process in processes],
+            }
+
+        write_report(path, chapters, facts)
 
 
 class Process:
@@ -133,7 +136,7 @@ class Process:
 def own_file(path: Path) -> Path:
     """Returns where this process writes its report: each rank that a launcher has started on ``fineline run`` has its own file."""
     rank = os.environ.get("RANK") if "LOCAL_RANK" in os.environ else None
-    return path if rank is None else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    return path if rank is None or str(path) in STREAMS else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
 def _process() -> dict[str, Any]:
@@ -151,7 +154,9 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def _packed(event: Event) -> dict[str, Any]:
     facts = {**event.as_dict(), "region": event.region}
     if event.kind == "program":
-        return {**facts, "source": event.detail["source"], "guards": event.detail["guards"]()}
+        return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
+    if event.kind == "tree":
+        return {**facts, "tree": event.detail["tree"]().as_dict()}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -160,10 +165,13 @@ def _packed(event: Event) -> dict[str, Any]:
 
 def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Event:
     known = {name: facts.pop(name) for name in ("kind", "id", "reason", "file", "line", "rule", "region")}
-    detail: dict[str, Any] = facts
+    detail: dict[str, Any] = {**facts, "stack": tuple([(p["file"], p["line"], p["function"]) for p in facts["stack"]])}
     if known["kind"] == "program":
         guards = facts["guards"]
-        detail = {"source": facts["source"], "guards": lambda: guards}
+        detail = {"source": facts["source"], "guards": lambda: guards, "code": facts["code"]}
+    elif known["kind"] == "tree":
+        tree = Node.from_dict(facts["tree"])
+        detail = {"tree": lambda: tree}
     elif known["kind"] == "rules":
         # One counter for each region, which each event has as it was by then.
         counter = counters.setdefault(facts["counter"], Counter())

@@ -50,6 +50,9 @@ class Rule(NamedTuple):
         """What names it, in another run of the program too."""
         return f"{self.verb}({self.selector.text}) at {self.place}"
 
+    def __repr__(self) -> str:
+        return f"<Rule {self}, {SCOPES[self.scope]}>"
+
     def __str__(self) -> str:
         at = f" at {self.place}" if self.place else ""
         why = f": {self.reason}" if self.reason else ""
@@ -77,6 +80,9 @@ class Decision(NamedTuple):
     @property
     def scope(self) -> str:
         return SCOPES[self.rule.scope]
+
+    def __repr__(self) -> str:
+        return f"<Decision on {self.target}: {self.verb}, by {self.rule!r}>"
 
     def __str__(self) -> str:
         rule = self.rule

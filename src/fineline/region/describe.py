@@ -147,16 +147,6 @@ def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
     return (f.file, f.line) if f is not None else place_of(fn)
 
 
-def user_stack(f: Frame | None) -> list[tuple[str, int, str]]:
-    """File, line and function of the user's frames, the outermost first."""
-    stack = []
-    while f is not None:
-        if not is_own(f.info.code):
-            stack.append((f.file, f.line, f.info.code.co_name))
-        f = f.back
-    return stack[::-1]
-
-
 def place_of(fn: Any) -> tuple[str, int]:
     """Where a callable is defined."""
     fn = fn.forward if is_a(fn, nn.Module) else fn

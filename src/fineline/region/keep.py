@@ -26,7 +26,7 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
         region.tally.close(kind)
-        compile_graph = region.tally.watch(kind, compile_graph)
+        compile_graph = region.tally.watch(kind, compile_graph, plain=small or region.backend.name == "eager")
     segment = writer.compile(compile_graph, site.again(run.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)

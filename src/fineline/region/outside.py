@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fineline.capture.frame import Frame
-from fineline.capture.places import is_own
+from fineline.capture.places import is_own, user_stack
 from fineline.capture.signals import Border, Retreat
 from fineline.region.options import Options
 from fineline.region.restart import may_restart
@@ -52,7 +52,8 @@ def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:
     region.eager_reason = border.reason
     # No program leads here any more.
     start_anew(region)
-    region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place))
+    stack = {"stack": user_stack(vm.frame)}
+    region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place, detail=stack))
     if vm.fakes is not None or (run.site is run.start is region.entry and may_restart(run)):
         raise Retreat(border.error, border.reason)
     vm.fail(border.error, border.reason, False)

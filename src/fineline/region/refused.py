@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+import operator
+import types
+from types import MappingProxyType
 from typing import Any
+
+from torch import Tensor
 
 from fineline.capture.builtin_rules import builtin_rule
 from fineline.errors import Forbidden, Undeclared, Unsupported
+from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.refusals import REFUSALS
+from fineline.stacks import StackPlace
 
 
-def refused(error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None) -> Unsupported:
+def refused(
+    error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = ()
+) -> Unsupported:
     """The error for what a rule forbids, or for what would have been a graph break where none may be."""
     where = f"{place[0]}:{place[1]}"
     if error == "FL105":
-        return Forbidden(reason, where=where, rule=rule)
+        return Forbidden(reason, where=where, rule=rule, stack=stack)
     if error == "FL107":
-        return Unsupported(reason, id=error, where=where, rule=rule)
+        return Unsupported(reason, id=error, where=where, rule=rule, stack=stack)
     if error == "FL400":
-        return Unsupported(reason, id="FL103", where=where, rule=rule)
+        return Unsupported(reason, id="FL103", where=where, rule=rule, stack=stack)
     words = REFUSALS[error]
-    if not rule and fn is not None:
-        # A rule that is built in, then.
-        found = builtin_rule(fn)
-        rule = str(found) if found.verb in ("disable", "disallow") else ""
+    rule = rule or built_in_rule(fn)
     text = f"{reason} ({error}: {words.title})"
     if breaks == "declared":
         step = f"Write the rule {_rule_for(error, fn, place)}. Or: {words.next_step}"
-        return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step)
-    step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn)(*args).breaks lists all breaks at once."
-    return Unsupported(text, id="FL102", where=where, rule=rule, next_step=step)
+        return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step, stack=stack)
+    step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
+    return Unsupported(text, id="FL102", where=where, rule=rule, next_step=step, stack=stack)
+
+
+# What Python calls to read a tensor -> the method that does so.
+_READERS = MappingProxyType(
+    {bool: Tensor.__bool__, int: Tensor.__int__, float: Tensor.__float__, complex: Tensor.__complex__, operator.index: Tensor.__index__}
+)
+
+
+def built_in_rule(fn: Any, args: tuple = ()) -> str:
+    """Returns the text of the built-in rule because of which the graph breaks at a call of ``fn``; empty if there is none."""
+    if is_a(fn, (type, types.BuiltinFunctionType)) and args and is_a(args[0], Tensor):
+        fn = _READERS.get(fn, fn)
+    found = builtin_rule(fn) if fn is not None else None
+    return str(found) if found is not None and found.verb in ("disable", "disallow") else ""
 
 
 def _rule_for(error: str, fn: Any, place: tuple[str, int]) -> str:

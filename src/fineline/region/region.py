@@ -58,6 +58,7 @@ from fineline.region.varying import Varying, marked
 from fineline.region.ways import FEW_CALLS, Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
+from fineline.report.tree import Node
 
 log = logging.getLogger("fineline")
 
@@ -102,8 +103,9 @@ class Region:
         self.tally: Any = None
         # Writes the programs.
         self.writer: Callable[[Any, str], SegmentWriter] = SegmentWriter
-        # Makes the machines, for explain.
+        # Makes the machines, for explain; the calls that they have met, where a report of them is wanted.
         self.machine: Callable[[Options], Machine] = Machine
+        self.tree: Callable[[], Node] | None = None
         # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
         self.ahead: list[tuple[Any, Any]] = []
         # Under a stance that forces another backend: the dispatchers of regions that stand in, and for which stance this is one.
@@ -439,6 +441,10 @@ class Region:
 
     def tell_rules(self) -> None:
         self.tell(Event("rules", "FL003", "rules that were met", *place_of(self.fn), detail={"fired": self.fired}))
+
+    def tell_tree(self) -> None:
+        if self.tree is not None:
+            self.tell(Event("tree", "FL004", "calls that were captured", *place_of(self.fn), detail={"tree": self.tree, "of": id(self)}))
 
     def _note_once(self, event: Event) -> None:
         known = f"{event.reason} {event.where}"

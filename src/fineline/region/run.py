@@ -17,6 +17,7 @@ from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
+from fineline.capture.places import user_stack
 from fineline.capture.signals import (
     ASKED,
     FAKES_LACK,
@@ -46,11 +47,11 @@ from fineline.program.result import real_result, settle
 from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_miss, place_of, user_place, user_stack
+from fineline.region.describe import describe_miss, place_of, user_place
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.refused import refused
+from fineline.region.refused import built_in_rule, refused
 from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
@@ -94,7 +95,9 @@ class Run:
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
-        vm.refuse = lambda error, text, f, rule="": refused(error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks))
+        vm.refuse = lambda error, text, f, rule="": refused(
+            error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks), stack=user_stack(f)
+        )
         if not capture:
             vm.cap.active = False
             self.ended = True
@@ -285,18 +288,22 @@ class Run:
         if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             if reads and vm.fakes is None and self.why not in ("", border.reason):
                 border.reason += f", and in fake mode {self.why}"
-            vm.abandoned = refused(border.error, border.reason, place, border.rule, breaks, border.fn)
+            rule = border.rule or built_in_rule(border.fn, border.args_)
+            vm.abandoned = refused(border.error, border.reason, place, rule, breaks, border.fn, user_stack(f))
             raise Abandoned
         if self.trial:
             vm.abandoned = Unkept()
             raise Abandoned
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
-        stack = {"stack": user_stack(f)}
-        region._note(Event("break", border.error, border.reason, *place, border.rule, detail=stack))
+        stack = user_stack(f)
+        built_in = "" if border.rule else built_in_rule(border.fn, border.args_)
+        detail = {"stack": stack, "built_in": bool(built_in)}
+        region._note(Event("break", border.error, border.reason, *place, border.rule or built_in, detail=detail))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
-            region._note(Event("skipped", border.error, border.reason, *(unseen if unseen[1] else place), border.rule))
+            detail = {"stack": stack}
+            region._note(Event("skipped", border.error, border.reason, *(unseen if unseen[1] else place), border.rule, detail=detail))
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
             return vm.beyond(border)
@@ -564,7 +571,8 @@ class Run:
             return
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
-        region._note(Event("eager", error, text, *vm.failed_at))
+        file, line = vm.failed_at
+        region._note(Event("eager", error, text, file, line, detail={"stack": vm.failed_stack}))
         given_up(region, error, text)
         self._count_failure(text)
 
@@ -577,6 +585,7 @@ class Run:
             self.vm.rules.settle()
         if self.region.fired:
             self.region.tell_rules()
+        self.region.tell_tree()
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         vm = self.vm
         if vm.interrupt is not None:

@@ -123,6 +123,9 @@ class Site:
         assert region is not None
         return region
 
+    def is_called_by(self, dispatcher: object) -> bool:
+        return self._dispatcher() is dispatcher
+
     @property
     def dispatcher(self) -> Any:
         """What is called; whoever wants it to stay holds it."""

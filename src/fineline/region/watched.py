@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import types
+from types import CodeType, FrameType
 from typing import Any
 
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.bytecode.code import CO_GENERATOR
 from fineline.capture.frame import Frame
 from fineline.capture.machine import Machine
-from fineline.capture.places import is_own
+from fineline.capture.places import PROGRAM, is_own, is_stand_in
 from fineline.capture.signals import Border
 from fineline.capture.tensors import TensorOps
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
-from fineline.region.describe import user_place
+from fineline.region.describe import place_of, user_place
 from fineline.region.frames import FrameRunner
-from fineline.report.tree import Node
+from fineline.report.tree import Node, joined
+from fineline.stacks import is_library
+
+# The namespaces of operators that PyTorch brings.
+_PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
+# What calls of custom operators go through in Python.
+_PASSED = frozenset({CustomOpDef.__call__.__code__})
 
 # A program that calls for ever may have calls for ever.
 MOST_NODES = 100_000
@@ -38,15 +50,89 @@ class Tree:
     def result(self) -> Node:
         """The tree of the one call; its root stands for the compiled callable, which usually calls one function."""
         root = self.root
-        return root.children[0] if len(root.children) == 1 and not root.operators else root
+        only = joined(root.children) if not root.operators else None
+        return only if only in root.children[:1] else root
+
+
+# Whose a frame under way in an eager call is. Fineline's: with all that it calls for itself, such as listeners and backends.
+USERS, LIBRARYS, FINELINES = "user", "library", "fineline"
+
+
+class EagerCalls:
+    """Adds to a tree the calls of the user's functions inside of an eager call, as long as nobody else watches calls."""
+
+    def __init__(self, tree: Tree, outermost: CodeType | None) -> None:
+        self.tree, self.outermost = tree, outermost
+        # The frames under way, whose they are, and whether each has a node.
+        self.frames: list[tuple[FrameType, str, bool]] = []
+
+    def __enter__(self) -> None:
+        if sys.getprofile() is None:
+            sys.setprofile(self.see)
+
+    def __exit__(self, *_: object) -> None:
+        if sys.getprofile() == self.see:
+            sys.setprofile(None)
+        while self.frames:
+            self._leave()
+
+    def see(self, frame: FrameType, what: str, _: object) -> None:
+        """Hears what Python's profiler hears."""
+        if what == "return" and self.frames and self.frames[-1][0] is frame:
+            self._leave()
+        elif what == "call":
+            self._enter(frame)
+
+    def _enter(self, frame: FrameType) -> None:
+        code, tree = frame.f_code, self.tree
+        if code is self.outermost:
+            # It has its node already.
+            whose, shown, self.outermost = USERS, False, None
+        else:
+            whose = self._whose(frame)
+            shown = whose is USERS
+        if shown:
+            caller = tree.under_way[-1]
+            # A generator that goes on is the call that began it.
+            again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
+            place = (code.co_filename, code.co_firstlineno)
+            tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
+        self.frames.append((frame, whose, shown))
+
+    def _whose(self, frame: FrameType) -> str:
+        code, caller = frame.f_code, frame.f_back
+        by = self.frames[-1][1] if self.frames else LIBRARYS
+        if is_own(code) or code.co_filename.startswith(PROGRAM):
+            return LIBRARYS
+        if by is FINELINES or (caller is not None and is_own(caller.f_code) and not is_stand_in(caller.f_code)):
+            return FINELINES
+        if code.co_filename.startswith("<"):
+            # What is made of a text is of whoever runs it: libraries make classes that way.
+            return by
+        return LIBRARYS if is_library(code.co_filename) else USERS
+
+    def _leave(self) -> None:
+        if self.frames.pop()[2]:
+            self.tree.under_way.pop()
 
 
 class WatchedTensors(TensorOps):
-    """Counts each frame's operators."""
+    """Counts each frame's operators; a custom operator is a call of its own."""
 
     def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> None:
         super().record(vm, op, target, fx_args, fx_kwargs, result)
         vm.node_of(vm.frame).operators += 1
+        name = _custom_operator(target)
+        if name:
+            vm.note_call(name, None, "opaque", 1)
+
+
+def _custom_operator(target: Any) -> str:
+    """Returns the name of an operator that is not PyTorch's own."""
+    if is_a(target, OpOverload):
+        target = target.overloadpacket
+    name: str = target._qualified_op_name if is_a(target, OpOverloadPacket) else ""
+    return "" if name.partition("::")[0] in _PYTORCHS else name
 
 
 class Watched(Machine):
@@ -56,6 +142,19 @@ class Watched(Machine):
         super().__init__(options)
         self.tree = tree
         self.tensors = WatchedTensors()
+
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        if self.opaque is not None:
+            return
+        f, caller = self.frame, self.node_of(self.frame)
+        while f is not None and f.info.code in _PASSED:
+            f = f.back
+        node = self.tree.add(caller, name, place_of(fn) if fn is not None else user_place(f, None), colour)
+        caller.operators, node.operators = caller.operators - operators, operators
+
+    def beyond(self, border: Border) -> Any:
+        with EagerCalls(self.tree, getattr(_called(border), "__code__", None)):
+            return super().beyond(border)
 
     def node_of(self, f: Frame | None) -> Node:
         while f is not None:
@@ -70,14 +169,15 @@ class Watched(Machine):
     ) -> Frame | None:
         opaque = self.opaque
         frame = super().push_function(f, fn, args, kwargs, then, data)
-        if frame is not None and frame.function is fn and not is_own(fn.__code__) and (opaque is None or opaque.frame is None):
+        passed = is_own(fn.__code__) or fn.__code__ in _PASSED
+        if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.cap.active else "eager"
             place = (fn.__code__.co_filename, fn.__code__.co_firstlineno)
             frame.node = self.tree.add(self.node_of(f), fn.__qualname__, place, colour)
         return frame
 
     def at_border(self, border: Border) -> Frame:
-        fn = wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
+        fn = _called(border)
         code = getattr(fn, "__code__", None)
         if self.opaque is not None or (code is not None and is_own(code)):
             return super().at_border(border)
@@ -88,3 +188,8 @@ class Watched(Machine):
             return super().at_border(border)
         finally:
             self.tree.under_way.pop()
+
+
+def _called(border: Border) -> Any:
+    """Returns what runs at a border."""
+    return wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)

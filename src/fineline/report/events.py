@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fineline.refusals import REFUSALS
+from fineline.stacks import StackPlace
+
 
 @dataclass(frozen=True)
 class Event:
@@ -14,7 +17,10 @@ class Event:
     ``kind``: "graph" (a graph went to the backend), "break" (a border), "recompile" (a call that no program fitted),
     "eager" (a stretch that runs in Python), "skipped" (code that is not looked into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "limit", "raised". Only listeners hear
-    of "program" (a segment was kept) and "rules" (what a capture's rules did).
+    of "program" (a segment was kept), "rules" (what a capture's rules did) and "tree" (the calls of a region that is watched).
+
+    ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames on the
+    way to the place, the outermost first, each with its file, line and function.
     """
 
     kind: str
@@ -31,10 +37,32 @@ class Event:
     def where(self) -> str:
         return f"{self.file}:{self.line}" if self.file else ""
 
+    @property
+    def stack(self) -> tuple[StackPlace, ...]:
+        return self.detail.get("stack", ())
+
+    @property
+    def function(self) -> str:
+        """The name of the function that the place is in, where it is known."""
+        return self.stack[-1][2] if self.stack and self.stack[-1][:2] == (self.file, self.line) else ""
+
+    @property
+    def users_rule(self) -> str:
+        """The text of the rule or mark of the user's that decided."""
+        return "" if self.detail.get("built_in") else self.rule
+
+    @property
+    def next_step(self) -> str:
+        return REFUSALS[self.id].next_step if self.id in REFUSALS else ""
+
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns what JSON can hold of it."""
         known = {"kind": self.kind, "id": self.id, "reason": self.reason, "file": self.file, "line": self.line, "rule": self.rule}
-        return {**known, **{key: value for key, value in self.detail.items() if key in ("ops", "places")}}
+        more = {
+            "function": self.function, "next": self.next_step,
+            "stack": [{"file": file, "line": line, "function": name} for file, line, name in self.stack],
+        }  # fmt: skip
+        return {**known, **more, **{key: value for key, value in self.detail.items() if key in ("ops", "places", "built_in")}}
 
     def __str__(self) -> str:
         place = f" at {self.where}" if self.file else ""
@@ -42,10 +70,11 @@ class Event:
 
 
 class Listeners:
-    """Who hears of each event of each region, when it happens."""
+    """Who hears of each event of each region, when it happens. ``trees``: whether somebody wants the calls of each capture, too."""
 
     def __init__(self) -> None:
         self.all: tuple[Callable[[Event], None], ...] = ()
+        self.trees = False
 
     def tell(self, event: Event) -> None:
         for listener in self.all:

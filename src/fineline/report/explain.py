@@ -13,6 +13,7 @@ from fineline.refusals import REFUSALS
 from fineline.report.events import Event
 from fineline.report.familiar import FamiliarNames
 from fineline.report.tree import Node
+from fineline.stacks import folded, tells_more
 
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not looked into", "skipped"), ("captured again", "recompile"),
@@ -24,20 +25,27 @@ MOST_CALLS = 40
 
 
 class Explanation(FamiliarNames):
-    """``explain(f)(*args)``'s answer; ``str()`` of it is meant to be read."""
+    """What ``explain(f)(*args)`` and ``report(compiled)`` return; ``str()`` of it is meant to be read.
+
+    ``ran``: the operators that ran, by what became of them. None: nobody counted; then the numbers are those of the operators that captures
+    have recorded, and what ran in code that is not looked into is unknown: None.
+    """
 
     def __init__(
-        self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], program: str, ran: Mapping[str, int],
+        self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], programs: list[str], ran: Mapping[str, int] | None,
         rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
-        seconds: float = 0.0,
+        seconds: float = 0.0, codes: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
         self.graphs = graphs
+        self._codes = codes
         self.guards = guards
-        self.program = program
+        self.programs = programs
         # Operators of the dispatcher that ran in the call, each once: see report/tally.py.
-        self.ran = {kind: ran.get(kind, 0) for kind in ("captured", "eager", "skipped")}
+        self.counted = ran is not None
+        recorded = {"captured": self.operators, "eager": self.eager_operators, "skipped": None}
+        self.ran: Mapping[str, int | None] = recorded if ran is None else {kind: ran.get(kind, 0) for kind in recorded}
 
         # Each rule, and each mark that fired, with how often; of a policy those too that never matched.
         self.rules = rules
@@ -49,6 +57,16 @@ class Explanation(FamiliarNames):
         self.seconds = seconds
 
     @property
+    def program(self) -> str:
+        """The source of all programs."""
+        return "\n".join(self.programs)
+
+    @property
+    def codes(self) -> list[str]:
+        """The code of the graphs."""
+        return [graph.code for graph in self.graphs] if self._codes is None else list(self._codes)
+
+    @property
     def unmatched(self) -> list[Any]:
         """The rules that never matched."""
         return [rule for rule, times in self.rules.items() if not times]
@@ -56,6 +74,10 @@ class Explanation(FamiliarNames):
     @property
     def breaks(self) -> list[Event]:
         return [e for e in self.events if e.kind == "break"]
+
+    @property
+    def recompiles(self) -> list[Event]:
+        return [e for e in self.events if e.kind == "recompile"]
 
     @property
     def operators(self) -> int:
@@ -67,13 +89,22 @@ class Explanation(FamiliarNames):
         """Recorded operators that run one by one all the same: too few between two graph breaks."""
         return sum(e.detail.get("ops", 0) for e in self.events if e.kind == "eager")
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The numbers, in one line."""
         eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
-        lines = [
+        again = f", {_count(len(self.recompiles), 'recompile')}" if self.recompiles else ""
+        return (
             f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
-            f"{_count(len(self.breaks), 'graph break')}, {_count(len(self.guards), 'guard')}"
-        ]
-        if any(self.ran.values()):
+            f"{_count(len(self.breaks), 'graph break')}{again}, {_count(len(self.guards), 'guard')}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.headline}; print it to read more>"
+
+    def __str__(self) -> str:
+        lines = [self.headline]
+        if self.counted and any(self.ran.values()):
             lines.append(f"  operators that ran: {', '.join([f'{n} {kind}' for kind, n in self.ran.items()])}")
         for i, e in enumerate(self.graphs_kept):
             places = [p for p in e.detail.get("places", []) if p[0]]
@@ -105,11 +136,14 @@ class Explanation(FamiliarNames):
         if not events:
             return []
         lines = [f"  {title}:"]
-        found = Counter((e.id, e.reason, e.where, e.rule) for e in events)
+        # Where code that is not looked into is called from, the graph break there says.
+        found = Counter((e.id, e.reason, e.where, e.function, e.rule, e.stack if e.kind != "skipped" else ()) for e in events)
         said: set[str] = set()
-        for (id_, reason, where, rule), times in found.items():
+        for (id_, reason, where, function, rule, stack), times in found.items():
             lines.append(f"    {id_} {reason}" + (f"  ({times} times)" if times > 1 else ""))
-            lines.append(f"      at   {where}" if where else "")
+            lines.append(f"      at   {where}" + (f" in {function}" if function else "") if where else "")
+            if tells_more(stack):
+                lines.append("      from " + "\n           ".join(folded(stack)))
             if rule:
                 lines.append(f"      rule {rule}")
             if id_ not in said and id_ in REFUSALS:
@@ -124,7 +158,8 @@ class Explanation(FamiliarNames):
             "graphs": len(self.graphs_kept),
             "operators": self.operators,
             "eager_operators": self.eager_operators,
-            "ran": self.ran,
+            "ran": dict(self.ran),
+            "counted": self.counted,
             "events": [e.as_dict() for e in self.events],
             "guards": self.guards,
             "program": self.program,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.report.events import Event
+from fineline.stacks import folded, tells_more
 
 # What FINELINE_LOGS may name -> the kinds of events that go there.
 CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -49,7 +50,7 @@ class Logs:
 
     def hear(self, event: Event) -> None:
         # At a graph break that has been said; a call of a region in a with disable() block is no break.
-        if event.rule and (event.kind in ("break", "eager") or (event.kind == "skipped" and event.id == "FL406")):
+        if event.users_rule and (event.kind in ("break", "eager") or (event.kind == "skipped" and event.id == "FL406")):
             self._breadcrumb(event)
         for name, kinds in CATEGORIES.items():
             if event.kind in kinds and self.loggers[name].isEnabledFor(logging.DEBUG):
@@ -71,7 +72,7 @@ class Logs:
 
 def _one(event: Event) -> str:
     rule = f"; the rule: {event.rule}" if event.rule else ""
-    return f"{event.region}: {event}{rule}"
+    return "\n    from ".join([f"{event.region}: {event}{rule}", "\n         ".join(folded(event.stack))][: 1 + tells_more(event.stack)])
 
 
 def _guards(event: Event) -> str:

@@ -6,8 +6,9 @@ not looked into, because of a rule or a built-in skip.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -56,18 +57,30 @@ class Tally(TorchDispatchMode):
         """... is taken back, and is going to run again."""
         self._open = 0
 
-    def watch(self, kind: str, compile_graph: Callable) -> Callable:
-        """A graph that runs again counts too: what it runs is of that kind."""
+    @contextlib.contextmanager
+    def _all_are(self, kind: str) -> Iterator[None]:
+        self.where.append(lambda: kind)
+        try:
+            yield
+        finally:
+            self.where.pop()
+
+    def watch(self, kind: str, compile_graph: Callable, plain: bool) -> Callable:
+        """A graph that runs again counts too: what it runs is of that kind. What runs while it is compiled does not count.
+
+        ``plain``: it runs operator by operator. What a compiler has made of it may run other ones: then those of the graph count.
+        """
 
         def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
-            call = compile_graph(gm, examples, kinds)
+            with self._all_are(""):
+                call = compile_graph(gm, examples, kinds)
+            operators = sum([node.op in ("call_function", "call_method") for node in gm.graph.nodes])
 
             def run(*args: Any) -> Any:
-                self.where.append(lambda: kind)
-                try:
+                if not plain:
+                    self.counts[kind] += operators
+                with self._all_are(kind if plain else ""):
                     return call(*args)
-                finally:
-                    self.where.pop()
 
             return run
 

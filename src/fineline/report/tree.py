@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 
@@ -11,8 +12,8 @@ from typing import Any
 class Node:
     """A frame, or a call that ran outside of the capture.
 
-    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph). ``operators``: those recorded in
-    the frame itself, without its children.
+    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its result
+    is baked in). ``operators``: those recorded in the frame itself, without its children.
     """
 
     name: str
@@ -34,22 +35,36 @@ class Node:
             "children": [child.as_dict() for child in self.children],
         }  # fmt: skip
 
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Node:
+        return cls(**{**facts, "children": [cls.from_dict(child) for child in facts["children"]]})
+
     @property
     def matters(self) -> bool:
         """Whether operators ran in it, or something below it was not captured."""
         return any(node.operators or node.colour != "captured" for node in self)
 
+    def folded_children(self) -> Iterator[tuple[Node, int]]:
+        """Yields the children that matter, and how often each is there; equal ones that follow each other once."""
+        for child, equal in groupby(self.children):
+            if child.matters:
+                yield child, len(list(equal))
+
     def lines(self, indent: str = "") -> Iterator[str]:
         """A line for each that matters; equal siblings that follow each other once, with how often."""
         operators = f", {self.operators} operator{'' if self.operators == 1 else 's'}" if self.operators else ""
         yield f"{indent}{self.colour:<8} {self.name}{operators}  {self.file}:{self.line}"
-        for i, child in enumerate(self.children):
-            if not child.matters or (i and self.children[i - 1] == child):
-                continue
-            times = next((n for n, other in enumerate(self.children[i:]) if other != child), len(self.children) - i)
+        for child, times in self.folded_children():
             first, *rest = child.lines(indent + "  ")
             yield first + (f"  ({times} times)" if times > 1 else "")
             yield from rest
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def joined(nodes: list[Node]) -> Node | None:
+    """Returns one tree of several of the same callable: the first, where all are equal."""
+    if not nodes or all([node == nodes[0] for node in nodes]):
+        return nodes[0] if nodes else None
+    return Node(nodes[0].name, nodes[0].file, nodes[0].line, "captured", children=nodes)

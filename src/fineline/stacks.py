@@ -1,0 +1,70 @@
+"""The user's frames on the way to a place, as messages show them: the innermost last, runs of library frames folded into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from types import FrameType
+
+# File, line and function of a frame.
+StackPlace = tuple[str, int, str]
+
+_OWN = os.path.dirname(__file__) + os.sep
+_PATHS = sysconfig.get_paths()
+# Where libraries lie. Packages may lie in the standard library's folder, and so come first.
+_ROOTS = tuple([os.path.join(path, "") for path in dict.fromkeys([_PATHS["purelib"], _PATHS["platlib"], _PATHS["stdlib"], _PATHS["platstdlib"]])])
+# Of a run of library frames, so many files are named.
+_MOST_FILES = 2
+
+
+def is_library(file: str) -> bool:
+    """Returns whether a file is a package's or the standard library's, and not the user's."""
+    return file.startswith(_ROOTS) or file.startswith("<frozen ") or f"{os.sep}site-packages{os.sep}" in file
+
+
+def short_path(file: str) -> str:
+    """Returns a library's file as one imports it: ``torch/nn/modules/module.py``."""
+    root = next((root for root in _ROOTS if file.startswith(root)), "")
+    return file[len(root) :].rpartition(f"site-packages{os.sep}")[2] if root else file.rpartition(f"site-packages{os.sep}")[2]
+
+
+def folded(stack: Iterable[StackPlace]) -> list[str]:
+    """Returns a line for each of the user's frames and one for each run of library frames."""
+    lines: list[str] = []
+    for library, run in groupby(stack, lambda place: is_library(place[0])):
+        places = list(run)
+        lines += [_fold(places)] if library else [f"{file}:{line} in {name}" for file, line, name in places]
+    return lines
+
+
+def _fold(places: list[StackPlace]) -> str:
+    files = list(dict.fromkeys([short_path(file) for file, _, _ in places]))
+    named = " and ".join(files) if len(files) <= _MOST_FILES else f"{files[0]}, ... and {files[-1]}"
+    return f"… {len(places)} frame{'' if len(places) == 1 else 's'} in {named}"
+
+
+def tells_more(stack: tuple[StackPlace, ...]) -> bool:
+    """Returns whether a stack says more than the file and the line of its innermost frame."""
+    return len(stack) > 1
+
+
+def callers() -> Iterator[StackPlace]:
+    """Yields the frames on Python's stack outside of fineline, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OWN):
+            yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+        frame = frame.f_back
+
+
+def to_the_user() -> tuple[StackPlace, ...]:
+    """Returns the frames from the nearest one of the user's to the call into fineline, the outermost first."""
+    found: list[StackPlace] = []
+    for place in callers():
+        found.append(place)
+        if not is_library(place[0]):
+            return tuple(found[::-1])
+    return tuple(found[:1])

@@ -1,0 +1,93 @@
+"""``fineline run --explain OUT``: JSON, HTML or text, to files and streams, with the calls and the numbers of operators."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, subprocess, sys
+import torch
+
+def inner(x):
+    return x * x.sum().item()
+
+@torch.compile(backend="eager")
+def step(x):
+    return inner(x.sin()) + 1
+
+step(torch.ones(3))
+step(torch.ones(3))
+print("done", flush=True)
+if sys.argv[1:]:
+    os.chdir("/")
+    subprocess.run([sys.executable, __file__], check=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def explain(folder: Path, out: str, *args: str, shell: str = "") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "fineline", "run", "--explain", out, "script.py", *args]
+    if shell:
+        return subprocess.run(f"{' '.join(command)} {shell}", shell=True, cwd=folder, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path) -> None:
+    done = explain(folder, "out.json", "again")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\ndone\n", "")
+    facts = json.loads((folder / "out.json").read_text())
+    for process in (facts, *facts["processes"]):
+        [function] = process["functions"]
+        assert function["ran"] == {"captured": 4, "eager": 0, "skipped": None} and function["counted"] is False
+        tree = function["tree"]
+        assert (tree["name"], tree["operators"], [child["name"] for child in tree["children"]]) == ("step", 2, ["inner"])
+        assert [(n["name"], n["colour"]) for n in tree["children"][0]["children"]] == [("TensorBase.item", "eager")]
+        [found] = [event for event in function["events"] if event["kind"] == "break"]
+        assert found["function"] == "inner" and found["next"] and found["built_in"] and found["rule"].startswith("disallow(torch.Tensor.item)")
+        assert [(place["function"], Path(place["file"]).name) for place in found["stack"]] == [("step", "script.py"), ("inner", "script.py")]
+    assert len(facts["processes"]) == 1
+
+
+def test_the_pages_name_decides(folder: Path) -> None:
+    assert explain(folder, "out.html", "again").returncode == 0
+    text = (folder / "out.html").read_text()
+    assert text.startswith("<!DOCTYPE html>") and text.count("<h2") == 2 and "in process" in text and "torch.sin" not in text and "def forward" in text
+    assert explain(folder, "out.anything").returncode == 0
+    assert (folder / "out.anything").read_text().startswith("step: 2 graphs")
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_standard_output(folder: Path, out: str) -> None:
+    done = explain(folder, out)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("done\nstep: 2 graphs")
+    # Into a file: what the program has printed stays.
+    assert explain(folder, out, shell="> printed.txt").returncode == 0
+    assert (folder / "printed.txt").read_text() == done.stdout
+    # Nobody reads to the end.
+    done = explain(folder, out, shell="| head -c 5")
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert sorted(file.name for file in folder.iterdir()) == ["printed.txt", "script.py"]
+
+
+def test_standard_error_and_pipes(folder: Path) -> None:
+    done = explain(folder, "/dev/stderr")
+    assert done.stdout == "done\n" and done.stderr.startswith("step: 2 graphs")
+    os.mkfifo(folder / "pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((folder / "pipe").read_text()))
+    reader.start()
+    done = explain(folder, "pipe")
+    reader.join()
+    assert done.returncode == 0 and read[0].startswith("step: 2 graphs")
