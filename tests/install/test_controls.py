@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounter, EagerAndRecordGraphs
 
 import fineline
 from fineline.errors import Forbidden, Recompiled
+from fineline.report.events import LISTENERS
 from tests.install.captured import X, broken, f, graphs
 
 exc = torch._dynamo.exc
@@ -47,13 +48,13 @@ def test_a_block_is_captured_around_once(installed, breaks):
         return x.sin()
 
     heard = []
-    fineline.report.events.LISTENERS.all += (heard.append,)
+    LISTENERS.all += (heard.append,)
     try:
         assert graphs(blocked) == [["sin"]]
         gc.collect()
         assert graphs(blocked) == [["sin"]]
     finally:
-        fineline.report.events.LISTENERS.all = tuple([e for e in fineline.report.events.LISTENERS.all if e != heard.append])
+        LISTENERS.all = tuple([e for e in LISTENERS.all if e != heard.append])
     assert {e.id for e in heard if e.kind == "break"} == {"FL430"} and not [e for e in heard if e.kind == "recompile"]
 
 

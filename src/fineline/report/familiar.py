@@ -60,4 +60,5 @@ class FamiliarNames:
 
 def _stack(event: Event) -> list[FrameSummary]:
     frames = event.detail.get("stack") or [(event.file, event.line, event.region)]
-    return [FrameSummary(file, line, name) for file, line, name in frames]
+    # PyTorch names frames as tracebacks do: by the function's own name.
+    return [FrameSummary(file, line, name.rpartition(".")[2]) for file, line, name in frames]
