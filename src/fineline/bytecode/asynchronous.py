@@ -65,18 +65,19 @@ def from_outside(error: BaseException) -> bool:
     """Returns whether a signal handler or another thread has raised ``error``, by its traceback."""
     tb, last, frames = TRACEBACK.__get__(error), None, []
     while tb is not None:
-        frames.append(tb.tb_frame)
+        if not tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frames.append(tb.tb_frame)
         last, tb = tb, tb.tb_next
     if last is None:
         return False
-    if threading.get_ident() == threading.main_thread().ident and _by_handler(frames):
+    if frames and threading.get_ident() == threading.main_thread().ident and _by_handler(frames):
         return True
     return last.tb_frame.f_code.co_code[last.tb_lasti] in _LOOKS and _made_by_class(error) if last.tb_lasti >= 0 else False
 
 
 def _by_handler(frames: list[FrameType]) -> bool:
     """Returns whether one of the frames is that of a signal handler: it is given a signal's number and a frame, and has ended."""
-    able = [f for f in frames if f.f_code.co_argcount + bool(f.f_code.co_flags & CO_VARARGS) and not f.f_code.co_filename.startswith(_PACKAGE)]
+    able = [f for f in frames if f.f_code.co_argcount + bool(f.f_code.co_flags & CO_VARARGS)]
     if not able:
         return False
     running, f = set[int](), sys._getframe()

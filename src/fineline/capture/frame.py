@@ -102,6 +102,8 @@ def covered(f: Frame | None) -> bool:
     """Whether an exception that is raised here meets a handler in some frame."""
     if f is None:
         return False
+    if f.covered and f.generator is None:
+        return True
     if f.info.handlers and f.info.handler_at(f.ip - 1) is not None:
         return True
     if f.covered is None or f.generator is not None:
@@ -115,8 +117,10 @@ def handled(f: Frame | None) -> bool:
     What raises it again, as a ``finally`` does, is no reason to break a graph: libraries put such around whole models.
     """
     while f is not None:
-        own = f.info.code.co_filename.startswith(_TORCH) or is_own(f.info.code)
-        for h in f.info.handlers_at(f.ip - 1) if f.info.handlers and not own else ():
+        met = f.info.handlers_at(f.ip - 1) if f.info.handlers else ()
+        if met and (f.info.code.co_filename.startswith(_TORCH) or is_own(f.info.code)):
+            met = ()
+        for h in met:
             if not _only_restores(f.stack[h.depth - 1]) if f.info.leaves_with(h) else f.info.swallows(h):
                 return True
         f = f.back

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import nn
 from torch.fx import Graph, Node
 
 from fineline.graph.state import RESTORED
@@ -28,7 +30,10 @@ OPERATORS = frozenset(_OPERATORS.split())
 NAMES = frozenset(_NAMES.split())
 _IN_PLACE = "iadd iand ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem"
 IN_PLACE = frozenset(_IN_PLACE.split())
-_SAFE = frozenset([getattr(operator, name) for name in OPERATORS])
+_FUNCTIONS = [getattr(module, name, None) for module in (torch, nn.functional) for each in NAMES for name in (each, each + "_")]
+_SAFE = frozenset(
+    [getattr(operator, name) for name in OPERATORS] + [name + end for name in NAMES for end in ("", "_")] + [fn for fn in _FUNCTIONS if classify_torch(fn) == "op"]
+)
 _SIGNS = frozenset([getattr(operator, name) for name in IN_PLACE])
 # With numbers, not only tensors, that a call brings along; others may refuse one.
 OF_NUMBERS = OPERATORS | {"arange", "lerp", "rsub", "subtract"}
@@ -43,6 +48,7 @@ TO_SIZES = frozenset(["expand_as", "reshape_as", "type_as", "view_as"])
 _OVERWRITING = "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_"
 OVERWRITING = frozenset(_OVERWRITING.split())
 _UNREAD = OF_SIZES | OVERWRITING
+_READ_IN_PART = _UNREAD | TO_SIZES
 _VIEWS = (
     "as_strided chunk detach diagonal expand flatten getitem movedim narrow permute reshape select split squeeze swapaxes t transpose unbind "
     "unflatten unfold unsqueeze view view_as"
@@ -52,18 +58,17 @@ VIEWS = frozenset(_VIEWS.split())
 
 def cannot_fail(graph: Graph) -> bool:
     """Whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold."""
-    numbers: set[Node] = set()
+    numbers = {node for node in graph.nodes if _is_number(node)}
     return all([_is_safe(node, numbers) for node in graph.nodes])
 
 
+def _is_number(node: Node) -> bool:
+    return node.name.startswith("number_") if node.op == "placeholder" else node.op in ("call_function", "call_method") and _name(node) == "item"
+
+
 def _is_safe(node: Node, numbers: set[Node]) -> bool:
-    """``numbers``: the nodes before that are numbers; this one joins them if it is one."""
-    if node.op != "call_function" and node.op != "call_method":
-        if node.op == "placeholder" and node.name.startswith("number_"):
-            numbers.add(node)
-        return True
-    if _name(node) == "item":
-        numbers.add(node)
+    """``numbers``: the nodes of the graph that are numbers."""
+    if (node.op != "call_function" and node.op != "call_method") or node in numbers:
         return True
     if may_raise(node.op, node.target, node.args):
         return False
@@ -73,19 +78,19 @@ def _is_safe(node: Node, numbers: set[Node]) -> bool:
 
 def may_raise(op: str, target: Any, args: tuple) -> bool:
     """Returns whether a call in a graph may raise for the numbers in the tensors that it is given."""
-    name = target if type(target) is str else getattr(target, "__name__", "")
-    if name.removesuffix("_") in NAMES and (op == "call_method" or classify_torch(target) == "op"):
+    if target in _SAFE:
         return False
+    name = target if type(target) is str else getattr(target, "__name__", "")
     if name == "getitem":
         # An index that the graph computes may lie outside.
         return _has_nodes(args[1])
-    return not (target in _SAFE or target is getattr or target in RESTORED)
+    return not (target is getattr or target in RESTORED or (name.removesuffix("_") in NAMES and (op == "call_method" or classify_torch(target) == "op")))
 
 
 def _has_nodes(key: Any) -> bool:
-    if isinstance(key, (tuple, list)):
-        return any(map(_has_nodes, key))
-    return _has_nodes((key.start, key.stop, key.step)) if isinstance(key, slice) else isinstance(key, Node)
+    if type(key) is slice:
+        return isinstance(key.start, Node) or isinstance(key.stop, Node) or isinstance(key.step, Node)
+    return any([_has_nodes(k) for k in key]) if isinstance(key, (tuple, list)) else isinstance(key, Node)
 
 
 def _name(node: Node) -> str:
@@ -99,23 +104,26 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
     ``given``: the graph's outputs. The nodes are in the graph's order.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
-    if all([(node.users or node in given) and _name(node) not in _UNREAD for node in nodes]):
+    names = list(map(_name, nodes))
+    if _UNREAD.isdisjoint(names) and all([node.users or node in given for node in nodes]):
         return []
-    numbers: set[Node] = set()
-    safe = {node for node in graph.nodes if _is_safe(node, numbers)}
+    numbers = {node for node in graph.nodes if _is_number(node)}
     # The memory of an input is seen when the graph has run.
     needed = {*given, *[node for node in graph.nodes if node.op == "placeholder"]}
     found = []
-    for node in reversed(nodes):
-        targets = list(_written(node))
-        live = node in needed or any([not needed.isdisjoint(_viewed(target)) for target in targets])
-        if not live and node not in safe and not _divides(node):
-            found.append(node)
-            live = True
-        elif live and _name(node) in OVERWRITING:
-            needed.difference_update(targets)
+    for node, name in zip(reversed(nodes), reversed(names), strict=True):
+        live = node in needed
+        # Most are, and what they write into does not matter: nothing more is asked of those.
+        if not live or name in OVERWRITING:
+            targets = list(_written(node))
+            live = live or any([not needed.isdisjoint(_viewed(target)) for target in targets])
+            if not live and not _is_safe(node, numbers) and not _divides(node):
+                found.append(node)
+                live = True
+            elif live and name in OVERWRITING:
+                needed.difference_update(targets)
         if live:
-            needed.update(_read(node))
+            needed.update(_read(node, name) if name in _READ_IN_PART else node.all_input_nodes)
     return found[::-1]
 
 
@@ -173,9 +181,8 @@ def _viewed(node: Node) -> list[Node]:
     return found
 
 
-def _read(node: Node) -> list[Node]:
-    """Returns the nodes whose numbers an operator reads."""
-    name = _name(node)
-    if name in OF_SIZES or name in TO_SIZES:
-        return [] if name in OF_SIZES else node.all_input_nodes[:1]
-    return node.all_input_nodes[1:] if name in OVERWRITING else node.all_input_nodes
+def _read(node: Node, name: str) -> list[Node]:
+    """Returns the nodes whose numbers an operator of that name, one of `_READ_IN_PART`, reads."""
+    if name in OF_SIZES:
+        return []
+    return node.all_input_nodes[:1] if name in TO_SIZES else node.all_input_nodes[1:]
