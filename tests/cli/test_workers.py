@@ -56,7 +56,8 @@ if __name__ == "__main__":
     shell("-c", "import worker; worker.work('command')")
     shell(WORKER, "nested", "again")
     subprocess.run(f"{sys.executable} {WORKER} shell", shell=True, check=True)
-    shell("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", WORKER, "torchrun")
+    # With the address: a machine's own name may lead nowhere, and torchrun would try it for minutes.
+    shell("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--local-addr=127.0.0.1", WORKER, "torchrun")
 '''
 WORKER = '''
 import subprocess, sys
@@ -93,7 +94,7 @@ KINDS = (
 
 def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess:
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, env=env)
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, env=env, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +214,7 @@ def test_torch_itself_keeps_its_compiler(tmp_path):
 def test_each_rank_of_a_launcher_has_its_own_report(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
     (tmp_path / "library.py").write_text(LIBRARY)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--local-addr=127.0.0.1"]
     done = run(tmp_path, *launcher, "-m", "fineline", "run", "--explain", "out.txt", "worker.py", "torchrun")
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in tmp_path.glob("out*")) == ["out.rank0.txt", "out.rank1.txt"]
