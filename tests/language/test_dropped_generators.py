@@ -1,13 +1,15 @@
-"""Generators that are alive at a graph break and dropped behind it: their ``finally`` clauses run where eager code runs them, at each call."""
+"""Generators that are dropped behind a graph break, or by an exception: their ``finally`` clauses run where eager code runs them, at each call."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 
 import pytest
 import torch
 
+import fineline
 from tests.oracle import TWINS, Program, Table, check, t
 
 table = Table()
@@ -231,6 +233,208 @@ def that_a_closure_holds(x, items, log):
     y = step()
     x.tolist()
     return y + x
+
+
+class Stop(Exception):
+    pass
+
+
+@fineline.disable
+def refuse(x):
+    raise Stop("refused")
+
+
+def leaving(body=None, **options):
+    """Programs that an exception leaves, with generators on the stacks of their frames."""
+    return made(body, **{"recompiles": (0, 1, 2, 3)} | options) if body is not None else lambda body: leaving(body, **options)
+
+
+@leaving
+def an_eager_call_raises(x, items, log):
+    for y in items(x):
+        refuse(y)
+
+
+@leaving
+def an_eager_call_raises_in_a_callee(x, items, log):
+    def callee(y):
+        for z in items(y, "inner"):
+            refuse(z)
+
+    for y in items(x):
+        callee(y)
+
+
+@leaving
+def an_operator_raises(x, items, log):
+    for y in items(x):
+        log.append(y[17])
+
+
+@leaving
+def a_raise(x, items, log):
+    for y in items(x):
+        raise Stop(y.dim())
+
+
+@leaving
+def from_two_loops(x, items, log):
+    for y in items(x, "outer"):
+        for z in items(y, "inner"):
+            refuse(y + z)
+
+
+@leaving
+def caught_by_the_caller(x, items, log):
+    def callee(y):
+        for z in items(y):
+            refuse(z)
+
+    try:
+        callee(x)
+    except Stop as error:
+        log.append(str(error))
+    return x + len(log)
+
+
+@leaving
+def caught_and_raised_again(x, items, log):
+    def callee(y):
+        for z in items(y):
+            refuse(z)
+
+    try:
+        callee(x)
+    except Stop as error:
+        log.append("caught")
+        for y in items(x, "second"):
+            raise ValueError(y.dim()) from error
+
+
+@leaving
+def through_another_generator(x, items, log):
+    def outer():
+        for y in items(x):
+            yield y
+            raise Stop("outer")
+
+    for y in outer():
+        log.append(y)
+
+
+@leaving
+def through_yield_from(x, items, log):
+    def outer():
+        try:
+            yield from items(x)
+        finally:
+            log.append("outer left")
+
+    for y in outer():
+        refuse(y)
+
+
+@leaving
+def from_a_comprehension(x, items, log):
+    return [refuse(y) for y in items(x)]
+
+
+@leaving(twins=WITHOUT_BORDERS)
+def from_a_loop_over_zip(x, items, log):
+    for y, z in zip(items(x, "a"), items(x, "b"), strict=False):
+        refuse(y + z)
+
+
+@leaving(twins=WITHOUT_BORDERS)
+def from_a_loop_over_enumerate(x, items, log):
+    for k, y in enumerate(items(x)):
+        refuse(y + k)
+
+
+@leaving
+def from_a_generator_expression(x, items, log):
+    return sum(y[17] for y in items(x))
+
+
+@leaving
+def out_of_a_block(x, items, log):
+    with contextlib.suppress(ValueError):
+        for y in items(x):
+            with torch.no_grad():
+                refuse(y)
+
+
+@leaving
+def held_back_by_a_block(x, items, log):
+    with contextlib.suppress(Stop):
+        for y in items(x):
+            refuse(y)
+    log.append("behind the block")
+    return x * 2
+
+
+@leaving
+def while_the_end_breaks(x, items, log):
+    def ending():
+        try:
+            yield x
+        finally:
+            log.append(x.sum().item())
+
+    for y in ending():
+        refuse(y)
+
+
+@leaving
+def while_the_end_computes(x, items, log):
+    def ending():
+        try:
+            yield x
+        finally:
+            log.append(x * 2)
+
+    for y in ending():
+        log.append(y[17])
+
+
+@leaving
+def while_the_end_asks_for_the_exception(x, items, log):
+    def ending():
+        try:
+            yield x
+        finally:
+            log.append(type(sys.exc_info()[1]).__name__)
+
+    for y in ending():
+        refuse(y)
+
+
+@leaving
+def of_a_variable(x, items, log):
+    g = items(x)
+    next(g)
+    refuse(x)
+
+
+@leaving
+def from_a_call_under_way(x, items, log):
+    """The arguments lie on the stack."""
+    return torch.add(next(items(x)), refuse(x))
+
+
+@leaving
+def by_an_exception_that_ends_programs(x, items, log):
+    """Eager code above the compiled function goes on behind it."""
+
+    def stop(y):
+        raise SystemExit(3)
+
+    try:
+        for y in items(x):
+            stop(y)
+    except SystemExit as error:
+        log.append(error.code)
+    return x + 1
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
+import types
 from typing import Any
 
 import pytest
@@ -248,6 +249,127 @@ def kept_in_the_result(x):
         raise KeyError
     except KeyError as e:
         return x * 2, e, e.__traceback__.tb_lineno
+
+
+@fineline.disable
+def failing(x):
+    if x.dim():
+        raise ValueError("eager")
+
+
+def out_of(body):
+    """The exception of an eager call leaves ``body``: a second time, and on, it comes out of a program."""
+    return table.snippet(breaks=True, recompiles=(0, 1, 2), min_graphs=0)(body)
+
+
+@out_of
+def with_a_variable_of_an_inner_function_that_is_not_set_yet(x):
+    x = x * 2
+    failing(x)
+    later = 2
+
+    def inner():
+        return later
+
+    return x * inner()
+
+
+@out_of
+def with_a_nonlocal_variable_that_is_not_set_yet(x):
+    def inner():
+        nonlocal count
+        count += 1
+
+    failing(x)
+    count = 1
+    inner()
+    return x * count
+
+
+@out_of
+def with_a_variable_of_an_inner_function_that_is_deleted(x):
+    gone = 3
+
+    def inner():
+        return gone
+
+    y = x * inner()
+    del gone
+    failing(y)
+    return y
+
+
+@out_of
+def with_the_name_of_a_handler_that_is_left(x):
+    try:
+        raise KeyError(x.dim())
+    except KeyError as error:
+
+        def inner():
+            return error
+
+        y = x * len(inner().args)
+    failing(y)
+    return y
+
+
+@out_of
+def with_a_variable_that_is_set_in_one_branch(x):
+    if x.dim() > 5:
+        rare = 1
+    failing(x)
+    return (lambda: rare)()
+
+
+@out_of
+def with_a_tensor_in_a_cell(x):
+    y = x * 2
+
+    def inner():
+        return y + 1
+
+    failing(inner())
+    return inner()
+
+
+@out_of
+def with_a_function_that_names_itself(x):
+    def inner(n):
+        return failing(x * n) if not n else inner(n - 1)
+
+    return inner(2)
+
+
+@out_of
+def in_a_callee_with_an_empty_cell(x):
+    def callee(y):
+        failing(y)
+        z = y
+        return lambda: z
+
+    return callee(x * 2)()
+
+
+@out_of
+def in_a_generator_with_an_empty_cell(x):
+    def items():
+        failing(x)
+        k = 1
+        yield lambda: k
+
+    return [make() for make in items()]
+
+
+@out_of
+def in_a_comprehension_with_an_empty_cell(x):
+    return [(failing(x), (lambda: late)) for late in (x, x)], [(lambda: early) for early in [1]]
+
+
+@out_of
+def with_a_cell_that_is_a_value(x):
+    cell = types.CellType()
+    failing(x)
+    return cell
 
 
 def fails_in_except(x):

@@ -143,8 +143,8 @@ SIMPLE: list[tuple[int, str, str]] = [
     (1, "", "log.append({v}.mean().item() > 0)"),
     (1, "main", "ring()"),
     (1, "", "in_thread(lambda: log.append('{u}'))"),
-    # No draws: where a capture goes on meanwhile on fake tensors, the generators are put back behind another thread's draws.
     (1, "", "{new} = in_thread(lambda: {v} * s + 1)"),
+    (1, "alone", "{new} = in_thread(lambda: torch.rand_like({v}) * s + torch.rand(4))"),
     (1, "alone", "{new} = torch.randn(4) + {v}"),
     (1, "alone", "np.random.rand()"),
     (1, "", "{new}, {u} = {t}, {i}; log.append({u})"),

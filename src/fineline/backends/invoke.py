@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
@@ -21,7 +21,8 @@ from fineline.errors import BackendFailed
 def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any], where: str | None = None) -> Callable[..., Any]:
     """The callable that runs ``gm``; call it in the state (grad mode, autocast, …) that held where the graph begins."""
     try:
-        with undisturbed():
+        # The graph as it is draws nothing. Of others, the state is put back: with it goes what another thread draws meanwhile.
+        with nullcontext() if backend.name == "eager" and backend.builtin else undisturbed():
             compiled = backend(gm, example_inputs)
     except BackendFailed:
         raise

@@ -117,3 +117,11 @@ def close_dying(vm: Any, f: Frame) -> Frame:
     gens = [*vm.dying]
     vm.dying.clear()
     return vm.call(f, protocols.close_abandoned, [gens], None, vm.discard) or f
+
+
+def raise_behind_dying(vm: Any, error: BaseException) -> Frame:
+    """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
+    gens = [*vm.dying]
+    vm.dying.clear()
+    frame: Frame = vm.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    return frame

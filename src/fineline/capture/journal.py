@@ -210,6 +210,12 @@ class Journal:
         for obj, key, old, _ in self.replaced:
             obj[key] = old
 
+    def forget(self) -> None:
+        """Lets go of all that was written: the traceback of an exception leads to this run, and to all that its frames hold."""
+        tables = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
+        for table in tables:
+            table.clear()
+
 
 def has_history(t: Tensor) -> bool:
     return t.requires_grad and not disowned(t) and not t.is_leaf

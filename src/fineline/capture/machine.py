@@ -22,7 +22,7 @@ from fineline.capture.debuggers import STOPS, call_from
 from fineline.capture.floats import hint
 from fineline.capture.flow import LONG_LOOP, boolean, ended, truth
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.generators import bury, close_dying, leave_generator, resume_generator, stopped
+from fineline.capture.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
 from fineline.capture.idle import call_idle
 from fineline.capture.known import KnownTensors
 from fineline.capture.numpy_table import NUMPY_SCALARS
@@ -339,6 +339,9 @@ class Machine:
             except Finished as done:
                 return done.value
             except Retreat:
+                # Nothing has happened yet, and so no generator has been let go.
+                self.forget_generators()
+                dying.clear()
                 raise
             except Undecided as e:
                 f = self.undecided(e)
@@ -554,6 +557,8 @@ class Machine:
                 return f
             self.depth -= 1
             left(self, f, e)
+            # Generators that only the stack holds run their ``finally`` now; the traceback keeps the variables alive, and nothing else.
+            f.stack.clear()
             if self.opaque is not None and self.opaque.frame is f:
                 self.opaque.raised(self)
             if self.subgraphs:
@@ -569,8 +574,10 @@ class Machine:
                     self.frame = back
                     return ended(self, back, on_stop, e, data) or back
             f = back
-        self.frame = None
+        self.frame = f = None
         self.traces.write(e, self.cap)
+        if self.dying:
+            return raise_behind_dying(self, e)
         context = CONTEXT.__get__(e)
         try:
             raise e

@@ -407,6 +407,11 @@ def close_abandoned(generators: list) -> None:
             unraisable(e, generator)
 
 
+def close_abandoned_then_raise(generators: list, exc: BaseException) -> None:
+    close_abandoned(generators)
+    raise exc
+
+
 def unraisable(error: BaseException, generator: Any) -> None:
     """What Python does of an exception that nobody can catch; the interpreter lets it happen eagerly."""
     dying = _raise_when_gone(error)

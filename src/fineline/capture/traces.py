@@ -137,11 +137,19 @@ def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType
 
 
 class Variable(NamedTuple):
-    """A user's variable at a place in a program: an expression there, or a constant if there is none."""
+    """A user's variable at a place in a program: an expression there, which may give its cell, or a constant if there is none."""
 
     name: str
     text: str
     value: Any = None
+    in_cell: bool = False
+
+    def now(self, program: FrameType) -> Any:
+        """Returns the value in a program that is running; EMPTY if the variable has none."""
+        if not self.text:
+            return self.value
+        found = eval(self.text, program.f_globals, program.f_locals)
+        return contents(found) if self.in_cell else found
 
 
 class ShownPlace(Place):
@@ -175,8 +183,8 @@ class ShownPlace(Place):
         if program is None or len(entries) != len(self._frames):
             return
         for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
-            values = {name: value for name, text, value in variables if not text}
-            values |= {name: eval(text, program.f_globals, program.f_locals) for name, text, _ in variables if text}
+            values = {variable.name: variable.now(program) for variable in variables}
+            values = {name: value for name, value in values.items() if value is not EMPTY}
             stub = standing_for(_stub.__code__, entry.tb_frame.f_code, -1, entry.tb_lineno, tuple(values))
             tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
         TRACEBACK.__set__(e, tb)

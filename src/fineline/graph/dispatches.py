@@ -130,13 +130,12 @@ def _recorders(seen: set[OpOverload], fake: bool) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No modes of the user's, no `__torch_function__`, no warnings and logs, no entries in autocast's cache; random state is put back."""
+    """No modes of the user's, no `__torch_function__`, no warnings and logs, no entries in autocast's cache."""
     cached, silent = torch.is_autocast_cache_enabled(), fake_tensor.log.disabled
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(_disable_current_modes())
-        stack.enter_context(torch.random.fork_rng(devices=()))
         stack.callback(torch.set_autocast_cache_enabled, cached)
         stack.callback(setattr, fake_tensor.log, "disabled", silent)
         torch.set_autocast_cache_enabled(False)
@@ -169,7 +168,7 @@ def _copies(*call: Any) -> Iterator[Any]:
         return _plain(value)
 
     devices = {value.device for value in tree_leaves(call) if is_a(value, Tensor) and value.device.type not in ("cpu", "meta")}
-    with torch.no_grad(), ExitStack() as stack:
+    with torch.no_grad(), torch.random.fork_rng(devices=()), ExitStack() as stack:
         for device in devices:
             stack.enter_context(torch.random.fork_rng(devices=(device.index,), device_type=device.type))
         yield tree_map(copy, call)

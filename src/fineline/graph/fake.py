@@ -32,6 +32,7 @@ from fineline.apart import shapes_imported
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.graph.remade import disowned
+from fineline.graph.spellings import OWN
 from fineline.guards.facts import has_tangent
 from fineline.kinds import is_a, taken_as_it_is
 
@@ -103,9 +104,12 @@ class NoTwin(Exception):
 
 
 class Drawing(FakeTensorMode):
-    """A fake mode that notes whether an operator would have drawn random numbers, or written into a tensor."""
+    """A fake mode that notes whether an operator would have drawn random numbers, or written into a tensor.
 
-    drew = wrote = False
+    ``moved``: whether one may have drawn some for real: a kernel that stands in for a fake one, or a user's fake implementation.
+    """
+
+    drew = wrote = moved = False
     # How many operators there are still, of symbolic sizes, whose results are not kept for others of the same arguments.
     unkept = 0
     # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
@@ -125,6 +129,7 @@ class Drawing(FakeTensorMode):
             func, args = torch.ops.aten.as_strided.default, (args[0], *seen)
         if is_a(func, OpOverload):
             self.drew |= torch.Tag.nondeterministic_seeded in func.tags and _drops(func, args, kwargs)
+            self.moved |= self.drew or func.namespace not in OWN
             self.wrote |= func._schema.is_mutable
         return super().__torch_dispatch__(func, types, args, kwargs)
 

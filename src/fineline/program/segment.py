@@ -183,12 +183,12 @@ class SegmentWriter:
         inputs = {src.reg for src in self._tensors()}
         f = self.cap.guards.machine.frame
         while f is not None:
-            found = []
+            found, of_cells = [], {*f.info.code.co_cellvars, *f.info.code.co_freevars}
             for name, v in zip(f.info.slots, f.local, strict=False):
                 src = self.cap.sources.get(id(v))
                 text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
                 if text:
-                    found.append(Variable(name, f"{text}.cell_contents" if type(v) is CellType else text))
+                    found.append(Variable(name, text, in_cell=name in of_cells and type(v) is CellType))
                 elif v is not NULL and is_value(v):
                     found.append(Variable(name, "", v))
             if not is_own(f.info.code):

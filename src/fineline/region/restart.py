@@ -63,4 +63,6 @@ def take_back(run: Any, anew: bool = False) -> None:
         SCOPE.set_blocks(run.blocks)
     if run.hidden is not None:
         put_back_hidden(run.hidden)
-    put_back(vm.cap.random)
+    # Other threads draw from the same generators: what they have drawn meanwhile stays, where the capture itself can't have drawn.
+    if vm.fakes is None or vm.fakes.mode.moved:
+        put_back(vm.cap.random)

@@ -474,6 +474,7 @@ class Run:
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
         take_back(self)
+        self.vm.cap.journal.forget()
         _, _, program, run = self.site.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
         got = program.check(roots)
@@ -490,6 +491,7 @@ class Run:
         """Nothing has happened yet: the call is captured in another mode, outside of any handler of this run's exceptions."""
         roots = tuple([src.value for src in self.vm.cap.guards.roots()])
         take_back(self, anew=True)
+        self.vm.cap.journal.forget()
         if self.region.tally is not None:
             self.region.tally.drop()
         fake = self.vm.fakes is not None
@@ -598,6 +600,8 @@ class Run:
             vm.cap.symbols = None
         vm.known.clear()
         vm.texts.clear()
+        if self.behind is None:
+            vm.cap.journal.forget()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = vm.may_restart = None
         self.stop = None
         self.call = ((), {})
