@@ -99,6 +99,7 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
     ``given``: the graph's outputs. The nodes are in the graph's order.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
+    given = frozenset(given)
     if all([(node.users or node in given) and _name(node) not in _UNREAD for node in nodes]):
         return []
     numbers: set[Node] = set()
