@@ -12,8 +12,8 @@ import typing
 import pytest
 import torch.nn.functional
 
-from fineline.bytecode.code import CODES
-from fineline.bytecode.place import standing_for
+from fineline.bytecode.code import CODES, NOWHERE, CodeInfo
+from fineline.bytecode.place import position_of, standing_for
 
 
 def long_jumps() -> types.CodeType:
@@ -58,7 +58,57 @@ def test_code_that_stands_for_a_place_in_other_code() -> None:
     for code in (far, torch.nn.functional.pad.__code__, argparse.ArgumentParser._get_values.__code__):
         for n, place in enumerate(code.co_positions()):
             if None not in place:
-                made = standing_for(stub, code, 2 * n, place[0])
+                assert CODES[code].position_at(2 * n) == position_of(code, 2 * n) == place
+                made = standing_for(stub, code, place, place[0])
                 assert next(made.co_positions()) == place
                 assert (made.co_filename, made.co_qualname, made.co_firstlineno) == (code.co_filename, code.co_qualname, place[0])
-    assert next(standing_for(stub, far, -1, 7).co_positions()) == (7, 7, None, None)
+    assert next(standing_for(stub, far, position_of(far, -1), 7).co_positions()) == (7, 7, None, None)
+    assert CODES[far].position_at(-1) == position_of(far, -1) == NOWHERE
+
+
+@pytest.mark.parametrize("code", [pytest.param(c, id=f"{c.co_name}-{n}") for n, c in enumerate(codes()) if c.co_exceptiontable])
+def test_handlers_and_live_variables(code: types.CodeType) -> None:
+    """Held against a reading of the table row by row, and a data flow over sets that goes on until nothing changes."""
+    info = CODES[code]
+    rows = [next((h for h in info.handlers if h.start <= ip < h.end), None) for ip in range(len(info.instructions))]
+    assert [info.handler_at(ip) for ip in range(len(info.instructions))] == rows
+    if {"locals", "vars", "dir", "eval", "exec", "super"}.isdisjoint(info.names):
+        held = {n for n, name in enumerate(info.slots) if name in (*code.co_cellvars, *code.co_freevars)}
+        assert [info.live_at(ip) for ip in range(len(info.instructions))] == [live | held for live in live_by_sweeps(info, rows)]
+
+
+def live_by_sweeps(info: CodeInfo, rows: list) -> list[set[int]]:
+    ends = {"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+    live: list[set[int]] = [set() for _ in (*info.instructions, None)]
+    before: list[set[int]] = []
+    while before != live:
+        before = list(live)
+        for k, (name, arg) in reversed([*enumerate(info.instructions)]):
+            behind = set() if name in ends else set(live[k + 1])
+            behind |= live[arg] if "JUMP" in name or name in ("FOR_ITER", "SEND") else set()
+            if name == "STORE_FAST":
+                behind.discard(arg)
+            behind |= live[rows[k].target] if rows[k] is not None else set()
+            live[k] = behind | ({arg} if name in ("LOAD_FAST", "DELETE_FAST") else set())
+    return live[:-1]
+
+
+def test_a_handler_is_found_without_reading_the_table() -> None:
+    class Counted(list):
+        read = 0
+
+        def __getitem__(self, at: typing.Any) -> typing.Any:
+            Counted.read += 1
+            return super().__getitem__(at)
+
+        def __iter__(self) -> collections.abc.Iterator:
+            raise AssertionError("reads all rows")
+
+    namespace: dict[str, typing.Any] = {}
+    statements = "".join(f"    try:\n        a = {n}\n    except ValueError:\n        pass\n" for n in range(1600))
+    exec(f"def f():\n{statements}    return a\n", namespace)
+    info = CodeInfo(namespace["f"].__code__)
+    info.handlers = Counted(info.handlers)
+    assert info.live_at(len(info.instructions) - 1) is not None
+    # One look for each instruction, and a second one for those that write a variable.
+    assert 0 < Counted.read <= 5 * len(info.instructions)

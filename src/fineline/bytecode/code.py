@@ -3,6 +3,7 @@
 from __future__ import annotations
 import __future__
 
+import bisect
 import dis
 import inspect
 from collections.abc import Iterator
@@ -34,6 +35,11 @@ class Instruction(NamedTuple):
     arg: int
 
 
+# First and last line, first and last column; each may be unknown.
+Position = tuple[int | None, int | None, int | None, int | None]
+NOWHERE: Position = (None, None, None, None)
+
+
 class Handler(NamedTuple):
     """One row of the exception table, in instruction indexes: ``start <= ip < end``."""
 
@@ -50,7 +56,10 @@ _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 class CodeInfo:
     """What the interpreter needs to know of a code object."""
 
-    __slots__ = ("_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "live", "names", "nslots", "offsets", "slots")
+    __slots__ = (
+        "_handler_starts", "_live", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
+        "nslots", "offsets", "slots",
+    )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -90,6 +99,7 @@ class CodeInfo:
             Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti)
             for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
         ]
+        self._handler_starts = [h.start for h in self.handlers]
         self.lines = self._line_numbers(index_of)
         self.names = code.co_names
         extra = [c for c in code.co_cellvars if c not in code.co_varnames]
@@ -100,7 +110,8 @@ class CodeInfo:
             and not code.co_kwonlyargcount
         )
         self.linked: list | None = None
-        self.live: list[frozenset[int]] | None = None
+        self._live: list[int] | None = None
+        self._positions: list[Position] | None = None
         self._swallows: dict[int, bool] = {}
 
     def _line_numbers(self, index_of: dict[int, int]) -> list[int]:
@@ -116,10 +127,9 @@ class CodeInfo:
 
     def handler_at(self, ip: int) -> Handler | None:
         """The innermost exception handler that covers instruction ``ip``."""
-        for h in self.handlers:
-            if h.start <= ip < h.end:
-                return h
-        return None
+        # The compiler writes the rows in order of their instructions, and none overlaps another.
+        k = bisect.bisect_right(self._handler_starts, ip) - 1
+        return self.handlers[k] if k >= 0 and ip < self.handlers[k].end else None
 
     def handlers_at(self, ip: int) -> Iterator[Handler]:
         """Yields the handlers that cover instruction ``ip``, the innermost first, but for those that only put the interpreter's state right."""
@@ -161,9 +171,19 @@ class CodeInfo:
 
         Cells are always live: a closure may hold them.
         """
-        if self.live is None:
-            self.live = _liveness(self)
-        return self.live[ip]
+        if self._live is None:
+            self._live = _liveness(self)
+        bits = self._live[ip]
+        return frozenset([slot for slot in range(self.nslots) if bits >> slot & 1])
+
+    def position_at(self, offset: int) -> Position:
+        """Returns the source position of the instruction at an ``offset`` in the code; -1: of none."""
+        if offset < 0:
+            return NOWHERE
+        if self._positions is None:
+            # From a code object they can only be had one after the other, from the first one on.
+            self._positions = [*self.code.co_positions()]
+        return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
 
     def live_behind(self, ip: int) -> frozenset[int]:
         """... when the instruction before it makes a call."""
@@ -181,40 +201,52 @@ class CodeInfo:
         return any(i.arg == slot and i.name in _READS for i in self.instructions)
 
 
-def _liveness(info: CodeInfo) -> list[frozenset[int]]:
-    """Backward data flow over the instructions, exception edges included."""
+def _liveness(info: CodeInfo) -> list[int]:
+    """Backward data flow over the instructions, exception edges included: for each a set of slots, one bit for each slot.
+
+    An instruction is visited again only when what is live behind it has changed.
+    """
     n = len(info.instructions)
-    cells = frozenset(i for i, s in enumerate(info.slots) if s in info.code.co_cellvars or s in info.code.co_freevars)
-    live: list[frozenset[int]] = [frozenset()] * (n + 1)
-    successors: list[list[int]] = []
-    for k, (name, arg) in enumerate(info.instructions):
-        after = [] if name in _ENDS else [k + 1]
-        if "JUMP" in name or name in ("FOR_ITER", "SEND"):
-            after.append(arg)
-        handler = info.handler_at(k)
-        if handler is not None:
-            after.append(handler.target)
-        successors.append(after)
-    changed = True
-    while changed:
-        changed = False
-        for k in range(n - 1, -1, -1):
-            out: frozenset[int] = frozenset().union(*(live[s] for s in successors[k]))
-            name, arg = info.instructions[k]
-            if name == "STORE_FAST":
-                handler = info.handler_at(k)
-                out = out - {arg} if handler is None else (live[k + 1] - {arg}) | live[handler.target]
-            elif name in ("LOAD_FAST", "DELETE_FAST"):
-                out = out | {arg}
-            if out != live[k]:
-                live[k] = out
-                changed = True
     if _ALL_READERS.intersection(info.names):
-        return [frozenset(range(info.nslots))] * (n + 1)
+        return [(1 << info.nslots) - 1] * (n + 1)
+    held = {*info.code.co_cellvars, *info.code.co_freevars}
+    always = sum([1 << slot for slot, name in enumerate(info.slots) if name in held])
     if "super" in info.names:
         # Without arguments it takes the first parameter, and no instruction says so.
-        cells |= {0}
-    return [s | cells for s in live]
+        always |= 1
+    after: list[list[int]] = []
+    before: list[list[int]] = [[] for _ in range(n + 1)]
+    for k, (name, arg) in enumerate(info.instructions):
+        following = [] if name in _ENDS else [k + 1]
+        if "JUMP" in name or name in ("FOR_ITER", "SEND"):
+            following.append(arg)
+        handler = info.handler_at(k)
+        if handler is not None:
+            following.append(handler.target)
+        after.append(following)
+        for at in following:
+            before[at].append(k)
+    live = [0] * (n + 1)
+    todo, waits = [*range(n)], [True] * n + [False]
+    while todo:
+        k = todo.pop()
+        waits[k] = False
+        name, arg = info.instructions[k]
+        found = 0
+        for at in after[k]:
+            found |= live[at]
+        if name == "STORE_FAST":
+            handler = info.handler_at(k)
+            found = found & ~(1 << arg) if handler is None else live[k + 1] & ~(1 << arg) | live[handler.target]
+        elif name in ("LOAD_FAST", "DELETE_FAST"):
+            found |= 1 << arg
+        if found != live[k]:
+            live[k] = found
+            for at in before[k]:
+                if not waits[at]:
+                    waits[at] = True
+                    todo.append(at)
+    return [bits | always for bits in live]
 
 
 def global_names(code: CodeType) -> list[str]:

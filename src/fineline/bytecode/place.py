@@ -7,16 +7,18 @@ from itertools import islice
 from types import CodeType
 from typing import Any
 
+from fineline.bytecode.code import NOWHERE, Position
+
 # Entries of a table of positions (Objects/locations.md), each for eight code units: with columns, and with a line alone.
 _COLUMNS, _LINE = 0x80 | 14 << 3 | 7, 0x80 | 13 << 3 | 7
 
 
-def standing_for(stub: CodeType, code: CodeType, offset: int, line: int, names: tuple[str, ...] = ()) -> CodeType:
-    """``stub`` as if it were ``code``, its beginning at the ``line`` and the columns of the instruction at ``offset`` there.
+def standing_for(stub: CodeType, code: CodeType, position: Position, line: int, names: tuple[str, ...] = ()) -> CodeType:
+    """``stub`` as if it were ``code``, its beginning at the ``line`` and the columns of a ``position`` there.
 
     ``names``: its parameters, by position. A variable that has no value is none of them: it would have one.
     """
-    _, last, begin, end = next(islice(code.co_positions(), offset // 2, None), (None,) * 4) if offset >= 0 else (None,) * 4
+    _, last, begin, end = position
     if last is None or begin is None or end is None:
         table = bytes((_LINE, 0)) * 2
     else:
@@ -27,14 +29,19 @@ def standing_for(stub: CodeType, code: CodeType, offset: int, line: int, names: 
     )
 
 
+def position_of(code: CodeType, offset: int) -> Position:
+    """Returns the source position of the instruction at ``offset`` in code that is not decoded; -1: of none."""
+    return next(islice(code.co_positions(), offset // 2, None), NOWHERE) if offset >= 0 else NOWHERE
+
+
 def with_parameters(stub: CodeType, names: tuple[str, ...]) -> CodeType:
     """``stub``, which reads no variables, as a function of these parameters."""
     return stub.replace(co_varnames=names, co_argcount=len(names), co_nlocals=len(names))
 
 
-def calling(fn: Any, code: CodeType, offset: int, line: int, names: tuple[str, ...]) -> CodeType:
+def calling(fn: Any, code: CodeType, position: Position, line: int, names: tuple[str, ...]) -> CodeType:
     """Code that says it is ``code`` at that place, and calls ``fn``; its parameters ``names`` are all its variables."""
-    return standing_for(_CALL, code, offset, line, names).replace(co_consts=(fn,))
+    return standing_for(_CALL, code, position, line, names).replace(co_consts=(fn,))
 
 
 with warnings.catch_warnings():

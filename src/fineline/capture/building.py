@@ -149,6 +149,12 @@ def SET_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
 def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
+    if type(source) is dict and id(source) in vm.cap.made and id(source) not in vm.cap.sources:
+        # A long display is built of pieces: only what is new is looked at, as where one entry is added.
+        for key in source:
+            _key_plain(vm, key, target, dict.update, [target, source])
+        dict.update(_growing(vm, target, dict.update, [target, source]), source)
+        return None
     if is_a(source, dict):
         return vm.call(f, dict.update, [target, source], None, vm.discard)
     if vm.cap.active and type(source).__flags__ & HEAP_TYPE:

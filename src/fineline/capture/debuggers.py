@@ -47,7 +47,7 @@ def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -
         if not is_own(f.info.code):
             variables = variables_of(f)
             at = max(f.ip - 1, 0)
-            code = calling(call, f.info.code, f.info.offsets[at], f.info.lines[at], tuple(variables))
+            code = calling(call, f.info.code, f.info.position_at(f.info.offsets[at]), f.info.lines[at], tuple(variables))
             call = functools.partial(FunctionType(code, f.globals), *variables.values())
         f = f.back
     return call()

@@ -33,7 +33,9 @@ class Lookups:
         """Takes in what has been added to the set."""
         target: Any = self.target()
         size = len(target)
-        if self.unknown or self.refused or not (size == self.size or (size == self.size + 1 and self.last and self.last[0] in target)):
+        # Each lookup comes through here, so that no more than the last one's element came or went.
+        one = bool(self.last) and (size == self.size + 1 if self.last[0] in target else size == self.size - 1)
+        if self.unknown or self.refused or not (size == self.size or one):
             self.unknown, self.refused = False, None
             for v in target:
                 self._take(cap, v)

@@ -240,6 +240,9 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     if t in SINGLETONS or t in VALUES:
         if cap.lazy:
             cap.settle(a)
+        if type(among) is set and id(among) in cap.lookups:
+            # It need not be told from others, but that the set may grow by it must be known.
+            look_up(cap, a, among)
         return True
     held = is_a(a, PINNED) and is_value(a)
     if held and (a not in cap.classes or not _held_plain(cap, a)):

@@ -57,6 +57,7 @@ COMPARE = (
     (operator.lt, "__lt__", "__gt__"), (operator.le, "__le__", "__ge__"), (operator.eq, "__eq__", "__eq__"),
     (operator.ne, "__ne__", "__ne__"), (operator.gt, "__gt__", "__lt__"), (operator.ge, "__ge__", "__le__"),
 )  # fmt: skip
+_SEQUENCES = frozenset({list, tuple, deque, torch.Size})
 SCALARS = frozenset({int, float, bool, str, complex, bytes, type(None)})
 KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
     frozenset(type(getattr(d, name)()) for d in (dict[str, int](), OrderedDict[str, int]())) for name in ("keys", "values", "items")
@@ -124,8 +125,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     if cap.numpy and vm.varied(f, (a, b)):
         raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
-    plain = natives.deep_plain(cap, a) and natives.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))
-    if plain or _moves_only(cap, op, a, b):
+    if _joins(cap, op, a, b) or (natives.deep_plain(cap, a) and natives.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))):
         _expand(vm, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
@@ -139,10 +139,17 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
     raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
-def _moves_only(cap: Any, op: Any, a: Any, b: Any) -> bool:
-    """List and tuple concatenation and repetition look at no element, and merging of dicts at no value."""
-    if op in (operator.add, operator.mul, operator.iadd, operator.imul):
-        return type(a) in (list, tuple, int, deque, torch.Size) and type(b) in (list, tuple, int, deque, torch.Size)
+def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
+    """Returns whether this only puts elements together: sequences are concatenated without a look at any, and dicts merged without one at values."""
+    if op is operator.add or op is operator.iadd:
+        return type(a) in _SEQUENCES and type(b) in _SEQUENCES
+    if op is operator.mul or op is operator.imul:
+        count, repeated = (a, b) if type(a) is int else (b, a)
+        if type(count) is not int or type(repeated) not in _SEQUENCES:
+            return False
+        if cap.lazy:
+            cap.settle(count)
+        return True
     keyed = op in (operator.or_, operator.ior) and type(a) in natives.CONTAINERS and type(b) in natives.CONTAINERS
     return keyed and all([is_a(k, Tensor) or natives.deep_plain(cap, k) for k in (*a, *b)])
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
 
-from fineline.bytecode.code import CO_OPTIMIZED
-from fineline.bytecode.place import standing_for, with_parameters
+from fineline.bytecode.code import CO_OPTIMIZED, NOWHERE
+from fineline.bytecode.place import position_of, standing_for, with_parameters
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.places import PROGRAM, Place, is_own, is_stand_in
@@ -54,7 +54,7 @@ class Traces:
             names = tuple(variables)
             stub = self._stubs.get((info, at, names))
             if stub is None:
-                stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.offsets[at], line, names)
+                stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.position_at(info.offsets[at]), line, names)
             tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
             if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
                 cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
@@ -119,7 +119,7 @@ class Entry:
     def __init__(self, tb: TracebackType) -> None:
         code, self._line = tb.tb_frame.f_code, tb.tb_lineno
         own = code.co_code == _stub.__code__.co_code
-        self._code = with_parameters(code, ()) if own else standing_for(_stub.__code__, code, tb.tb_lasti, self._line)
+        self._code = with_parameters(code, ()) if own else standing_for(_stub.__code__, code, position_of(code, tb.tb_lasti), self._line)
         self._globals = tb.tb_frame.f_globals
 
     def __call__(self, behind: TracebackType | None) -> TracebackType:
@@ -185,7 +185,7 @@ class ShownPlace(Place):
         for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
             values = {variable.name: variable.now(program) for variable in variables}
             values = {name: value for name, value in values.items() if value is not EMPTY}
-            stub = standing_for(_stub.__code__, entry.tb_frame.f_code, -1, entry.tb_lineno, tuple(values))
+            stub = standing_for(_stub.__code__, entry.tb_frame.f_code, NOWHERE, entry.tb_lineno, tuple(values))
             tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
         TRACEBACK.__set__(e, tb)
 

@@ -104,6 +104,7 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
     ``given``: the graph's outputs. The nodes are in the graph's order.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
+    given = frozenset(given)
     names = list(map(_name, nodes))
     if _UNREAD.isdisjoint(names) and all([node.users or node in given for node in nodes]):
         return []
