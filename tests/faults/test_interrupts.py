@@ -163,8 +163,11 @@ class Thread:
 
     def __init__(self, kind):
         self.kind, self.fired, self.inside = kind, False, False
-        self.target, self.go, self.done = threading.get_ident(), threading.Semaphore(0), threading.Semaphore(0)
-        self.delay, self.sent = 0.0, False
+        # Locks, which are C's: an exception in the middle of a semaphore would leave that locked for ever.
+        self.target, self.go, self.done = threading.get_ident(), threading.Lock(), threading.Lock()
+        self.go.acquire()
+        self.done.acquire()
+        self.delay = 0.0
 
     def __enter__(self):
         self.switch = sys.getswitchinterval()
