@@ -218,6 +218,11 @@ class Rules:
         """The rule for all code of a file, or of a Python module."""
         return self._look(module, "", file, None)
 
+    def decide_names(self, pattern: str, file: str | None) -> Rule | None:
+        """The rule for whatever has a name that fits a pattern, in a module of that file, and is selected by nothing else."""
+        module, _, name = pattern.rpartition(".")
+        return self._look(module or None, name, file, None)
+
     # -- operators -----------------------------------------------------------------------------------------------------
     def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:
         """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.

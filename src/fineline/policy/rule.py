@@ -60,10 +60,11 @@ class Rule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What happens to a target, by which rule, and why."""
+    """What happens to a target, by which rule, and why. ``inside``: the rules that decide otherwise about parts of what a target holds."""
 
     target: str
     rule: Rule
+    inside: tuple[Rule, ...] = ()
 
     @property
     def verb(self) -> str:
@@ -92,4 +93,5 @@ class Decision(NamedTuple):
             lines.append(f"  reason {rule.reason}")
         if rule.place:
             lines.append(f"  at     {rule.place}")
+        lines += [f"  inside {other}" for other in self.inside]
         return "\n".join(lines)

@@ -86,10 +86,10 @@ def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
     elif type(value) is str:
         yield from _of_text(value.strip(), folder)
     else:
-        yield from map(of_object, _callables(value))
+        yield from map(of_object, callables(value))
 
 
-def _callables(value: Any) -> Iterator[Any]:
+def callables(value: Any) -> Iterator[Any]:
     """What is called in the place of ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
     if is_a(value, property):
         yield from [fn for fn in (value.fget, value.fset, value.fdel) if fn is not None]
@@ -338,11 +338,15 @@ def stands_for(text: str) -> Iterator[Selector]:
     if not known:
         return
     inherited = is_a(owner, type) and text.rpartition(".")[2] not in vars(owner) and not is_a(found, staticmethod)
-    for value in _callables(found):
+    for value in callables(found):
         if is_a(value, types.ModuleType) and not is_a(value, (OpOverloadPacket, _OpNamespace)):
             yield Selector(NAME, "name", value.__name__, text)
             continue
-        function = getattr(value, "__func__", value) if is_a(value, classmethod) else value
+        function = value.__func__ if is_a(value, classmethod) else value
+        if function is nn.Module.__call__:
+            # To call a module is what a rule for it is about.
+            yield of_object(owner)._replace(rank=NAME, text=text)
+            continue
         if is_a(function, types.FunctionType) and (inherited or (owner is not None and not is_a(owner, (type, types.ModuleType)))):
             yield Selector(NAME, "method", (Identity(function), Identity(owner)), text)
             continue
