@@ -47,6 +47,7 @@ from fineline.graph.torch_table import classify_torch
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
+from fineline.policy.selector import HEAP_TYPE
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -181,14 +182,12 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
 
 # What they are about runs in Python.
 EAGER_VERBS = ("disable", "disable_frame")
+OBJECT_INIT: Any = object.__init__
 
 
 def runs_no_code(fn: Any) -> bool:
-    """Tells if a call of ``fn``, a class, makes an instance and runs no code of anybody's: there is nothing to keep out of captures."""
-    return type(fn) is type and fn.__init__ is OBJECT_INIT and fn.__new__ is object.__new__
-
-
-OBJECT_INIT: Any = object.__init__
+    """Tells if a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
+    return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and fn.__init__ is OBJECT_INIT and fn.__new__ is object.__new__
 
 
 def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:

@@ -17,7 +17,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import APPLY, OBJECT, Identity, Selector, describe, file_matcher, loaded, parts, stands_for
+from fineline.policy.selector import APPLY, OBJECT, Identity, Selector, describe, file_matcher, is_looked_into, loaded, parts, stands_for
 
 UNSEEN: Any = object()
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -31,6 +31,7 @@ class Rules:
         self.all = tuple(rules)
         # Whether one of them may make a call an error, which is to leave nothing behind.
         self.refuse = any([rule.verb in ("forbid", "allow") and rule.declared for rule in self.all])
+        self._verbs = frozenset([rule.verb for rule in self.all])
         # How often each rule has decided something; those that never did are there too.
         self.fired: Counter[Rule] = Counter() if fired is None else fired
         for rule in self.all:
@@ -190,10 +191,12 @@ class Rules:
 
     def _look(self, module: Any, qualname: Any, file: str | None, target: Any) -> Rule | None:
         dotted = f"{module}.{qualname}" if is_a(module, str) else str(qualname)
+        # What capture looks into is in no graph: nothing is disallowed there.
+        opaque = "disallow" not in self._verbs or not is_looked_into(target)
         name = dotted
         while name:
             rule = self.names.get(name)
-            if rule is not None:
+            if rule is not None and (opaque or rule.verb != "disallow"):
                 return rule
             name = name.rpartition(".")[0]
         if file is None and is_a(target, type) and is_a(module, str):
@@ -202,7 +205,7 @@ class Rules:
         for matches, rule in self.files:
             if any(map(matches, spellings)):
                 return rule
-        best = [rule for matches, rule in self.globs["name"] if matches(dotted)][:1]
+        best = [rule for matches, rule in self.globs["name"] if (opaque or rule.verb != "disallow") and matches(dotted)][:1]
         best += [rule for matches, rule in self.globs["file"] if any(map(matches, spellings))][:1]
         return max(best, key=lambda rule: rule.selector.length) if best else None
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from fineline.errors import BadRule, caller
-from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import NAME, OBJECT, Identity, Selector, describe, is_c, python_function, selectors
+from fineline.policy.selector import NAME, OBJECT, Identity, Selector, describe, is_c, is_looked_into, python_function, selectors, stands_for
 
 KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "substitute", "trace")
 
@@ -121,9 +120,24 @@ def check_rules(rules: Collection[Rule]) -> None:
 
 
 def check_disallowed(selector: Selector) -> None:
-    """A function that would be run through is in no graph: to disallow it is a mistake for disabling it."""
-    if selector.kind == "object" and inspect.isfunction(selector.key.obj) and classify_torch(selector.key.obj) is None:
-        raise BadRule(f"{selector.text} is a Python function, which capture looks into: it is no node of a graph", id="FL213")
+    """Raises `BadRule` for Python code, which is in no graph: to disallow it is a mistake for disabling it.
+
+    A Python module and a glob over names may select operators besides: such a rule is about these alone.
+    """
+    over_files = selector.kind == "file" or (selector.kind == "glob" and selector.key[0] == "file")
+    if over_files or any(is_looked_into(target) for target in _selected(selector)):
+        what = "is about Python code" if over_files else "is a Python function, class or module instance"
+        raise BadRule(f"{selector.text} {what}, which capture looks into: it is no node of a graph", id="FL213")
+
+
+def _selected(selector: Selector) -> Iterator[Any]:
+    """Returns the functions, classes and objects that are selected by themselves, or by a name that is known now."""
+    if selector.kind == "name":
+        yield from [target for s in stands_for(selector.text) if s.kind != "name" for target in _selected(s)]
+    elif selector.kind in ("object", "class"):
+        yield selector.key.obj
+    elif selector.kind == "method":
+        yield selector.key[0].obj
 
 
 def check_substitute(original: Any, replacement: Any) -> None:

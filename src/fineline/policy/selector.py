@@ -26,6 +26,7 @@ from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.errors import BadRule
 from fineline.graph.spellings import operator_name
+from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
 # The more specific wins, whatever the scopes.
@@ -144,6 +145,13 @@ def parts(cls: type) -> Iterator[Any]:
         elif is_a(member, type) and member.__qualname__.startswith(f"{cls.__qualname__}.") and member.__module__ == cls.__module__:
             yield member
             yield from parts(member)
+
+
+def is_looked_into(value: Any) -> bool:
+    """Tells if capture looks into ``value``, so that it is no node of a graph: a function or class in Python, or a module instance."""
+    if is_a(value, type):
+        return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
+    return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
 def python_function(value: Any) -> types.FunctionType | None:
