@@ -15,7 +15,7 @@ from fineline.errors import BadRule
 from fineline.kinds import is_a
 from fineline.policy.policy import KEYS, Policy, check_rules, check_substitute, selectors_for
 from fineline.policy.rule import Rule
-from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, operator_selector, selectors
+from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, is_complete, operator_selector, selectors
 
 PYPROJECT = "pyproject.toml"
 
@@ -153,7 +153,7 @@ class PolicyFile:
             return list(selectors_for(verb, text, self.path.resolve().parent))
         except BadRule as e:
             e.where = place
-            if self._early and OPERATOR_TEXT.match(text):
+            if self._early and OPERATOR_TEXT.match(text) and not is_complete(text):
                 self.waiting.append((e, text))
                 return [operator_selector(text)]
             if self._early and text.startswith("__main__."):
@@ -164,6 +164,10 @@ class PolicyFile:
     def still_wrong(self) -> list[BadRule]:
         """What `policy` let pass because operators might come, now that all are there."""
         return [e for e, text in self.waiting if not _known(text)]
+
+    def unknown(self) -> list[str]:
+        """Returns the texts that `still_wrong` is about."""
+        return [text for _, text in self.waiting if not _known(text)]
 
     def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
         text, why, keys = self._entry(by, "by", reason, ("substitute", original))

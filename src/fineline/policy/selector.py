@@ -244,6 +244,17 @@ def _of_operator_text(text: str) -> Selector:
     return selector
 
 
+def is_complete(text: str) -> bool:
+    """Tells if the operator or glob ``text`` is about a namespace that no library adds to, and that is registered already."""
+    selector = operator_selector(text)
+    namespace, _, _ = (selector.key[1] if selector.kind == "glob" else selector.key).partition("::")
+    return namespace in COMPLETE and any(name.startswith(f"{namespace}::") for name in registered())
+
+
+# PyTorch's own, which are registered in one piece.
+COMPLETE = ("aten", "prim", "prims")
+
+
 def registered() -> list[str]:
     """The names of all operators that PyTorch's dispatcher knows now, as ``namespace::name.overload``."""
     names: list[str] = torch._C._dispatch_get_all_op_names()
