@@ -51,7 +51,7 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
         rule = _of(rules, target, _holder(target))
         return Decision(describe(target), rule, _inside(rules, rule, _extent(target)))
     if OPERATOR_TEXT.match(target):
-        rule, extent = _of_operators(rules, target), _namespace(target)
+        rule, extent = _of_operators(rules, target)
     elif "/" in target or target.endswith(".py"):
         rule, extent = _of_files(rules, target)
     elif WILD.search(target):
@@ -99,15 +99,12 @@ def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
     return rules.decide_names(text, file) or row("code"), _Extent(name=text)
 
 
-def _of_operators(rules: Rules, text: str) -> Rule:
-    if not WILD.search(text):
-        return _of(rules, _operator(text), None)
+def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
     selector = next(selectors(text))  # says what does not exist
-    return rules.decide_operator(None, (selector.key[1],)) or row("op")
-
-
-def _namespace(text: str) -> _Extent:
-    return _Extent(operator=next(selectors(text)).key[1]) if WILD.search(text) else _Extent()
+    if selector.kind != "glob":
+        return _of(rules, _operator(text), None), _Extent()
+    pattern = selector.key[1]
+    return rules.decide_operator(None, (pattern,)) or row("op"), _Extent(operator=pattern)
 
 
 class _Extent(NamedTuple):

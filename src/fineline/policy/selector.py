@@ -226,7 +226,8 @@ def operator_selector(text: str) -> Selector:
     """The selector for an operator's name, or a glob over them, whether any is registered or not."""
     name = text.removeprefix("torch.ops.")
     if "::" not in name:
-        name = name.replace(".", "::", 1)
+        # A namespace alone means all that is in it.
+        name = name.replace(".", "::", 1) if "." in name else f"{name}::*"
     return Selector(GLOB, "glob", ("operator", name), text) if WILD.search(name) else Selector(NAME, "dispatch", name, text)
 
 
