@@ -47,7 +47,6 @@ from fineline.graph.torch_table import classify_torch
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
-from fineline.policy.selector import HEAP_TYPE
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -187,7 +186,8 @@ OBJECT_INIT: Any = object.__init__
 
 def runs_no_code(fn: Any) -> bool:
     """Tells if a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
-    return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and fn.__init__ is OBJECT_INIT and fn.__new__ is object.__new__
+    init = getattr(fn, "__init__", None)
+    return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
 def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:

@@ -70,7 +70,7 @@ def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: 
         LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), True
     policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
     waiting = Waiting(file) if file is not None and file.waiting else None
-    RunOptions(policy, breaks, MARKS.without, events, waiting and str(waiting.folder)).pass_on()
+    RunOptions(policy, breaks, MARKS.without, events, str(waiting.folder) if waiting is not None else None).pass_on()
     try:
         program.run()
     except SystemExit as e:

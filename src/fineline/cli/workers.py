@@ -236,9 +236,9 @@ def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Even
 
 
 def _packed_rule(rule: Rule) -> list[Any]:
-    return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope]
+    return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope, rule.error]
 
 
 def _unpacked_rule(facts: list[Any]) -> Rule:
-    verb, rank, kind, text, reason, place, scope = facts
-    return Rule(verb, Selector(rank, kind, None, text), reason, place, None, scope)
+    verb, rank, kind, text, reason, place, scope, error = facts
+    return Rule(verb, Selector(rank, kind, None, text), reason, place, None, scope, error)

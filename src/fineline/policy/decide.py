@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from fineline.kinds import is_a
+from fineline.policy.break_rules import VERB, BreakRules
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
@@ -36,6 +37,7 @@ class Rules:
         self.fired: Counter[Rule] = Counter() if fired is None else fired
         for rule in self.all:
             self.fired.setdefault(rule, 0)
+        self._breaks = BreakRules([rule for rule in self.all if rule.verb == VERB])
         # What is selected as itself, and by a name that stands for it.
         self.exact, self.named = Table(), Table()
         self.names: dict[str, Rule] = {}
@@ -47,6 +49,8 @@ class Rules:
         globs: dict[str, list[tuple[int, int, Any, Rule]]] = {"name": [], "file": [], "operator": []}
         for n, rule in enumerate(self.all):
             s = rule.selector
+            if rule.verb == VERB:
+                continue
             if s.kind in Table.KINDS:
                 self.exact.add(s, rule)
             elif s.kind == "name":
@@ -225,6 +229,13 @@ class Rules:
         """The rule for whatever has a name that fits a pattern, in a module of that file, and is selected by nothing else."""
         module, _, name = pattern.rpartition(".")
         return self._look(module or None, name, file, None)
+
+    def decide_break(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
+        """The rule that declares a graph break of that id in that code, which is of the module of that name."""
+        rule = self._breaks.decide(error, code, module)
+        if rule is not None:
+            self._hits.append(rule)
+        return rule
 
     # -- operators -----------------------------------------------------------------------------------------------------
     def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:

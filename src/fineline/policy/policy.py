@@ -9,15 +9,28 @@ from typing import Any, Self
 
 from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
+from fineline.policy.break_rules import VERB, breaking
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import NAME, OBJECT, Identity, Selector, describe, is_c, is_looked_into, python_function, selectors, stands_for
+from fineline.policy.selector import (
+    NAME,
+    OBJECT,
+    Identity,
+    Selector,
+    describe,
+    is_c,
+    is_looked_into,
+    python_function,
+    selectors,
+    stands_for,
+)
 
 KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "substitute", "trace")
 
 
 class Policy:
-    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead.
+    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead, and ``breaks`` a dict:
+    by the id of a graph break, in which code it is declared (``compile(..., breaks="declared")`` lets it through there).
 
     A selector is a function, method, class, ``nn.Module`` class or instance, Python module, operator, or a text: a dotted name
     or glob ("mypkg.io.*"), a file or file glob ("mypkg/data/**"), an operator or operator glob ("torch.ops.fbgemm.*").
@@ -30,7 +43,7 @@ class Policy:
 
     def __init__(
         self, *, disable: Any = (), disable_frame: Any = (), disallow: Any = (), allow: Any = (), forbid: Any = (), constant: Any = (),
-        substitute: Mapping[Any, Any] | None = None, trace: Any = (), reason: str = "",
+        substitute: Mapping[Any, Any] | None = None, trace: Any = (), breaks: Mapping[str, Any] | None = None, reason: str = "",
     ) -> None:  # fmt: skip
         place = caller()
         given = {
@@ -45,6 +58,7 @@ class Policy:
         for original, replacement in (substitute or {}).items():
             check_substitute(original, replacement)
             rules += [Rule("substitute", s, reason, place, replacement) for s in selectors(original)]
+        rules += [Rule(VERB, s, reason, place, error=error) for error, s in breaking(breaks)]
         check_rules(rules)
         object.__setattr__(self, "rules", tuple(rules))
 
@@ -64,7 +78,7 @@ class Policy:
         return Policy.of(self.rules + other.rules)
 
     def _key(self) -> tuple:
-        return tuple([(rule.verb, rule.selector, id(rule.replacement), rule.reason) for rule in self.rules])
+        return tuple([(rule.verb, rule.error, rule.selector, id(rule.replacement), rule.reason) for rule in self.rules])
 
     def __eq__(self, other: object) -> bool:
         return is_a(other, Policy) and self._key() == other._key()
@@ -81,6 +95,8 @@ class Policy:
             texts = [rule.selector.text for rule in self.rules if rule.verb == verb]
             if texts:
                 parts.append(f"{verb}=[{', '.join(texts)}]")
+        places = [f"{rule.error}: {rule.selector.text}" for rule in self.rules if rule.verb == VERB]
+        parts += [f"breaks={{{', '.join(places)}}}"] if places else []
         return f"Policy({', '.join(parts)})"
 
     def __enter__(self) -> Policy:
