@@ -253,7 +253,7 @@ def is_complete(text: str) -> bool:
 
 
 # PyTorch's own, which are registered in one piece.
-COMPLETE = ("aten", "prim", "prims")
+COMPLETE = ("aten", "prims")
 
 
 def registered() -> list[str]:
