@@ -21,7 +21,7 @@ from fineline.policy.scopes import SCOPE
 from fineline.region.compiled import Compiled, Forward
 from fineline.region.describe import describe_guards, place_of
 from fineline.region.module import OptimizedModule
-from fineline.region.options import Breaks, Options, split_options
+from fineline.region.options import KNOWN, Breaks, Options, split_options
 from fineline.region.region import Region
 from fineline.region.watched import Tree, Watched
 from fineline.report.events import LISTENERS
@@ -137,7 +137,7 @@ class Recipe:
 def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
     """-> (fineline's own options, the backend with the rest of them)."""
     own, rest = split_options(options)
-    return own, lookup_backend(backend, mode, rest or None)
+    return own, lookup_backend(backend, mode, rest or None, KNOWN)
 
 
 def _region(

@@ -32,6 +32,7 @@ from fineline.region.module import OptimizedModule, TorchOptimizedModule
 from fineline.region.options import Breaks
 from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
+from fineline.report.logs import LOGS
 
 # PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
 # but for the modules that only hand a user's call on.
@@ -108,7 +109,10 @@ class Installation:
                     key = f"{name} of torch.compiler" if home is torch.compiler else name
                     made[key] = made.get(key) or self._door(name, theirs, door)
                     self.replaced.append((home, name, theirs, made[key]))
+        set_logs = torch._logging.set_logs
+        self.replaced.append((torch._logging, "set_logs", set_logs, self._door("set_logs", set_logs, functools.partial(self.set_logs, set_logs))))
         self.active = True
+        self.settings.follow_logs()
         for home, name, _, door in self.replaced:
             setattr(home, name, door)
         # Libraries ask isinstance(model, torch._dynamo.OptimizedModule), through names that they imported long ago.
@@ -134,6 +138,7 @@ class Installation:
             self.stance.take_back()
             self.stance = None
         FACES.find = lambda cls, id: cls
+        LOGS.follow(())
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
     def _door(self, name: str, theirs: Any, ours: Callable) -> Callable:
@@ -289,6 +294,11 @@ class Installation:
                 return result(*export_call(f, args, kwargs, tracing_mode or "real", dynamic, **how, pre_dispatch=pre_dispatch))
 
         return inner(*args, **kwargs) if args or kwargs else inner
+
+    def set_logs(self, theirs: Callable, **topics: Any) -> None:
+        """``torch._logging.set_logs``, which fineline's records follow."""
+        theirs(**topics)
+        self.settings.follow_logs()
 
     # -- what users catch and count --------------------------------------------------------------------------------------
     def face(self, cls: type, id: str | None) -> type:

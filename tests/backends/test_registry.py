@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fineline
 from fineline.backends.registry import BUILTIN, PLUGIN_GROUP, BackendRegistry
 from fineline.errors import BackendFailed, BadArgument, FinelineError
 
@@ -123,6 +124,40 @@ def test_mode_and_options_are_checked_at_once(registry: BackendRegistry) -> None
     with pytest.raises(BadArgument, match="is a str, and should be a bool"):
         registry.lookup("inductor", options={"max-autotune": "yes"})
     assert registry.lookup("inductor", mode="max-autotune").kwargs == {"mode": "max-autotune"}
+
+
+def bare(gm: Any, inputs: Any) -> Any:
+    return gm
+
+
+def takes(gm: Any, inputs: Any, options: Any = None) -> Any:
+    return gm
+
+
+@pytest.mark.parametrize("option", ["recompile_limt", "recompile-limit", "fallback", "recompil_limit", "verfy"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", bare], ids=str)
+def test_a_misspelled_option_of_finelines(option: str, backend: Any) -> None:
+    with pytest.raises(BadArgument, match="FL206.*did you mean fineline's"):
+        fineline.compile(lambda x: x, backend=backend, options={option: 3})
+
+
+def test_a_misspelled_option_of_inductors() -> None:
+    with pytest.raises(BadArgument, match="'max_autotun'; did you mean 'max_autotune'"):
+        fineline.compile(lambda x: x, backend="inductor", options={"max_autotun": True})
+
+
+def test_a_backend_that_takes_no_options(registry: BackendRegistry) -> None:
+    for how in ({"options": {"level": 3}}, {"mode": "max-autotune"}):
+        with pytest.raises(BadArgument, match="FL206.*'bare' takes no"):
+            registry.lookup(bare, **how)
+
+
+def test_an_option_may_be_the_backends_own(registry: BackendRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody but the backend knows: what looks like a misspelled one is a warning."""
+    for options, warned in (({"level": 3}, False), ({"recompile_limt": 3}, True)):
+        caplog.clear()
+        assert registry.lookup(takes, options=options, own=["recompile_limit"]).kwargs == {"options": options}
+        assert any("did you mean fineline's 'recompile_limit'" in text for text in caplog.messages) is warned
 
 
 def test_modes_are_those_of_torch_compile(registry: BackendRegistry) -> None:

@@ -220,6 +220,67 @@ def test_words_do_without_pytorch(args, variables, status, words):
     assert [word for word in words if word not in done.stdout + done.stderr] == []
 
 
+LIB = """import torch
+torch.library.define("late_ops::swish", "(Tensor x) -> Tensor")
+"""
+STARTS = """import multiprocessing, subprocess, sys, torch
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+def child():
+    import late_lib
+if __name__ == "__main__":
+    way = sys.argv[1]
+    if way == "import":
+        import late_lib
+    elif way == "subprocess":
+        subprocess.run([sys.executable, "-c", "import torch, late_lib; torch.compile(lambda x: x + 1, backend='eager')(torch.ones(1))"], check=True)
+    elif way in ("fork", "spawn"):
+        process = multiprocessing.get_context(way).Process(target=child)
+        process.start()
+        process.join()
+    elif way == "raise":
+        raise ValueError("bad")
+    elif way.isdigit():
+        sys.exit(int(way))
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "rule", "status", "said"),
+    [
+        ("import", "late_ops::swish", 0, ""), ("subprocess", "late_ops::swish", 0, ""), ("fork", "late_ops::swish", 0, ""),
+        ("spawn", "late_ops::swish", 0, ""), ("nothing", "late_ops::swish", 2, "no operator late_ops::swish is registered"),
+        ("import", "late_ops::swishh", 2, "no operator late_ops::swishh is registered"), ("0", "late_ops::*", 2, "matches 'late_ops::*'"),
+        ("3", "late_ops::*", 3, "matches 'late_ops::*'"), ("raise", "late_ops::*", 1, "matches 'late_ops::*'"),
+    ],
+)  # fmt: skip
+def test_an_operator_that_never_comes(project, way, rule, status, said):
+    """... is exit status 2 where the program itself ends well, unless another of its processes has known the operator."""
+    (project / "late_lib.py").write_text(LIB)
+    (project / "starts.py").write_text(STARTS)
+    (project / "rules.toml").write_text(f'disallow = ["{rule}"]\n')
+    done = python("-m", "fineline", "run", "--policy", "rules.toml", "starts.py", way)
+    assert done.returncode == status and said in done.stderr and ("FL212" in done.stderr) is bool(said), done.stderr
+
+
+@pytest.mark.parametrize("rule", ["aten::swishh", "torch.ops.aten.swishh", "aten::zzz*"])
+def test_a_complete_namespace(project, rule):
+    """... has no more operators than there are: the mistake is an error before anything runs."""
+    (project / "rules.toml").write_text(f'disallow = ["{rule}"]\n')
+    done = python("-m", "fineline", "run", "--policy", "rules.toml", "train.py", "0")
+    assert done.returncode == 2 and done.stderr.startswith("FL212: ") and done.stdout == ""
+
+
+@pytest.mark.parametrize("topics", ["graph_breaks,recompiles", "+dynamo"])
+def test_torch_logs(project, topics):
+    (project / "s.py").write_text(
+        "import torch\ndef f(x): return x * x.sum().item()\nf = torch.compile(f, backend='eager')\nf(torch.ones(2)); f(torch.ones(2) * 3)\n"
+    )
+    words = [sys.executable, "-m", "fineline", "run", "s.py"]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "TORCH_LOGS": topics})
+    assert "fineline.breaks: f: break FL502 at " in done.stderr and "s.py:2" in done.stderr and "fineline.recompiles: f: recompile " in done.stderr
+    assert ("fineline.graphs: " in done.stderr) is (topics == "+dynamo")
+
+
 def test_a_module_that_is_not_there(project):
     done = invoke("run", "-m", "mypkg.nothing")
     assert done.exit_code == 1 and "No module named mypkg.nothing" in done.output

@@ -18,6 +18,7 @@ from torch._dynamo.testing import CompileCounter
 import fineline
 from fineline.region.settings import OPTIONS
 from fineline.region.torch_settings import COMPILER, DYNAMO, ENVIRONMENT, FIRST_VALUES, REPORTED
+from fineline.report.logs import CATEGORIES, LOGS
 from tests.install.captured import X, f
 
 TORCH = Path(torch.__file__).parent
@@ -183,3 +184,42 @@ def test_only_torch_s_names_read_them(installed):
         counter = CompileCounter()
         fineline.compile(f, backend=counter)(X)
         assert counter.frame_count == 1
+
+
+@pytest.fixture
+def asked():
+    """Whatever is asked of PyTorch's logs; nothing, afterwards."""
+    yield torch._logging.set_logs
+    torch._logging.set_logs()
+
+
+@pytest.mark.parametrize(
+    ("topics", "categories"),
+    [
+        ({"graph_breaks": True}, {"breaks"}), ({"recompiles": True}, {"recompiles"}), ({"guards": True}, {"guards"}), ({"graph_code": True}, {"graphs"}),
+        ({"graph": True, "recompiles_verbose": True}, {"graphs", "recompiles"}), ({"dynamo": logging.DEBUG}, set(CATEGORIES)),
+        ({"dynamo": logging.INFO}, set(CATEGORIES)), ({"dynamo": logging.ERROR}, set()), ({"aot_graphs": True, "output_code": True}, set()), ({}, set()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_logs_follow_torch_s(installed, asked, topics, categories):
+    torch._logging.set_logs(**topics)
+    assert {name for name, logger in LOGS.loggers.items() if logger.isEnabledFor(logging.DEBUG)} == categories
+    torch._logging.set_logs()
+    assert not any(logger.isEnabledFor(logging.DEBUG) for logger in LOGS.loggers.values())
+
+
+def test_logs_that_were_asked_before(asked):
+    theirs = torch._logging.set_logs
+    theirs(graph_breaks=True)
+    fineline.install()
+    assert LOGS.loggers["breaks"].isEnabledFor(logging.DEBUG) and torch._logging.set_logs is not theirs
+    fineline.uninstall()
+    assert not LOGS.loggers["breaks"].isEnabledFor(logging.DEBUG) and torch._logging.set_logs is theirs
+
+
+def test_a_topic_without_counterpart_is_named_once(installed, asked, caplog):
+    for _ in range(2):
+        torch._logging.set_logs(bytecode=True)
+        torch.compile(f, backend="eager")
+    assert len([text for text in caplog.messages if "the topic 'bytecode' of TORCH_LOGS has no effect" in text]) == 1

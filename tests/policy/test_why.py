@@ -95,10 +95,50 @@ def test_scopes_from_inside_out():
         fineline.set_policy(None)
 
 
+@pytest.mark.parametrize(
+    ("target", "selectors"),
+    {
+        "a folder": ("tests/policy/", ["tests/policy/", "tests/policy", "tests/policy/**", "tests/**"]),
+        "a folder without a slash": ("./tests/policy", ["tests/policy/**"]),
+        "a glob over files": ("tests/policy/*.py", ["tests/policy/*.py", "tests/policy/**", "tests/"]),
+        "a glob over names": (f"{ME}.*", [f"{ME}.*", ME, "tests.policy.*", "tests/policy/test_why.py"]),
+        "a longer glob": (f"{ME}.he*", [f"{ME}.*", f"{ME}.he*", "tests.*"]),
+        "a package": ("tests.policy", ["tests.policy.*", "tests.policy", "tests.*"]),
+        "a namespace": (torch.ops.aten, [torch.ops.aten, "aten::*", "torch.ops.aten.*"]),
+        "a namespace's name": ("torch.ops.aten", [torch.ops.aten, "aten::*", "torch.ops.aten.*"]),
+        "a glob over operators": ("aten::su*", [torch.ops.aten, "aten::*", "aten::su*", "aten::s*"]),
+        "a builtin's name": ("print", [print, "print", "builtins.print", "builtins.*"]),
+        "another": ("len", [len, "len"]),
+        "an alias": ("os.path.join", [os.path.join, "os.path.join", "posixpath.join", "posixpath.*", os.path]),
+    }.values(),
+    ids=str,
+)  # fmt: skip
+def test_what_holds_others(target, selectors):
+    """`fineline.why(target)` returns the decision, of folders, globs and namespaces too."""
+    for selector in selectors:
+        assert verb(target, disable=[selector]) == ("disable", "region"), selector
+    assert why(target).scope == "built-in"
+
+
+def test_rules_about_a_part():
+    """... and names the rules that are about something in it."""
+    for target, rules in (
+        ("tests/policy/", {"disable": "tests/policy/test_why.py"}), (f"{ME}.*", {"disable": helper}), (ME, {"disable": f"{ME}.Layer"}),
+        (torch.ops.aten, {"disallow": "aten::sub"}), ("aten::*", {"disallow": torch.ops.aten.sub.Tensor}), (Layer, {"disable": f"{ME}.Layer.plain"}),
+        ("tests/**", {"disable": "tests/policy/*.py"}),
+    ):  # fmt: skip
+        policy = Policy(**rules)
+        d = why(target, policy)
+        assert d.scope == "built-in" and [r.selector for r in d.inside] == [r.selector for r in policy.rules], target
+        assert f"  inside {d.inside[0]}" in str(d).splitlines()
+    assert not why("tests/policy/", Policy(disable="tests/language/**")).inside
+
+
 def test_what_does_not_exist():
-    for bad in ("no.such.module", f"{ME}.nothing", "no/such/file.py", "aten::no_such_op", "nope::op"):
+    bad = ("no.such.module", f"{ME}.nothing", "no/such/file.py", "aten::no_such_op", "nope::op", "no/such/", "no.such.*", f"{ME}.nothing*", "nope::*", "prind")
+    for name in bad:
         with pytest.raises(BadRule):
-            why(bad)
+            why(name)
 
 
 # -- built-in rules --------------------------------------------------------------------------------------------------

@@ -168,6 +168,34 @@ def test_negative_and_out_of_range(door, name):
             mark(x, index)
 
 
+@pytest.mark.parametrize("name", ["mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"])
+def test_an_index_is_an_integer(door, name):
+    mark = getattr(marks(door), name)
+    for index in (0.5, "0", [0, 0.5], torch.ones(2), 1j):
+        with pytest.raises((BadArgument, TypeError), match="FL217"):
+            mark(torch.ones(5, 4), index)
+
+
+@pytest.mark.parametrize("bounds", [{"min": 9, "max": 3}, {"min": 6}, {"max": 4}, {"min": -3}, {"min": 2.5}, {"max": "9"}, {"max": 0}], ids=str)
+def test_bounds_that_make_no_sense(door, bounds):
+    """... or that the tensor itself breaks: an error at the mark, which leaves nothing behind."""
+    x = torch.ones(5, 4)
+    with pytest.raises(BadArgument, match="FL208"):
+        marks(door).mark_dynamic(x, 0, **bounds)
+    assert captures(door, scaled, [(x,), rows(7, marks(door).mark_static)]) == 2
+    for good in ({"min": 5, "max": 5}, {"min": 0}, {"max": 5}, {"min": 5}):
+        marks(door).mark_dynamic(torch.ones(5, 4), 0, **good)
+
+
+def test_bounds_that_a_resized_tensor_breaks():
+    """... and those that PyTorch's own mark has: an error at the capture."""
+    for mark in (fineline.mark_dynamic, torch._dynamo.mark_dynamic):
+        (x,) = rows(5, mark, 0, max=8)
+        x.resize_(9, 4)
+        with pytest.raises(BadArgument, match="the size 9"):
+            fineline.compile(scaled, backend="eager")(x)
+
+
 def test_negative_index_is_that_dimension(door):
     """negative indices count from the end"""
     assert captures(door, scaled, [rows(5, marks(door).mark_dynamic, -2), rows(7), rows(9)]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -63,7 +64,9 @@ class Inductor:
         for option, value in wanted.items():
             name = option.replace("-", "_")
             if name not in known:
-                raise BadArgument(f"inductor has no option {option!r}", id="FL206")
+                close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise BadArgument(f"inductor has no option {option!r}{hint}", id="FL206")
             expected = config.get_type(name)  # type: ignore[attr-defined]
             # Generic types (list[str]) cannot be asked with isinstance; Inductor takes those on trust.
             if get_origin(expected) is None and not isinstance(value, expected):

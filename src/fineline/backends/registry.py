@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -16,6 +18,8 @@ from typing import Any
 from fineline.apart import apart
 from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BackendFailed, BadArgument
+
+log = logging.getLogger("fineline")
 
 BackendFn = Callable[..., Any]
 
@@ -126,8 +130,13 @@ class BackendRegistry:
         shown = {known.name for known in self._known.values() if not known.tags & hidden}
         return sorted(shown | set(self._plugins()))
 
-    def lookup(self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Backend:
-        """The backend of a region; a mistake in name, mode or options is said here and not at the first call."""
+    def lookup(
+        self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None, own: Collection[str] = ()
+    ) -> Backend:
+        """The backend of a region; a mistake in name, mode or options is said here and not at the first call.
+
+        ``own``: the names of fineline's own options, one of which may be meant.
+        """
         if mode is not None and options is not None:
             raise BadArgument(f"mode={mode!r} and options={dict(options)!r}", id="FL205")
         found = self._find(backend)
@@ -137,9 +146,7 @@ class BackendRegistry:
         if options:
             kwargs["options"] = dict(options)
         if kwargs:
-            check = getattr(found.load(), "check_arguments", None)
-            if check is not None:
-                check(**kwargs)
+            _check_arguments(found, kwargs, own)
         return Backend(found.name, found, kwargs)
 
     def _find(self, backend: str | BackendFn) -> Registered:
@@ -164,6 +171,42 @@ class BackendRegistry:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return BadArgument(f"{name!r}{hint} (known: {', '.join(names)})", id="FL202")
+
+
+def _check_arguments(backend: Registered, kwargs: Mapping[str, Any], own: Collection[str]) -> None:
+    """Raises `BadArgument` for a mode or an option that the backend does not know, as far as that can be told."""
+    fn = backend.load()
+    hints = [f"; did you mean fineline's {meant!r}?" for option in kwargs.get("options", {}) if (meant := _close(option, own))]
+    check = getattr(fn, "check_arguments", None)
+    if check is not None:
+        try:
+            check(**kwargs)
+        except BadArgument as e:
+            raise BadArgument(f"{e.reason}{''.join(hints)}", id=e.id) from None
+        return
+    taken = _parameters(fn)
+    for name in kwargs:
+        if taken is not None and name not in taken:
+            given = kwargs[name] if name == "mode" else ", ".join(map(repr, kwargs[name]))
+            step = f"Leave {name} out, or have the backend take a parameter of that name."
+            raise BadArgument(f"the backend {backend.name!r} takes no {name}: {given}{''.join(hints)}", id="FL206", next_step=step)
+    if hints and backend.builtin:
+        raise BadArgument(f"the backend {backend.name!r} has no options {', '.join(map(repr, kwargs['options']))}{''.join(hints)}", id="FL206")
+    if hints:
+        log.warning("fineline: options %s go to the backend %r%s", ", ".join(map(repr, kwargs["options"])), backend.name, "".join(hints))
+
+
+def _close(option: Any, names: Collection[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(str(option), names, n=1, cutoff=0.8)), None)
+
+
+def _parameters(fn: BackendFn) -> Collection[str] | None:
+    """Returns the names of the parameters of a backend; None, if it takes any, or does not tell."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return None
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters.keys()
 
 
 BACKENDS = BackendRegistry(BUILTIN, PLUGIN_GROUP)

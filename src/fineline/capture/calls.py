@@ -169,7 +169,7 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
     if vm.rules is not None and vm.opaque is None and vm.cap.active and type(fn) is not types.MethodType:
         rule = vm.rules.decide(fn, args)
         if rule is not None:
-            if rule.verb != "trace":
+            if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
                 return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
             inside = looked_into(fn, rule)
             if inside is not None:
@@ -177,6 +177,17 @@ def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = Non
                 vm.cap.pin(inside, inside.__qualname__)
                 return vm.push_function(f, inside, args, kwargs, then, data)
     return call_unruled(vm, f, fn, args, kwargs, then, data)
+
+
+# What they are about runs in Python.
+EAGER_VERBS = ("disable", "disable_frame")
+OBJECT_INIT: Any = object.__init__
+
+
+def runs_no_code(fn: Any) -> bool:
+    """Tells if a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
+    init = getattr(fn, "__init__", None)
+    return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
 def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:

@@ -28,7 +28,7 @@ from fineline.capture.known import KnownTensors
 from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.opcodes import link
 from fineline.capture.pause import Pause
-from fineline.capture.places import Place, is_own, user_stack
+from fineline.capture.places import Place, is_own, user_frame, user_stack
 from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
@@ -40,6 +40,7 @@ from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.rule import Rule
 from fineline.policy.strict import breaks_here
 from fineline.raw import CONTEXT, under
 from fineline.report.tally import OPEN
@@ -496,7 +497,7 @@ class Machine:
         """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
         if not self.cap.active:
             return
-        if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901"):
+        if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
             self.abandoned = self.refuse(error, text, self.frame)
             raise Abandoned
         fakes = self.cap.active = self.fakes is not None
@@ -512,6 +513,13 @@ class Machine:
                 self.options.opaque.add((f.info.code, f.ip - 1))
         if fakes:
             raise Retreat(error, text)
+
+    def declared(self, error: str) -> Rule | None:
+        """Returns the rule that declares a graph break of that id here."""
+        f = user_frame(self.frame)
+        if f is None or self.rules is None or breaks_here(self.options.breaks) == "none":
+            return None
+        return self.rules.decide_break(error, f.info.code, f.globals.get("__name__"))
 
     def fleeting(self, e: BaseException) -> None:
         """Nothing that the user's code makes of ``e`` may become a program."""

@@ -10,12 +10,18 @@ import os
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+import torch._higher_order_ops
+import torch.nn.attention.flex_attention
+
 from fineline.bytecode.code import CO_FUTURE
 from fineline.stacks import StackPlace, is_library, to_the_user
 
 # How the files of programs are named.
 PROGRAM = "<fineline program "
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+# PyTorch's functions that a user's call of a control-flow operator goes through.
+_PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
 # On one line, which is the user's once the code is replaced.
 _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__
 
@@ -41,6 +47,13 @@ def frame_behind(stand_in: Any, frame: Any) -> Any:
 
 def is_stand_in(code: CodeType) -> bool:
     return code.co_varnames == _CODE.co_varnames
+
+
+def user_frame(frame: Any) -> Any:
+    """Returns the innermost frame that is the user's; None, if there is none."""
+    while frame is not None and (is_own(frame.info.code) or (frame.back is not None and frame.file.startswith(_PASSED_BY))):
+        frame = frame.back
+    return frame
 
 
 def user_stack(frame: Any) -> tuple[StackPlace, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import pkgutil
 import re
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.capture.builtin_rules import builtin_rule, row
 from fineline.capture.marked import trace_rule
@@ -20,44 +21,134 @@ from fineline.policy.decide import Rules, defines, rules_now
 from fineline.policy.marks import torch_mark
 from fineline.policy.policy import Policy
 from fineline.policy.rule import Decision, Rule
-from fineline.policy.selector import OPERATOR_TEXT, describe, files, loaded, of_object, overload_name
+from fineline.policy.selector import (
+    OPERATOR_TEXT,
+    WILD,
+    Selector,
+    callables,
+    describe,
+    file_matcher,
+    files,
+    find,
+    loaded,
+    of_object,
+    overload_name,
+    selectors,
+)
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:
     """What capture does when it meets ``target``, in a region with ``policy``: the decision, its rule, the reason and the place.
 
-    ``target`` is a function, method, class, module, operator, or a text: a dotted name, a file, an operator's name. What no rule
-    of the user's selects is decided by a built-in rule. Raises `BadRule` for what does not exist.
+    ``target`` is a function, method, class, module, operator, or a text: a dotted name, a file or folder, an operator's name, or a glob
+    over these. What no rule of the user's selects is decided by a built-in rule. Of what holds others (a module, a class, a folder, a
+    namespace, a glob) the decision is the one for all that no other rule selects; ``inside`` has these others. Raises `BadRule` for
+    what does not exist.
     """
     rules = rules_now(policy) or Rules(())
     if type(target) is not str:
         of_object(target)  # says what selects nothing
-        return Decision(describe(target), _of(rules, target, _holder(target)))
+        rule = _of(rules, target, _holder(target))
+        return Decision(describe(target), rule, _inside(rules, rule, _extent(target)))
     if OPERATOR_TEXT.match(target):
-        return Decision(target, _of(rules, _operator(target), None))
-    if "/" in target or target.endswith(".py"):
-        file = str(Path(target).resolve()) if Path(target).exists() else next(iter(files(target)), None)
-        if file is None:
-            raise BadRule(f"there is no file {target}", id="FL212")
-        return Decision(target, rules.decide_file(file) or row("code"))
+        rule, extent = _of_operators(rules, target)
+    elif "/" in target or target.endswith(".py"):
+        rule, extent = _of_files(rules, target)
+    elif WILD.search(target):
+        rule, extent = _of_names(rules, target)
+    else:
+        found = _resolved(target)
+        above = loaded(target.rpartition(".")[0])
+        rule = _of(rules, found, above if is_a(above, type) or _is_instance(above) else _holder(found))
+        extent = _extent(found)
+    return Decision(target, rule, _inside(rules, rule, extent))
+
+
+def _resolved(name: str) -> Any:
+    """What a dotted name stands for; its module is imported."""
     try:
-        found = pkgutil.resolve_name(target)
+        return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:
-        raise BadRule(f"there is no {target}: {e}", id="FL212") from None
-    above = loaded(target.rpartition(".")[0])
-    return Decision(target, _of(rules, found, above if is_a(above, type) else _holder(found)))
+        known, found, _ = find(name)
+        if known:
+            return found
+        raise BadRule(f"there is no {name}: {e}", id="FL212") from None
+
+
+def _is_instance(above: Any) -> bool:
+    return above is not None and not is_a(above, (type, types.ModuleType))
+
+
+def _of_files(rules: Rules, text: str) -> tuple[Rule, _Extent]:
+    selector = next(selectors(text))  # says what does not exist
+    patterns = selector.key if selector.kind == "file" else selector.key[1:]
+    pattern = patterns[-1]
+    if WILD.search(text):
+        file = pattern
+    else:
+        found = Path(text) if Path(text).exists() else Path(next(files(pattern.removesuffix("/**"))))
+        file = str(found.resolve()) + "/" * found.is_dir()
+    return rules.decide_file(file) or row("code"), _Extent(file=pattern)
+
+
+def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
+    next(selectors(text))  # says what does not exist
+    fixed = WILD.split(text)[0].rpartition(".")[0]
+    module = loaded(fixed) if fixed else None
+    file = getattr(module, "__file__", None) if is_a(module, types.ModuleType) else None
+    return rules.decide_names(text, file) or row("code"), _Extent(name=text)
+
+
+def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
+    selector = next(selectors(text))  # says what does not exist
+    if selector.kind != "glob":
+        return _of(rules, _operator(text), None), _Extent()
+    pattern = selector.key[1]
+    return rules.decide_operator(None, (pattern,)) or row("op"), _Extent(operator=pattern)
+
+
+class _Extent(NamedTuple):
+    """What a target holds: globs over names, files and operators."""
+
+    name: str = ""
+    file: str = ""
+    operator: str = ""
+
+
+def _extent(target: Any) -> _Extent:
+    if is_a(target, _OpNamespace):
+        return _Extent(operator=f"{target.name}::*")
+    if is_a(target, types.ModuleType):
+        return _Extent(name=f"{target.__name__}.*")
+    return _Extent(name=f"{describe(target)}.*") if is_a(target, type) else _Extent()
+
+
+def _inside(rules: Rules, decided: Rule, extent: _Extent) -> tuple[Rule, ...]:
+    """The rules, but for the one that has decided, that are about something in it."""
+    return tuple([rule for rule in rules.all if rule is not decided and _is_in(rule.selector, extent)])
+
+
+def _is_in(s: Selector, extent: _Extent) -> bool:
+    if s.kind == "file" or (s.kind == "glob" and s.key[0] == "file"):
+        patterns = s.key if s.kind == "file" else s.key[1:]
+        return bool(extent.file) and any(map(file_matcher(extent.file), patterns))
+    if s.kind in ("operator", "dispatch") or (s.kind == "glob" and s.key[0] == "operator"):
+        return bool(extent.operator) and fnmatch.fnmatchcase(s.key[1] if s.kind == "glob" else s.key, extent.operator)
+    name = s.key[1] if s.kind == "glob" else s.text
+    return bool(extent.name) and fnmatch.fnmatchcase(name, extent.name)
 
 
 def _of(rules: Rules, target: Any, holder: Any) -> Rule:
     """``holder``: the class or object that a method is called on."""
-    if is_a(target, types.ModuleType):
+    if is_a(target, _OpNamespace):
+        return rules.decide_operator(None, (f"{target.name}::*",)) or row("op")
+    if is_a(target, types.ModuleType) and not is_a(target, OpOverloadPacket):
         return rules.decide_file(getattr(target, "__file__", None), target.__name__) or row("code")
     if is_a(target, (staticmethod, classmethod)):
         target = target.__func__
     if is_a(target, types.MethodType):
         target, holder = target.__func__, target.__self__
-    if is_a(target, property):
-        target = target.fget
+    target = next(callables(target), target)
     rule = rules.decide(target, () if holder is None else (holder,))
     if rule is None and is_a(target, types.FunctionType) and torch_mark(target) is not None:
         rule = trace_rule(rules, target)

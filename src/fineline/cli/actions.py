@@ -19,7 +19,7 @@ from fineline import install, set_policy
 from fineline.capture.why import why as decide
 from fineline.cli.audit import Audit, Verdict
 from fineline.cli.program import Program
-from fineline.cli.workers import Report, RunOptions, own_file
+from fineline.cli.workers import Report, RunOptions, Waiting, own_file
 from fineline.errors import FinelineError
 from fineline.policy.files import PolicyFile, find_policy
 from fineline.policy.marks import MARKS
@@ -69,14 +69,21 @@ def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: 
     if report is not None:
         LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), True
     policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
-    RunOptions(policy, breaks, MARKS.without, events).pass_on()
+    waiting = Waiting(file) if file is not None and file.waiting else None
+    RunOptions(policy, breaks, MARKS.without, events, str(waiting.folder) if waiting is not None else None).pass_on()
     try:
         program.run()
+    except SystemExit as e:
+        if e.code is not None and e.code != 0:
+            raise
     finally:
         if report is not None and out is not None:
             report.write(out)
-        for wrong in file.still_wrong() if file is not None else ():
-            print(f"fineline: {wrong}", file=sys.stderr)
+        wrong = waiting.settle() if waiting is not None else []
+        for text in wrong:
+            print(f"fineline: {text}", file=sys.stderr)
+    if wrong:
+        sys.exit(Refused.exit_code)
 
 
 def why(policy: Path | None, name: str) -> None:

@@ -6,6 +6,7 @@ come, so that nothing is lost however it ends; the first reads them when the pro
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -15,11 +16,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from typing import Any
 
 from fineline.api import set_policy
 from fineline.cli.heard import Heard, graph_code
+from fineline.errors import BadRule
 from fineline.install import install
 from fineline.policy.files import PolicyFile
 from fineline.policy.marks import MARKS
@@ -37,12 +40,15 @@ STARTUP = Path(__file__).parent / "startup"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run was asked for: the policy's file, the breaks, a rule to be left out, and the folder for the events of other processes."""
+    """What a run was asked for: the policy's file, the breaks, a rule to be left out, and the folders for the events of other processes and
+    for what they know of operators that nobody knew at first.
+    """
 
     policy: str | None = None
     breaks: Breaks | None = None
     without: str = ""
     events: str | None = None
+    waiting: str | None = None
 
     def pass_on(self) -> None:
         """Tells the Pythons that this process starts from now on."""
@@ -57,10 +63,57 @@ def join() -> None:
     LISTENERS.trees = options.events is not None
     MARKS.without = options.without
     if options.policy is not None:
-        set_policy(PolicyFile(Path(options.policy)).policy(early=True))
+        file = PolicyFile(Path(options.policy))
+        set_policy(file.policy(early=True))
+        if options.waiting is not None:
+            Waiting(file, Path(options.waiting)).begin()
     install(breaks=options.breaks)
     if options.events is not None:
         LISTENERS.all = (*LISTENERS.all, Relay(Path(options.events)).hear)
+
+
+class Waiting:
+    """Rules for operators and names that nobody knew when the program began: some process of the program has to know them in the end.
+
+    Each process but the first writes down, when it ends, which texts it does not know; one that is killed leaves its file empty.
+    """
+
+    def __init__(self, file: PolicyFile, folder: Path | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fineline-rules-")) if folder is None else folder
+        self._file = file
+        self._pid = os.getpid()
+        register_after_fork(self, Waiting._begin_copy)
+
+    def begin(self) -> None:
+        """Takes part in a process that the program has started."""
+        # The run that reads the files may have ended before this process.
+        with contextlib.suppress(OSError):
+            self._path.touch()
+        atexit.register(self._write)
+
+    def settle(self) -> list[BadRule]:
+        """Returns what is wrong with the rules that no process has known. In a copy of the process: nothing."""
+        if os.getpid() != self._pid:
+            self._write()
+            return []
+        texts = [path.read_text(encoding="utf-8") for path in self.folder.glob("*.json")]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        # What a process that was killed has known is not known.
+        everywhere = set(self._file.unknown()).intersection(*[json.loads(text) if text else () for text in texts])
+        return [e for e, text in self._file.waiting if text in everywhere]
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / f"{os.getpid()}.json"
+
+    def _begin_copy(self) -> None:
+        """... that multiprocessing has forked, and that ends without Python's exit functions."""
+        self.begin()
+        Finalize(None, self._write, exitpriority=0)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.write_text(json.dumps(self._file.unknown()), encoding="utf-8")
 
 
 class Relay:
@@ -183,9 +236,9 @@ def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Even
 
 
 def _packed_rule(rule: Rule) -> list[Any]:
-    return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope]
+    return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope, rule.error]
 
 
 def _unpacked_rule(facts: list[Any]) -> Rule:
-    verb, rank, kind, text, reason, place, scope = facts
-    return Rule(verb, Selector(rank, kind, None, text), reason, place, None, scope)
+    verb, rank, kind, text, reason, place, scope, error = facts
+    return Rule(verb, Selector(rank, kind, None, text), reason, place, None, scope, error)

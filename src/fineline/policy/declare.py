@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy, check_disallowed, check_substitute
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import GLOB, Selector, of_object, selectors
+from fineline.policy.selector import GLOB, Selector, of_object, parts, selectors
 from fineline.policy.spots import block_rule
 
 
@@ -73,10 +72,8 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     if is_a(fn, (type, nn.Module)):
         MARKS.holders = True
         MARKS.set(fn, rule)
-        for member in vars(fn).values() if is_a(fn, type) else ():
-            # A static method is called without its class.
-            if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
-                MARKS.set(member.__func__, rule)
+        for part in parts(fn) if is_a(fn, type) else ():
+            MARKS.set(part, rule)
         return fn
 
     @functools.wraps(fn)
@@ -130,6 +127,9 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
                 method, target = [k.obj for k in selector.key] if selector.kind == "method" else (None, selector.key.obj)
                 MARKS.holders = MARKS.holders or selector.kind in ("class", "method")
                 MARKS.set(target, rule, method=method)
+                # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
+                for part in parts(target) if selector.kind == "class" and verb != "allow" else ():
+                    MARKS.set(part, rule)
     return fn
 
 

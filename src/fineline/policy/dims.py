@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,17 @@ class Mark(NamedTuple):
     kind: str
     min: int | None = None
     max: int | None = None
+
+    def check(self, size: int, index: int) -> None:
+        """Raises `BadArgument` for bounds that contradict each other, or that the size itself breaks."""
+        bounds = [bound for bound in (self.min, self.max) if bound is not None]
+        for bound in bounds:
+            if not is_a(bound, int) or bound < 0:
+                raise BadArgument(f"min and max are sizes or None, not {bound!r}")
+        if len(bounds) == 2 and bounds[0] > bounds[1]:
+            raise BadArgument(f"min={self.min} is above max={self.max}")
+        if (self.min is not None and size < self.min) or (self.max is not None and size > self.max):
+            raise BadArgument(f"dimension {index} has the size {size}, which is not between min={self.min} and max={self.max}")
 
 
 class DimTable:
@@ -39,15 +51,15 @@ class DimTable:
     def set(self, t: Tensor, index: Any, mark: Mark) -> None:
         if not is_a(t, Tensor):
             raise BadArgument(f"a {type(t).__name__} has no dimensions to mark", id="FL217")
-        indices = index if is_a(index, (list, tuple)) else range(t.dim()) if index is None else [index]
+        indices = [_dimension(t, i) for i in (index if is_a(index, (list, tuple)) else range(t.dim()) if index is None else [index])]
+        for i in indices:
+            mark.check(t.shape[i], i)
         table = self._marks
         key = id(t)
         if key not in table or table[key][0]() is not t:
             table[key] = (weakref.ref(t, lambda _: table.pop(key, None)), {})
         for i in indices:
-            if not -t.dim() <= i < t.dim():
-                raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL217")
-            table[key][1][i % t.dim()] = mark
+            table[key][1][i] = mark
 
     @contextmanager
     def for_a_while(self) -> Iterator[None]:
@@ -61,6 +73,17 @@ class DimTable:
 
     def clear(self) -> None:
         self._marks.clear()
+
+
+def _dimension(t: Tensor, index: Any) -> int:
+    """Returns the dimension of ``t`` that ``index`` means, counted from 0."""
+    try:
+        i = operator.index(index)
+    except TypeError:
+        raise BadArgument(f"a dimension is an integer, not {index!r}", id="FL217") from None
+    if not -t.dim() <= i < t.dim():
+        raise BadArgument(f"dimension {i} of a tensor of {t.dim()} dimensions", id="FL217")
+    return i % t.dim()
 
 
 _THEIRS = {
@@ -99,12 +122,12 @@ def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> N
 
 def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:
     """Says that size ``index`` of ``t`` (all of them, without one) is captured as a constant, also under ``dynamic=True``."""
-    marked = DIMS.of(t) if is_a(t, Tensor) else {}
-    indices = range(t.dim()) if index is None and is_a(t, Tensor) else index if is_a(index, (list, tuple)) else [index]
-    for i in indices:
+    indices: Any = index if index is None or is_a(index, (list, tuple)) else [index]
+    if is_a(t, Tensor):
         # It ranks below mark_dynamic.
-        if not (is_a(t, Tensor) and i is not None and t.dim() and marked.get(i % t.dim(), Mark("")).kind == "dynamic"):
-            DIMS.set(t, i, Mark("static"))
+        dynamic = [i for i, mark in DIMS.of(t).items() if mark.kind == "dynamic"]
+        indices = [i for i in (range(t.dim()) if index is None else indices) if _dimension(t, i) not in dynamic]
+    DIMS.set(t, indices, Mark("static"))
 
 
 def mark_unbacked(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:

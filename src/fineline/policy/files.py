@@ -13,9 +13,10 @@ from typing import Any
 
 from fineline.errors import BadRule
 from fineline.kinds import is_a
+from fineline.policy.break_rules import VERB, check_id, check_place
 from fineline.policy.policy import KEYS, Policy, check_rules, check_substitute, selectors_for
 from fineline.policy.rule import Rule
-from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, operator_selector, selectors
+from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, is_complete, operator_selector, selectors
 
 PYPROJECT = "pyproject.toml"
 
@@ -118,20 +119,41 @@ class PolicyFile:
         return Policy.of(tuple(rules))
 
     def _rules(self, key: str, value: Any, reason: str) -> Iterator[Rule]:
-        if key not in KEYS:
-            raise self.wrong(f"there is no key {key!r}; the keys are {', '.join(KEYS)} and reason", key)
+        if key not in (*KEYS, "breaks"):
+            raise self.wrong(f"there is no key {key!r}; the keys are {', '.join(KEYS)}, breaks and reason", key)
+        if key == "breaks":
+            if not is_a(value, dict):
+                raise self.wrong(f"breaks is a table of ids, not {_toml_type(value)}", key)
+            for error, places in value.items():
+                yield from self._breaks(error, places, reason)
+            return
         if key == "substitute":
             if not is_a(value, dict):
                 raise self.wrong(f"substitute is a table of dotted names, not {_toml_type(value)}", key)
             for original, by in value.items():
                 yield from self._substitute(original, by, reason)
             return
+        for text, why, place in self._entries((key,), value, reason):
+            yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place, key)]
+
+    def _breaks(self, error: str, value: Any, reason: str) -> Iterator[Rule]:
+        """The rules that declare graph breaks of one id."""
+        for text, why, place in self._entries(("breaks", error), value, reason):
+            try:
+                check_id(error)
+                for selector in self._selectors(text, place, VERB):
+                    check_place(selector)
+                    yield Rule(VERB, selector, why, place, error=error)
+            except BadRule as e:
+                e.where = place
+                raise
+
+    def _entries(self, path: tuple[str, ...], value: Any, reason: str) -> Iterator[tuple[str, str, str]]:
+        """The text, reason and place of each rule at a path of keys."""
         items = [(i, item) for i, item in enumerate(value)] if is_a(value, list) else [(None, value)]
         for i, item in items:
-            keys: tuple[str | int, ...] = (key,) if i is None else (key, i)
-            text, why, keys = self._entry(item, "select", reason, keys)
-            place = self.place(*keys)
-            yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place, key)]
+            text, why, keys = self._entry(item, "select", reason, path if i is None else (*path, i))
+            yield text, why, self.place(*keys)
 
     def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
         """A text, or a table of it and a reason; -> text, reason, and the path of the text."""
@@ -153,7 +175,7 @@ class PolicyFile:
             return list(selectors_for(verb, text, self.path.resolve().parent))
         except BadRule as e:
             e.where = place
-            if self._early and OPERATOR_TEXT.match(text):
+            if self._early and OPERATOR_TEXT.match(text) and not is_complete(text):
                 self.waiting.append((e, text))
                 return [operator_selector(text)]
             if self._early and text.startswith("__main__."):
@@ -164,6 +186,10 @@ class PolicyFile:
     def still_wrong(self) -> list[BadRule]:
         """What `policy` let pass because operators might come, now that all are there."""
         return [e for e, text in self.waiting if not _known(text)]
+
+    def unknown(self) -> list[str]:
+        """Returns the texts that `still_wrong` is about."""
+        return [text for _, text in self.waiting if not _known(text)]
 
     def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
         text, why, keys = self._entry(by, "by", reason, ("substitute", original))

@@ -8,17 +8,29 @@ from pathlib import Path
 from typing import Any, Self
 
 from fineline.errors import BadRule, caller
-from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
+from fineline.policy.break_rules import VERB, breaking
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
-from fineline.policy.selector import NAME, OBJECT, Identity, Selector, describe, is_c, python_function, selectors
+from fineline.policy.selector import (
+    NAME,
+    OBJECT,
+    Identity,
+    Selector,
+    describe,
+    is_c,
+    is_looked_into,
+    python_function,
+    selectors,
+    stands_for,
+)
 
 KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "substitute", "trace")
 
 
 class Policy:
-    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead.
+    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead, and ``breaks`` a dict:
+    by the id of a graph break, in which code it is declared (``compile(..., breaks="declared")`` lets it through there).
 
     A selector is a function, method, class, ``nn.Module`` class or instance, Python module, operator, or a text: a dotted name
     or glob ("mypkg.io.*"), a file or file glob ("mypkg/data/**"), an operator or operator glob ("torch.ops.fbgemm.*").
@@ -31,7 +43,7 @@ class Policy:
 
     def __init__(
         self, *, disable: Any = (), disable_frame: Any = (), disallow: Any = (), allow: Any = (), forbid: Any = (), constant: Any = (),
-        substitute: Mapping[Any, Any] | None = None, trace: Any = (), reason: str = "",
+        substitute: Mapping[Any, Any] | None = None, trace: Any = (), breaks: Mapping[str, Any] | None = None, reason: str = "",
     ) -> None:  # fmt: skip
         place = caller()
         given = {
@@ -46,6 +58,7 @@ class Policy:
         for original, replacement in (substitute or {}).items():
             check_substitute(original, replacement)
             rules += [Rule("substitute", s, reason, place, replacement) for s in selectors(original)]
+        rules += [Rule(VERB, s, reason, place, error=error) for error, s in breaking(breaks)]
         check_rules(rules)
         object.__setattr__(self, "rules", tuple(rules))
 
@@ -65,7 +78,7 @@ class Policy:
         return Policy.of(self.rules + other.rules)
 
     def _key(self) -> tuple:
-        return tuple([(rule.verb, rule.selector, id(rule.replacement), rule.reason) for rule in self.rules])
+        return tuple([(rule.verb, rule.error, rule.selector, id(rule.replacement), rule.reason) for rule in self.rules])
 
     def __eq__(self, other: object) -> bool:
         return is_a(other, Policy) and self._key() == other._key()
@@ -82,6 +95,8 @@ class Policy:
             texts = [rule.selector.text for rule in self.rules if rule.verb == verb]
             if texts:
                 parts.append(f"{verb}=[{', '.join(texts)}]")
+        places = [f"{rule.error}: {rule.selector.text}" for rule in self.rules if rule.verb == VERB]
+        parts += [f"breaks={{{', '.join(places)}}}"] if places else []
         return f"Policy({', '.join(parts)})"
 
     def __enter__(self) -> Policy:
@@ -121,9 +136,24 @@ def check_rules(rules: Collection[Rule]) -> None:
 
 
 def check_disallowed(selector: Selector) -> None:
-    """A function that would be run through is in no graph: to disallow it is a mistake for disabling it."""
-    if selector.kind == "object" and inspect.isfunction(selector.key.obj) and classify_torch(selector.key.obj) is None:
-        raise BadRule(f"{selector.text} is a Python function, which capture looks into: it is no node of a graph", id="FL213")
+    """Raises `BadRule` for Python code, which is in no graph: to disallow it is a mistake for disabling it.
+
+    A Python module and a glob over names may select operators besides: such a rule is about these alone.
+    """
+    over_files = selector.kind == "file" or (selector.kind == "glob" and selector.key[0] == "file")
+    if over_files or any(is_looked_into(target) for target in _selected(selector)):
+        what = "is about Python code" if over_files else "is a Python function, class or module instance"
+        raise BadRule(f"{selector.text} {what}, which capture looks into: it is no node of a graph", id="FL213")
+
+
+def _selected(selector: Selector) -> Iterator[Any]:
+    """Returns the functions, classes and objects that are selected by themselves, or by a name that is known now."""
+    if selector.kind == "name":
+        yield from [target for s in stands_for(selector.text) if s.kind != "name" for target in _selected(s)]
+    elif selector.kind in ("object", "class"):
+        yield selector.key.obj
+    elif selector.kind == "method":
+        yield selector.key[0].obj
 
 
 def check_substitute(original: Any, replacement: Any) -> None:

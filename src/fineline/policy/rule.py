@@ -22,12 +22,16 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "forbid": "meeting it during capture is an error",
         "constant": "it runs at capture time, and its result is baked in",
         "substitute": "another function is captured in its place",
+        "break": "a graph break of that id is declared in its lines",
     }
 )
 
 
 class Rule(NamedTuple):
-    """``replacement``: the function that "substitute" captures; for a marked wrapper the function that it wraps."""
+    """``replacement``: the function that "substitute" captures; for a marked wrapper the function that it wraps.
+
+    ``error``: the id of the graph breaks that "break" declares.
+    """
 
     verb: str
     selector: Selector
@@ -35,10 +39,16 @@ class Rule(NamedTuple):
     place: str = ""
     replacement: Any = None
     scope: int = REGION
+    error: str = ""
 
     def __hash__(self) -> int:
         # What takes a function's place may be any callable, with a hash or without.
         return hash((self.verb, self.selector.text, self.place))
+
+    @property
+    def head(self) -> str:
+        """The verb, and what it is about."""
+        return f"{self.verb}({self.selector.text}{self.error and ', '}{self.error})"
 
     @property
     def declared(self) -> bool:
@@ -48,7 +58,7 @@ class Rule(NamedTuple):
     @property
     def key(self) -> str:
         """What names it, in another run of the program too."""
-        return f"{self.verb}({self.selector.text}) at {self.place}"
+        return f"{self.head} at {self.place}"
 
     def __repr__(self) -> str:
         return f"<Rule {self}, {SCOPES[self.scope]}>"
@@ -56,14 +66,15 @@ class Rule(NamedTuple):
     def __str__(self) -> str:
         at = f" at {self.place}" if self.place else ""
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.verb}({self.selector.text}){at}{why}"
+        return f"{self.head}{at}{why}"
 
 
 class Decision(NamedTuple):
-    """What happens to a target, by which rule, and why."""
+    """What happens to a target, by which rule, and why. ``inside``: the rules that decide otherwise about parts of what a target holds."""
 
     target: str
     rule: Rule
+    inside: tuple[Rule, ...] = ()
 
     @property
     def verb(self) -> str:
@@ -92,4 +103,5 @@ class Decision(NamedTuple):
             lines.append(f"  reason {rule.reason}")
         if rule.place:
             lines.append(f"  at     {rule.place}")
+        lines += [f"  inside {other}" for other in self.inside]
         return "\n".join(lines)

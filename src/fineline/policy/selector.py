@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import enum
 import fnmatch
 import functools
 import importlib.util
 import inspect
+import itertools
 import operator
+import os
 import pkgutil
 import re
 import sys
@@ -21,6 +26,7 @@ from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.errors import BadRule
 from fineline.graph.spellings import operator_name
+from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
 # The more specific wins, whatever the scopes.
@@ -54,7 +60,7 @@ class Selector(NamedTuple):
     """``kind``: "object", "method", "class", "name", "file", "operator" (all spellings of one), "dispatch" (what comes down to an operator
     of the dispatcher), or "glob" over names, files or operators.
 
-    ``key`` is what is compared: an `Identity`, a text, or for globs (over, pattern).
+    ``key`` is what is compared: an `Identity`, a text, for files the patterns, and for globs (over, pattern, other patterns of the same).
     """
 
     rank: int
@@ -81,7 +87,26 @@ def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
     elif type(value) is str:
         yield from _of_text(value.strip(), folder)
     else:
-        yield of_object(value)
+        yield from map(of_object, callables(value))
+
+
+def callables(value: Any) -> Iterator[Any]:
+    """What is called in the place of ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
+    if is_a(value, property):
+        yield from [fn for fn in (value.fget, value.fset, value.fdel) if fn is not None]
+    elif is_a(value, (functools.cached_property, functools.partialmethod, functools.singledispatchmethod)):
+        yield value.func
+    else:
+        yield value
+
+
+def _has_methods(value: Any) -> bool:
+    """Tells if ``value`` is an instance of a class that is written in Python: its methods can be met."""
+    return bool(type(value).__flags__ & HEAP_TYPE) and not is_a(value, (torch.Tensor, enum.Enum))
+
+
+# The flag of types that a class statement has made, in C's numbering.
+HEAP_TYPE = 1 << 9
 
 
 def of_object(value: Any) -> Selector:
@@ -107,9 +132,26 @@ def of_object(value: Any) -> Selector:
     name = operator_name(value)
     if name is not None:
         return Selector(OBJECT, "operator", name, text)
-    if callable(value) or is_a(value, (nn.Module, property)):
+    if callable(value) or is_a(value, property) or _has_methods(value):
         return Selector(OBJECT, "object", Identity(value), text)
     raise BadRule(f"an object of type {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
+
+
+def parts(cls: type) -> Iterator[Any]:
+    """What belongs to a class and is met without it: its static methods, and the classes defined in it with theirs."""
+    for member in list(vars(cls).values()):
+        if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
+            yield member.__func__
+        elif is_a(member, type) and member.__qualname__.startswith(f"{cls.__qualname__}.") and member.__module__ == cls.__module__:
+            yield member
+            yield from parts(member)
+
+
+def is_looked_into(value: Any) -> bool:
+    """Tells if capture looks into ``value``, so that it is no node of a graph: a function or class in Python, or a module instance."""
+    if is_a(value, type):
+        return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
+    return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
 def python_function(value: Any) -> types.FunctionType | None:
@@ -122,7 +164,7 @@ def python_function(value: Any) -> types.FunctionType | None:
 def is_c(value: Any) -> bool:
     """Whether a selector names one function or class in C, as an object or by a text."""
     found = loaded(value.strip()) if type(value) is str else value
-    return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & 1 << 9)
+    return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & HEAP_TYPE)
 
 
 IN_C = (
@@ -160,13 +202,7 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
     if OPERATOR_TEXT.match(text):
         yield _of_operator_text(text)
     elif "/" in text or text.endswith(".py"):
-        if not any(True for _ in files(text, folder)):
-            raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
-        if not WILD.search(text) and not any(Path(found).is_file() for found in files(text, folder)):
-            # A folder: all that is in it.
-            yield Selector(GLOB, "glob", ("file", text.rstrip("/") + "/**"), text)
-            return
-        yield Selector(GLOB, "glob", ("file", text), text) if WILD.search(text) else Selector(FILE, "file", text, text)
+        yield _of_file_text(text, folder)
     elif WILD.search(text):
         fixed = WILD.split(text)[0].rpartition(".")[0]
         if fixed and not exists(fixed):
@@ -181,6 +217,8 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
             raise BadRule(f"there is no {text}", id="FL212")
         found = loaded(text)
         name = operator_name(found) if found is not None else None
+        if found is not None and name is None and not any(True for _ in stands_for(text)):
+            raise BadRule(f"{text} is a value of type {type(found).__name__}, which is never called", id="FL211")
         yield Selector(NAME, "operator", name, text) if name is not None else Selector(NAME, "name", text, text)
 
 
@@ -188,7 +226,8 @@ def operator_selector(text: str) -> Selector:
     """The selector for an operator's name, or a glob over them, whether any is registered or not."""
     name = text.removeprefix("torch.ops.")
     if "::" not in name:
-        name = name.replace(".", "::", 1)
+        # A namespace alone means all that is in it.
+        name = name.replace(".", "::", 1) if "." in name else f"{name}::*"
     return Selector(GLOB, "glob", ("operator", name), text) if WILD.search(name) else Selector(NAME, "dispatch", name, text)
 
 
@@ -206,6 +245,17 @@ def _of_operator_text(text: str) -> Selector:
     return selector
 
 
+def is_complete(text: str) -> bool:
+    """Tells if the operator or glob ``text`` is about a namespace that no library adds to, and that is registered already."""
+    selector = operator_selector(text)
+    namespace, _, _ = (selector.key[1] if selector.kind == "glob" else selector.key).partition("::")
+    return namespace in COMPLETE and any(name.startswith(f"{namespace}::") for name in registered())
+
+
+# PyTorch's own, which are registered in one piece.
+COMPLETE = ("aten", "prims")
+
+
 def registered() -> list[str]:
     """The names of all operators that PyTorch's dispatcher knows now, as ``namespace::name.overload``."""
     names: list[str] = torch._C._dispatch_get_all_op_names()
@@ -215,7 +265,7 @@ def registered() -> list[str]:
 def exists(dotted: str) -> bool:
     """Whether there is such a module, or such a name in one; nothing is imported but the packages above it."""
     parts = dotted.split(".")
-    if loaded(dotted) is not None:
+    if find(dotted)[0]:
         return True
     spec: Any = None
     for n, part in enumerate(parts):
@@ -271,16 +321,57 @@ def _module_spec(dotted: str) -> Any:
 
 
 def loaded(dotted: str) -> Any:
-    """What a dotted name stands for, if its module is loaded; else None."""
+    """What a dotted name stands for, if its module is loaded; else None. A bare name may be a builtin's."""
+    return find(dotted)[1]
+
+
+def find(dotted: str) -> tuple[bool, Any, Any]:
+    """Looks a dotted name up in the loaded modules; -> whether it is there, what it stands for, and the class or object that it is looked up in."""
     parts = dotted.split(".")
     for n in range(len(parts), 0, -1):
         found: Any = sys.modules.get(".".join(parts[:n]))
         if found is None:
             continue
+        owner: Any = None
         for part in parts[n:]:
-            found = inspect.getattr_static(found, part, None) if is_a(found, type) else getattr(found, part, None)
-        return found
-    return None
+            owner = found
+            try:
+                # The attribute of a module may be loaded when it is asked for; of another object no code runs.
+                found = getattr(found, part, ABSENT) if is_a(found, types.ModuleType) else inspect.getattr_static(found, part, ABSENT)
+            except Exception:
+                found = ABSENT
+            if found is ABSENT:
+                return False, None, None
+        return True, found, owner
+    return (True, getattr(builtins, dotted), builtins) if hasattr(builtins, dotted) else (False, None, None)
+
+
+ABSENT: Any = object()
+
+
+def stands_for(text: str) -> Iterator[Selector]:
+    """The selectors for what a dotted name stands for now, wherever that is defined and whatever it is called there: of rank `NAME`.
+
+    A method that a class inherits is meant on this class alone.
+    """
+    known, found, owner = find(text)
+    if not known:
+        return
+    inherited = is_a(owner, type) and text.rpartition(".")[2] not in vars(owner) and not is_a(found, staticmethod)
+    for value in callables(found):
+        if is_a(value, types.ModuleType) and not is_a(value, (OpOverloadPacket, _OpNamespace)):
+            yield Selector(NAME, "name", value.__name__, text)
+            continue
+        function = value.__func__ if is_a(value, classmethod) else value
+        if function is nn.Module.__call__:
+            # To call a module is what a rule for it is about.
+            yield of_object(owner)._replace(rank=NAME, text=text)
+            continue
+        if is_a(function, types.FunctionType) and (inherited or (owner is not None and not is_a(owner, (type, types.ModuleType)))):
+            yield Selector(NAME, "method", (Identity(function), Identity(owner)), text)
+            continue
+        with contextlib.suppress(BadRule):
+            yield of_object(value)._replace(rank=NAME, text=text)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -300,9 +391,43 @@ def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
             yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or any(found.glob("*.py")))
 
 
+def _of_file_text(text: str, folder: Path | None) -> Selector:
+    """The selector for a file, a folder or a glob over them, however the path is spelled."""
+    roots = [root for root in (folder, Path.cwd()) if root is not None]
+    pattern = os.path.normpath(text).replace("//", "/")
+    if pattern.startswith(".."):
+        # From there, and not below any folder.
+        outside = [os.path.normpath(root / pattern) for root in roots]
+        pattern = next((path for path in outside if any(True for _ in files(path))), outside[0])
+    found = list(itertools.islice(files(pattern, folder), MOST_FILES))
+    if not found:
+        raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
+    wild = WILD.search(pattern) is not None
+    is_folder = not wild and not any(Path(file).is_file() for file in found)
+    patterns = tuple([f"{path}/**" if is_folder else path for path in (pattern, *_behind_links(pattern, roots))])
+    return Selector(GLOB, "glob", ("file", *patterns), text) if wild or is_folder else Selector(FILE, "file", patterns, text)
+
+
+# Of which it is asked if they are files.
+MOST_FILES = 100
+
+
+def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
+    """The paths that a pattern means where parts of it are symbolic links: code goes by the path that it was loaded from."""
+    parts = pattern.split("/")
+    fixed = "/".join(itertools.takewhile(lambda part: not WILD.search(part), parts))
+    if not fixed:
+        return
+    rest = pattern[len(fixed) :]
+    for root in dict.fromkeys([Path("/")] if pattern.startswith("/") else [*roots, *map(Path, sys.path)]):
+        real = os.path.realpath(root / fixed)
+        if real != os.path.join(os.path.realpath(root), fixed.lstrip("/")) and os.path.exists(real):
+            yield real + rest
+
+
 @functools.cache
 def file_matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a file is meant: a pattern begins at any folder, ``**`` goes through folders and ``*`` does not."""
-    text = re.escape(pattern.removeprefix("./")).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    text = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     regex = re.compile(("" if pattern.startswith("/") else "(?:^|.*/)") + text + r"\Z")
     return lambda file: regex.match(file) is not None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
-import torch
-import torch.nn.attention.flex_attention
 from torch import nn
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.frame import Frame
-from fineline.capture.traces import is_own
+from fineline.capture.places import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
+from fineline.policy.break_rules import place_text
 from fineline.program.segment import Segment
 
 ACCESSES = {
@@ -136,15 +134,16 @@ def _short(payload: Any) -> str:
     return text if len(text) < 120 else text[:117] + "..."
 
 
-# PyTorch's functions that a user's call of a control-flow operator goes through.
-_PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
-
-
 def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
     """File and line of the innermost frame that is the user's; ``fn``'s if there is none."""
-    while f is not None and (is_own(f.info.code) or (f.back is not None and f.file.startswith(_PASSED_BY))):
-        f = f.back
+    f = user_frame(f)
     return (f.file, f.line) if f is not None else place_of(fn)
+
+
+def selector_of(f: Frame | None) -> str:
+    """Returns the name of the function of the innermost frame that is the user's, as rules take it."""
+    f = user_frame(f)
+    return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
 
 
 def place_of(fn: Any) -> tuple[str, int]:

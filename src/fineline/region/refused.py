@@ -18,9 +18,10 @@ from fineline.stacks import StackPlace
 
 
 def refused(
-    error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = ()
-) -> Unsupported:
-    """The error for what a rule forbids, or for what would have been a graph break where none may be."""
+    error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = (),
+    within: str = "",
+) -> Unsupported:  # fmt: skip
+    """The error for what a rule forbids, or for what would have been a graph break where none may be. ``within``: a selector for the code."""
     where = f"{place[0]}:{place[1]}"
     if error == "FL105":
         return Forbidden(reason, where=where, rule=rule, stack=stack)
@@ -32,7 +33,8 @@ def refused(
     rule = rule or built_in_rule(fn)
     text = f"{reason} ({error}: {words.title})"
     if breaks == "declared":
-        step = f"Write the rule {_rule_for(error, fn, place)}. Or: {words.next_step}"
+        here = f'; for this reason and place alone, Policy(breaks={{"{error}": ["{within}"]}})' if within else ""
+        step = f"Write the rule {_rule_for(error, fn, place)}{here}. Or: {words.next_step}"
         return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step, stack=stack)
     step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
     return Unsupported(text, id="FL102", where=where, rule=rule, next_step=step, stack=stack)

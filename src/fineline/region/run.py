@@ -47,7 +47,7 @@ from fineline.program.result import real_result, settle
 from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_miss, place_of, user_place
+from fineline.region.describe import describe_miss, place_of, selector_of, user_place
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
@@ -96,7 +96,7 @@ class Run:
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
         vm.refuse = lambda error, text, f, rule="": refused(
-            error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks), stack=user_stack(f)
+            error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks), stack=user_stack(f), within=selector_of(f)
         )
         if not capture:
             vm.cap.active = False
@@ -285,11 +285,14 @@ class Run:
         reads = border.error in READS and border.fn is not bool
         if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error in FAKES_LACK)):
             raise Retreat(border.error, border.reason)
-        if breaks == "none" or (breaks == "declared" and border.error not in ASKED):
+        rule_here = vm.declared(border.error) if border.error not in ASKED else None
+        if rule_here is not None:
+            border.rule = str(rule_here)
+        elif breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             if reads and vm.fakes is None and self.why not in ("", border.reason):
                 border.reason += f", and in fake mode {self.why}"
             rule = border.rule or built_in_rule(border.fn, border.args_)
-            vm.abandoned = refused(border.error, border.reason, place, rule, breaks, border.fn, user_stack(f))
+            vm.abandoned = refused(border.error, border.reason, place, rule, breaks, border.fn, user_stack(f), selector_of(f))
             raise Abandoned
         if self.trial:
             vm.abandoned = Unkept()
@@ -307,7 +310,7 @@ class Run:
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
             return vm.beyond(border)
-        declared = border.error in DECLARED
+        declared = rule_here is not None or border.error in DECLARED
         idle = idle_frame(vm, declared)
         if idle is not None:
             newly = leave(vm, idle)

@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from fineline.region.options import Options
 from fineline.region.torch_settings import COMPILER, DYNAMO, ENVIRONMENT, FIRST_VALUES, REPORTED, Row
+from fineline.report.logs import LOGS, NOT_HERE, OF_TORCH
 
 log = logging.getLogger("fineline")
 
@@ -29,6 +32,7 @@ class Settings:
     # -- what has no effect ------------------------------------------------------------------------------------------------
     def tell(self) -> None:
         """Reports what is set and has no effect, or one in the backend alone, once each."""
+        self.follow_logs()
         for name, value, row in _environment():
             # The setting that has its value from there is reported with it.
             key = FIRST_VALUES.get(name, name)
@@ -45,6 +49,16 @@ class Settings:
         if key not in self._told:
             self._told.add(key)
             log.warning("fineline: %s", text)
+
+    def follow_logs(self) -> None:
+        """Records what TORCH_LOGS and ``torch._logging.set_logs`` ask for, and names what has no counterpart, once each."""
+        state = torch._logging._internal.log_state
+        asked = set(state.artifact_names)
+        if logging.getLevelName(state.log_qname_to_level.get("torch._dynamo", logging.WARNING)) in ("DEBUG", "INFO"):
+            asked.add("dynamo")
+        LOGS.follow({category for name in asked for category in OF_TORCH.get(name, ())})
+        for name in sorted(asked & NOT_HERE.keys()):
+            self.tell_once(f"TORCH_LOGS {name}", f"the topic {name!r} of TORCH_LOGS has no effect: {NOT_HERE[name]}")
 
     # -- what has one ------------------------------------------------------------------------------------------------------
     @property

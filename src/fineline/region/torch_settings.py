@@ -279,7 +279,7 @@ ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
         "TORCH_COMPILE_STROBELIGHT": Row("backend", "for a profiler inside of Meta"),
         "TORCH_COMPILE_BACKEND": Row("backend", "set for the programs that torch._inductor.compiler_bisector runs; they read it themselves"),
         # What these ask of the backends holds; FINELINE_LOGS asks for what fineline has to tell.
-        "TORCH_LOGS": Row("backend", "for the logs of AOTAutograd and Inductor; FINELINE_LOGS asks for fineline's"),
+        "TORCH_LOGS": Row("obeyed", "each topic has its counterpart in FINELINE_LOGS turned on; those of AOTAutograd and Inductor are theirs"),
         "TORCH_LOGS_OUT": Row("backend", "for PyTorch's own logs"),
         "TORCH_LOGS_FORMAT": Row("backend", "for PyTorch's own logs"),
         "TORCH_LOGS_TRACE_ID_FILTER": Row("backend", "for PyTorch's own logs"),

@@ -97,6 +97,8 @@ class Varying:
         for d in range(t.dim()):
             mark = marks.get(d)
             if mark is not None and mark.kind in MARKED:
+                # Marks of PyTorch's own have not been checked, and a tensor may have been resized.
+                mark.check(t.shape[d], d)
                 dims[d] = MARKED[mark.kind](mark)
             elif mark is not None or held:
                 continue

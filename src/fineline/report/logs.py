@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,26 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "program": ("program",),
     }
 )
+# What TORCH_LOGS and torch._logging.set_logs may name -> the categories that tell of the same.
+OF_TORCH: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "graph_breaks": ("breaks",),
+        **dict.fromkeys(("recompiles", "recompiles_verbose"), ("recompiles",)),
+        **dict.fromkeys(("guards", "verbose_guards"), ("guards",)),
+        **dict.fromkeys(("graph", "graph_code", "graph_code_verbose"), ("graphs",)),
+        "dynamo": tuple(CATEGORIES),
+    }
+)
+# What is about the insides of the other compiler -> where to look instead.
+NOT_HERE: Mapping[str, str] = MappingProxyType(
+    {
+        "bytecode": "no bytecode is made; FINELINE_LOGS=program shows the Python source of each program",
+        "side_effects": "FINELINE_LOGS=program shows the writes of each program",
+        "graph_sizes": "fineline.explain(f)(*args).graphs has the graphs",
+        **dict.fromkeys(("trace_bytecode", "trace_call", "trace_source"), "fineline.explain(f)(*args) shows what a capture did"),
+        **dict.fromkeys(("trace_shape_events", "graph_region_expansion", "hierarchical_compile"), "there is nothing of the kind"),
+    }
+)
 # Of breadcrumbs; a program that makes code for ever may have places for ever.
 MOST_PLACES = 10_000
 
@@ -32,6 +52,9 @@ class Logs:
         self.log = logging.getLogger("fineline")
         self.loggers = {name: logging.getLogger(f"fineline.{name}") for name in CATEGORIES}
         self._said: set[tuple[str, str]] = set()
+        # What `follow` has turned on, with the level that each logger had.
+        self._followed: dict[str, int] = {}
+        self._prints = False
         names = [name.strip() for name in asked.split(",") if name.strip()]
         if names:
             self._print()
@@ -41,7 +64,20 @@ class Logs:
             else:
                 self.log.warning("FINELINE_LOGS: there is no %r; known are %s", name, ", ".join(CATEGORIES))
 
+    def follow(self, categories: Collection[str]) -> None:
+        """Records these categories too, from now on, and no longer what the last call has turned on besides."""
+        for name in [name for name in self._followed if name not in categories]:
+            self.loggers[name].setLevel(self._followed.pop(name))
+        for name in categories:
+            if name not in self._followed and self.loggers[name].level != logging.DEBUG:
+                self._followed[name] = self.loggers[name].level
+                self.loggers[name].setLevel(logging.DEBUG)
+                self._print()
+
     def _print(self) -> None:
+        if self._prints:
+            return
+        self._prints = True
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         # Once the application has set up logging itself, its handlers print what there is.
