@@ -19,6 +19,7 @@ import torch
 from tests.oracle import Different, Program, check, eager
 from tests.soundness.module_parts import process_kept
 from tests.soundness.module_programs import RandomProgram, Statement, generate
+from tests.soundness.module_signals import fuzz
 
 CHEAP = ("captured", "fake", "dynamic", "limit1", "reference", "strict", "borders")
 TOLERANCE = {"aot": 1e-5, "aot_fake": 1e-5, "aot_dynamic": 1e-5}
@@ -163,9 +164,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--twins", default=",".join(CHEAP))
     parser.add_argument("--show", action="store_true", help="print each program")
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--signals", action="store_true", help="interrupt calls at random moments, and look at the calls behind these")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if options.signals:
+        return 1 if fuzz(options.seed, options.programs, options.minutes, options.twins.split(","), generate) else 0
     count, start = Count(), time.monotonic()
     for seed in range(options.seed, options.seed + options.programs):
         if time.monotonic() - start > 60 * options.minutes:
