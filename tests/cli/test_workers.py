@@ -57,7 +57,8 @@ if __name__ == "__main__":
     shell(WORKER, "nested", "again")
     subprocess.run(f"{sys.executable} {WORKER} shell", shell=True, check=True)
     # With the address: a machine's own name may lead nowhere, and torchrun would try it for minutes.
-    shell("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--local-addr=127.0.0.1", WORKER, "torchrun")
+    where = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--local-addr=127.0.0.1")
+    shell("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", *where, WORKER, "torchrun")
 '''
 WORKER = '''
 import subprocess, sys
