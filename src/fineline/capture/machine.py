@@ -146,6 +146,8 @@ class Machine:
         self.marker = object()
         # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
         self.turn: weakref.ref[Any] | None = None
+        # Whether the segment begins in a loop of which numbers are alive that tell its turns apart.
+        self.counts_turns = False
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:

@@ -111,6 +111,7 @@ class Run:
             vm.resume = self.resume
         if site.template is not None and site.template.chain in region.turns.unrolled:
             vm.turn = weakref.ref(site.varying)
+        vm.counts_turns = site.template is not None and bool(site.template.turned)
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
