@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.fx.node import map_arg
+from torch.fx.node import Node, map_arg
 from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import TensorReferenceAnalysis
@@ -293,6 +294,24 @@ class Symbols:
             recorder.numbers[symbol] = found
         return found
 
+    def text(self, number: Any) -> str:
+        """Returns a symbolic number as an expression of what the user's code reads."""
+        term = self.shapes.floats.expanded(number.node.expr, whole=False)
+        return python_text(term, {symbol: self._text(symbol) for symbol in symbols_of(term)})
+
+    def _text(self, symbol: sympy.Symbol) -> str:
+        if symbol in self.leaves:
+            return self.leaves[symbol].text()
+        if symbol in self.draws.of:
+            return "(a random number)"
+        if symbol in self._born:
+            tensor, kind, at = self._born[symbol]
+            return f"{self._call_of(self.cap.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
+        return self._call_of(self.cap.recorder.numbers.get(symbol))
+
+    def _call_of(self, node: Any) -> str:
+        return _called(node, {hole: src.text() for hole, src in self.cap.recorder.inputs if is_a(src, Source)})
+
     def leaf(self, symbol: sympy.Symbol) -> Any:
         """The node of a symbol that only the graph knows; None if the program knows it."""
         return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
@@ -447,6 +466,22 @@ class Symbols:
             where = "{}:{}".format(*lines[-1]) if lines else None
             how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
             raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where)
+
+
+def _called(node: Any, inputs: Mapping[Any, str]) -> str:
+    """Returns the call that a node of the graph makes, without the tensors that it takes."""
+    if node is None:
+        return "(a number from the graph)"
+    if node.op == "placeholder":
+        return inputs.get(node, "(a number from the graph)")
+    name = node.target if type(node.target) is str else getattr(node.target, "__name__", str(node.target))
+    if node.target is operator.getitem:
+        index = node.args[1] if type(node.args[1]) is int else "..."
+        return f"{_called(node.args[0], inputs)}[{index}]"
+    if getattr(node.target, "__module__", None) in ("_operator", "math"):
+        given = [_called(a, inputs) if is_a(a, Node) else str(a) for a in node.args]
+        return f"{name}({', '.join(given)})"
+    return f"{name}()"
 
 
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
