@@ -66,11 +66,16 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        border = Border(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {e}")
+        border = Border(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {_in_words(vm, str(e))}")
         border.keeps_variables = True
         raise vm.only_live(border) from None
     finally:
         vm.computing = False
+
+
+def _in_words(vm: Any, text: str) -> str:
+    """Returns what PyTorch says of fake tensors, with what the user's code reads in the place of symbols."""
+    return text if vm.cap.symbols is None else vm.cap.symbols.in_words(text)
 
 
 def _open(result: Any, given: Any) -> bool:

@@ -13,8 +13,6 @@ from typing import Any
 from fineline.bytecode.code import CO_FUTURE
 from fineline.stacks import StackPlace, is_library, to_the_user
 
-# How the files of programs are named.
-PROGRAM = "<fineline program "
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # On one line, which is the user's once the code is replaced.
 _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__

@@ -163,7 +163,9 @@ def describe(value: Any) -> str:
     for public, home in HOMES:
         # C modules name their functions after themselves, too: torch.linalg.inv is linalg_inv.
         for short in (last, last.removeprefix("special_").removeprefix(f"{public.rpartition('.')[2]}_")):
-            if getattr(home, short, None) is value:
+            found = getattr(home, short, None)
+            # Reached by another way, the same C function of PyTorch's is another object.
+            if found is value or (type(found) is type(value) is types.BuiltinFunctionType and found == value):
                 return f"{public}.{short}"
     if owner is not None:
         return f"{owner.__module__}.{owner.__qualname__}.{value.__name__}"

@@ -17,6 +17,8 @@ from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.program.segment import Segment
+from fineline.program.template import Template
+from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
     "key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes",
@@ -145,6 +147,15 @@ def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
     while f is not None and (is_own(f.info.code) or (f.back is not None and f.file.startswith(_PASSED_BY))):
         f = f.back
     return (f.file, f.line) if f is not None else place_of(fn)
+
+
+def call_stack(fn: Any, template: Template | None) -> tuple[StackPlace, ...]:
+    """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
+    if template is None:
+        name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
+        return (*to_the_user(), (*place_of(fn), name))
+    inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in template.stack if not is_own(info.code)]
+    return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in reversed(inside)])
 
 
 def place_of(fn: Any) -> tuple[str, int]:
