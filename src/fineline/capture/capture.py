@@ -39,10 +39,10 @@ from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Reco
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a, taken_as_it_is
+from fineline.policy.selector import PYBIND
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 # What pybind11 binds C++ functions to, in older and newer versions.
-PYBIND = ("PyCapsule", "pybind11_detail_function_record")
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}

@@ -20,7 +20,7 @@ from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
-from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided, text_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
@@ -135,7 +135,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
-            raise Border(bool, (v,), None, "FL518", f"a branch on {v}, which only the graph knows").to(then, data)
+            raise Border(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
         if cap.active:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import types
 import weakref
 from collections.abc import Callable
@@ -49,7 +48,6 @@ from fineline.stacks import StackPlace
 _NULLS = (NULL,) * 64
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
-_HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
 # What C raises about the types of what it was given.
@@ -507,7 +505,7 @@ class Machine:
         self.pause.end()
         self.failure = (error, text)
         f = self.frame
-        while f is not None and f.info.code.co_filename.startswith(_HERE):
+        while f is not None and is_own(f.info.code):
             f = f.back
         if f is not None:
             self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)

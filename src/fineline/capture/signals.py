@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
 # Borders that the user has asked for.
-ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
+ASKED = frozenset({"FL400", "FL401", "FL429", "FL430", "FL451"})
 
 # Borders at what fake mode may make a symbol of.
 READS = frozenset({"FL502", "FL508"})

@@ -47,7 +47,7 @@ from fineline.program.result import real_result, settle
 from fineline.program.segment import Next, SegmentWriter, run_on
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_miss, place_of, selector_of, user_place
+from fineline.region.describe import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
@@ -551,7 +551,7 @@ class Run:
         text = f"{type(error).__name__}: {error}"
         region._note(Event("eager", "FL901", text, *place_of(region.fn)))
         if not rerun:
-            raise InternalError(text, where="{}:{}".format(*place_of(region.fn))) from error
+            raise InternalError(text, where="{}:{}".format(*place_of(region.fn)), stack=call_stack(region.fn, None)) from error
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
         self._count_failure(text)
         return region.run_eagerly(self.site, args, kwargs)
@@ -577,8 +577,10 @@ class Run:
             return
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
-        file, line = vm.failed_at
-        region._note(Event("eager", error, text, file, line, detail={"stack": vm.failed_stack}))
+        known = bool(vm.failed_at[0])
+        file, line = vm.failed_at if known else place_of(region.fn)
+        stack = vm.failed_stack if known else call_stack(region.fn, None)
+        region._note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
         self._count_failure(text)
 
