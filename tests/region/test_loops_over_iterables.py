@@ -502,6 +502,90 @@ def over_layers_in_a_list(b):
     return x.detach()
 
 
+# -- lists that a loop reads item by item -----------------------------------------------------------------------------------
+def mixed(place: int) -> tuple[list[Any]]:
+    items = [1, 2.5, "text", None, t(place, 3), [t(place + 1, 2)], (t(place + 2, 2), 3), 7 + place]
+    return (items[place:] + items[:place],)
+
+
+@table.snippet(calls=6, args=mixed, breaks=True, recompiles=tuple(range(6)), backward=False)
+def over_values_of_all_kinds(b):
+    found = []
+    for x in b:
+        y = x[0] if type(x) in (list, tuple) else x
+        found.append((y * 2).sum().item() if isinstance(y, torch.Tensor) else y)
+    return found
+
+
+@table.snippet(calls=6, args=mixed, breaks=True, recompiles=tuple(range(6)), backward=False)
+def that_leave_at_an_item(b):
+    total = 0.0
+    for x in b:
+        if x is None:
+            break
+        if isinstance(x, torch.Tensor):
+            total = step(x, total)
+    else:
+        return -1
+    return total
+
+
+@table.snippet(calls=6, args=lambda place: ([t(k, 2) for k in range(place % 3)],), recompiles=tuple(range(6)))
+def without_a_break(b):
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+    return total
+
+
+@table.snippet(calls=6, args=lambda place: ([t(0, 2), t(1, 2 + place % 2), place // 3],), recompiles=tuple(range(6)), backward=False)
+def of_which_one_item_changes(b):
+    total = torch.zeros(())
+    for x in b:
+        total = total + (x if type(x) is int else x.sum())
+    return total
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3)],))
+def that_write_to_the_list_first(b):
+    b[1] = b[0] * 2
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+    return total
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3 + place)],), recompiles=tuple(range(4)))
+def that_write_behind_the_first_item(b):
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+        if len(b) < 8:
+            b.append(x * 2)
+        b[-1] = x + 1
+    return total, len(b)
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3 + place)],), recompiles=tuple(range(4)))
+def over_the_same_list_within(b):
+    total = torch.zeros(2)
+    for x in b:
+        for y in b:
+            total = total + x * y
+            if y is x:
+                break
+    return total
+
+
+@pytest.mark.parametrize("fn", [over_list, over_progress, to_the_end], ids=lambda fn: fn.__name__)
+def test_lists_of_any_length_take_few_programs(fn: Callable) -> None:
+    """What is read of the list before the first graph break is guarded, and not its length."""
+    compiled = fineline.compile(fn, backend="eager")
+    found = programs(compiled, fn, range(8, 28))
+    assert not sum(found[10:])
+    assert not [event for event in fineline.report(compiled).events if event.kind == "limit"]
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_loops_over_iterables(program: Program, twin: str) -> None:
     check(program, twin)
