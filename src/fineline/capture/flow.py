@@ -71,9 +71,11 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def _next_of_list(cap: Any, it: Any) -> Any:
-    """Returns the next item for a loop over a list; of one that existed before, and that has been neither read as a whole nor written to, it
-    guards just that item, and at the end the length."""
-    make, args, *state = it.__reduce__()
+    """Returns the next item for a loop over a list.
+
+    Of a list that existed before, and that has been neither read as a whole nor written to, it guards just that item, and the length at the end.
+    """
+    _, args, *state = it.__reduce__()
     held = args[0]
     src = cap.sources.get(id(held)) if state else None
     if src is None or id(held) in cap.expanded:

@@ -46,6 +46,8 @@ from fineline.report.tally import OPEN
 from fineline.stacks import StackPlace
 
 _NULLS = (NULL,) * 64
+# An index, or a key, often goes round: so many values have a program each.
+FEW_KEYS = 4
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
@@ -144,8 +146,8 @@ class Machine:
         self.marker = object()
         # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
         self.turn: weakref.ref[Any] | None = None
-        # Whether the segment begins in a loop of which numbers are alive that tell its turns apart.
-        self.counts_turns = False
+        # So many indices, or keys, that vary at one place have a program each.
+        self.few_keys = FEW_KEYS
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -231,7 +233,11 @@ class Machine:
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
         if self.cap.numpy:
             found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
-        if not found or None in found or not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+        return bool(found) and None not in found and self.asked(f, found, few)
+
+    def asked(self, f: Frame, found: list, few: int) -> bool:
+        """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
+        if not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
             return False
         frame: Frame | None = f
         while frame is not None and frame.back is not None and is_own(frame.info.code):

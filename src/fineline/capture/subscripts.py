@@ -25,10 +25,6 @@ from fineline.capture.symbolic_forms import item_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
-# An index often goes round: each of so many values has a program of its own.
-FEW_ITEMS = 4
-# That of a loop's turns goes on: each turn would be captured.
-FEW_TURNS = 1
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
@@ -45,7 +41,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
-        if type(key) is torch.SymInt and vm.varied(f, (key,), FEW_TURNS if vm.counts_turns else FEW_ITEMS):
+        if type(key) is torch.SymInt and vm.varied(f, (key,), vm.few_keys):
             raise Border(operator.getitem, (obj, key), None, "FL448", f"an item of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):

@@ -111,7 +111,9 @@ class Run:
             vm.resume = self.resume
         if site.template is not None and site.template.chain in region.turns.unrolled:
             vm.turn = weakref.ref(site.varying)
-        vm.counts_turns = site.template is not None and bool(site.template.turned)
+        if site.template is not None and (site.template.turned or site.template.carried):
+            # Those of a loop's turns go on: each turn would be captured.
+            vm.few_keys = 1
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
