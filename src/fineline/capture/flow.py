@@ -25,7 +25,6 @@ from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
-
 LIST_ITERATOR: type = type(iter([]))
 
 

@@ -130,8 +130,6 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = vm.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
-    if fn is str.join and type(given[-1]) in (tuple, list):
-        given = [*given[:-1], *given[-1]]
     if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
         if text.fn is None and _by_itself(fn):
