@@ -35,6 +35,8 @@ class Border(BaseException):
         self.ops = ops
         self.push = True
         self.rule = ""
+        # What the user says at an explicit one.
+        self.message: str | None = None
         # What the call has raised, if it has been made already.
         self.raised: Exception | None = None
         # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.

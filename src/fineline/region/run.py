@@ -51,7 +51,7 @@ from fineline.region.describe import call_stack, describe_miss, place_of, select
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.refused import built_in_rule, refused
+from fineline.region.refused import built_in_rule, deciding_rule, refused
 from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
@@ -303,9 +303,8 @@ class Run:
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
         stack = user_stack(f)
-        built_in = "" if border.rule else built_in_rule(border.fn, border.args_)
-        detail = {"stack": stack, "built_in": bool(built_in)}
-        region._note(Event("break", border.error, border.reason, *place, border.rule or built_in, detail=detail))
+        rule, built_in = deciding_rule(border, place)
+        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": stack, "built_in": built_in}))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
             detail = {"stack": stack}
