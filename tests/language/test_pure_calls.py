@@ -215,6 +215,19 @@ def test_a_result_that_can_change_is_thrown_away(frames: list[str]) -> None:
     assert first[:2] == second[:2] == [1, 2] and first is not second and frames == ["fn", "of_a_list"]
 
 
+def test_a_long_tuple_is_not_looked_through(frames: list[str]) -> None:
+    def fn(x):
+        values = (*range(1000),)
+        return x + at(values, 3) + at((1, 2), 0)
+
+    fineline.compile(fn, backend="eager")(t(0))
+    assert frames == ["fn", "at"]
+
+
+def at(values, k):
+    return values[k]
+
+
 def test_tracers_see_every_call(frames: list[str]) -> None:
     def fn(x):
         return x + total(3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo, Instruction
 
@@ -26,6 +26,8 @@ _HARMLESS = frozenset({
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 # Bytes are left out, as codecs may be written in Python.
 PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
+# A call may be made for each item: to look at all of them each time would take a time that grows with the square.
+_MOST_ITEMS = 64
 # Codecs, and what reads attributes by the names in a text, are left out.
 _METHODS = frozenset(
     [name for t in (int, str, float, complex, range, list, dict, set, frozenset, tuple) for name in vars(t) if not name.startswith("_")]
@@ -57,10 +59,10 @@ class PureCode(NamedTuple):
     loops: bool
 
 
-def is_plain(value: object) -> bool:
-    """Tells if ``value`` is of an exact built-in type that neither changes nor has an identity."""
+def is_plain(value: Any) -> bool:
+    """Tells if ``value`` is of an exact built-in type that neither changes nor has an identity, and no tuple that takes long to look through."""
     t = type(value)
-    return t in PLAIN or ((t is tuple or t is frozenset) and all([is_plain(x) for x in value]))  # type: ignore[attr-defined]
+    return t in PLAIN or ((t is tuple or t is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
 
 
 def pure_code(code: CodeType) -> PureCode | None:
