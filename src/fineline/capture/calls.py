@@ -35,6 +35,7 @@ from fineline.capture.marked import (
 )
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
+from fineline.capture.pure_calls import run_pure
 from fineline.capture.readers import read_by
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
@@ -203,6 +204,8 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else _left_alone(fn))
     if handler is None:
+        if vm.cap.active and (value := run_pure(vm, fn, args, kwargs)) is not NULL:
+            return vm.finish(f, value, then, data)
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:

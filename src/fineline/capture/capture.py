@@ -81,7 +81,7 @@ class Capture:
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
-        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
+        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "pure", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
@@ -119,6 +119,8 @@ class Capture:
         self.symbolic: dict[int, tuple] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
+        # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
+        self.pure: dict[int, Any] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
         self.start_ambient = ambient_facts()
         # The functions that nodes call to change PyTorch's state.
