@@ -607,7 +607,8 @@ class Run:
             vm.cap.symbols = None
         vm.known.clear()
         vm.texts.clear()
-        if self.behind is None:
+        if self.behind is None and not self.trial:
+            # Of a trial, what was written is still to be undone.
             vm.cap.journal.forget()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = vm.may_restart = None
         self.stop = None
