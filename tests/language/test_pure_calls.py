@@ -241,6 +241,19 @@ def test_tracers_see_every_call(frames: list[str]) -> None:
     assert "total" in frames
 
 
+def test_marks_of_other_things_do_not_matter(frames: list[str]) -> None:
+    def other(n):
+        return n
+
+    marked = [fineline.forbid_in_graph(other), fineline.disable(other)]
+
+    def fn(x):
+        return x + fib(5) + total(4)
+
+    fineline.compile(fn, backend="eager")(t(0))
+    assert frames == ["fn"] and len(marked) == 2
+
+
 @pytest.mark.parametrize("rule", ["disable", "forbid_in_graph"])
 def test_rules_hold_for_what_is_called(rule: str) -> None:
     def inner(n):

@@ -29,8 +29,9 @@ PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
 # A call may be made for each item: to look at all of them each time would take a time that grows with the square.
 _MOST_ITEMS = 64
 # Codecs, and what reads attributes by the names in a text, are left out.
+TYPES = (int, str, float, complex, range, list, dict, set, frozenset, tuple)
 _METHODS = frozenset(
-    [name for t in (int, str, float, complex, range, list, dict, set, frozenset, tuple) for name in vars(t) if not name.startswith("_")]
+    [name for t in TYPES for name in vars(t) if not name.startswith("_")]
 ) - {"encode", "format", "format_map", "to_bytes"}
 _STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX"})
@@ -52,9 +53,10 @@ class GlobalUse(NamedTuple):
 
 
 class PureCode(NamedTuple):
-    """The global names that a function and its comprehensions use, who takes its generators, and whether it loops."""
+    """The global names and the methods that a function and its comprehensions use, who takes its generators, and whether it loops."""
 
     uses: tuple[GlobalUse, ...]
+    methods: tuple[str, ...]
     takers: tuple[str, ...]
     loops: bool
 
@@ -77,7 +79,7 @@ def pure_code(code: CodeType) -> PureCode | None:
 def _analysed(code: CodeType) -> PureCode | None:
     if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
         return None
-    uses, takers, codes = list[GlobalUse](), list[str](), [code]
+    uses, methods, takers, codes = list[GlobalUse](), list[str](), list[str](), [code]
     loops = False
     for inner in codes:
         info = CODES[inner]
@@ -88,6 +90,8 @@ def _analysed(code: CodeType) -> PureCode | None:
                 return None
             if name == "LOAD_GLOBAL":
                 uses.append(_use(info, k))
+            elif name == "LOAD_METHOD":
+                methods.append(info.names[arg])
             elif name in _STORES and info.slots[arg] in code.co_freevars:
                 return None
             elif name == "MAKE_FUNCTION":
@@ -99,7 +103,7 @@ def _analysed(code: CodeType) -> PureCode | None:
                 if made.co_name == "<genexpr>" and not _is_walked(info, start):
                     takers.append(_taker(info, start))
             loops = loops or name == "FOR_ITER" or "BACKWARD" in name
-    return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(takers),), loops)
+    return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(methods),), (*dict.fromkeys(takers),), loops)
 
 
 def _is_comprehension(constant: object) -> bool:

@@ -32,6 +32,7 @@ from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
+from fineline.capture.subscripts import FEW_KEYS
 from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
@@ -46,8 +47,6 @@ from fineline.report.tally import OPEN
 from fineline.stacks import StackPlace
 
 _NULLS = (NULL,) * 64
-# An index, or a key, often goes round: so many values have a program each.
-FEW_KEYS = 4
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.

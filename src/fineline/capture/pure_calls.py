@@ -13,7 +13,7 @@ from typing import Any
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CODES
-from fineline.bytecode.pure_code import GlobalUse, is_plain, pure_code
+from fineline.bytecode.pure_code import TYPES, GlobalUse, is_plain, pure_code
 from fineline.capture import libraries
 from fineline.capture.capture import Capture
 from fineline.capture.debuggers import NAMES as STOPPING
@@ -26,6 +26,7 @@ from fineline.capture.specials import SPECIALS
 from fineline.capture.traces import SHALLOW
 from fineline.capture.variables import global_value
 from fineline.graph.torch_table import classify_torch
+from fineline.policy.decide import Rules
 
 # Up to this depth, CPython's own stack is no shorter than eager code's would be: the interpreter's frames are on it.
 _LOW = 8
@@ -90,7 +91,7 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     cap = vm.cap
     if (
         pure_code(fn.__code__) is None
-        or vm.rules is not None
+        or (vm.rules is not None and vm.rules.all)
         or vm.texts
         or vm.call_out is not None
         or vm.opaque is not None
@@ -166,6 +167,8 @@ def _callees(vm: Any, fn: FunctionType) -> list[FunctionType] | None:
     if not all([name in values and _is_in(values[name], _CONSUMERS) for name in pure.takers]):
         return None
     called = list[FunctionType]()
+    if vm.rules is not None and _is_marked(vm.rules, (fn, *values.values(), *[getattr(t, name, None) for t in TYPES for name in pure.methods])):
+        return None
     for use in pure.uses:
         value = values[use.name]
         if type(value) is FunctionType and use.called:
@@ -190,6 +193,11 @@ def _is_users(vm: Any, fn: FunctionType) -> bool:
         and fn.__code__ not in vm.options.idle
         and not is_own(fn.__code__)
     )
+
+
+def _is_marked(rules: Rules, values: tuple[Any, ...]) -> bool:
+    """Tells if a mark is about one of these. Rules by a name or a file may be about anything: where there are some, nothing is handed over."""
+    return any([rules.decide(value) is not None for value in values if callable(value)])
 
 
 def _global(fn: Any, name: str) -> Any:

@@ -15,6 +15,7 @@ from fineline.capture.arrays import write_item
 from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
 from fineline.capture.capture import is_value
+from fineline.capture.floats import hint
 from fineline.capture.frame import Frame
 from fineline.capture.numpy_numbers import symbol_for
 from fineline.capture.operators import call_special, python_method
@@ -25,8 +26,16 @@ from fineline.capture.symbolic_forms import item_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
+# An index, or a key, often goes round: so many values have a program each.
+FEW_KEYS = 4
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
+
+
+def _few(vm: Any, obj: Any, key: Any) -> int:
+    """Returns how many indices have a program each. A module or function makes one of its own, wherever it is read."""
+    at = hint(key) if type(obj) in (list, tuple) else None
+    return FEW_KEYS if at is not None and -len(obj) <= at < len(obj) and callable(obj[at]) else int(vm.few_keys)
 
 
 def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
@@ -41,7 +50,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
-        if type(key) is torch.SymInt and vm.varied(f, (key,), vm.few_keys):
+        if type(key) is torch.SymInt and vm.varied(f, (key,), _few(vm, obj, key)):
             raise Border(operator.getitem, (obj, key), None, "FL448", f"an item of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
