@@ -140,8 +140,9 @@ def test_events_explanations_and_logs_show_the_way(caplog) -> None:
 
 def test_a_stretch_that_is_given_up_shows_the_way() -> None:
     def loop():
+        # With a tensor: what has only plain values is not interpreted.
         for _ in range(LONG_LOOP + 10):
-            pass
+            _ = X
 
     def outer(x):
         loop()
