@@ -28,11 +28,9 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>
 PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
 # A call may be made for each item: to look at all of them each time would take a time that grows with the square.
 _MOST_ITEMS = 64
-# Codecs, and what reads attributes by the names in a text, are left out.
 TYPES = (int, str, float, complex, range, list, dict, set, frozenset, tuple)
-_METHODS = frozenset(
-    [name for t in TYPES for name in vars(t) if not name.startswith("_")]
-) - {"encode", "format", "format_map", "to_bytes"}
+# Codecs, and what reads attributes by the names in a text, are left out.
+_METHODS = frozenset([name for t in TYPES for name in vars(t) if not name.startswith("_")]) - {"encode", "format", "format_map", "to_bytes"}
 _STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX"})
 # Methods that walk their first argument at once.
@@ -53,12 +51,11 @@ class GlobalUse(NamedTuple):
 
 
 class PureCode(NamedTuple):
-    """The global names and the methods that a function and its comprehensions use, who takes its generators, and whether it loops."""
+    """The global names and the methods that a function and its comprehensions use, and the global names whose calls take its generators."""
 
     uses: tuple[GlobalUse, ...]
     methods: tuple[str, ...]
     takers: tuple[str, ...]
-    loops: bool
 
 
 def is_plain(value: Any) -> bool:
@@ -80,7 +77,6 @@ def _analysed(code: CodeType) -> PureCode | None:
     if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
         return None
     uses, methods, takers, codes = list[GlobalUse](), list[str](), list[str](), [code]
-    loops = False
     for inner in codes:
         info = CODES[inner]
         if info.handlers or not all([is_plain(c) or _is_comprehension(c) for c in inner.co_consts]):
@@ -102,8 +98,7 @@ def _analysed(code: CodeType) -> PureCode | None:
                 start = _start(info.instructions, k - 1)
                 if made.co_name == "<genexpr>" and not _is_walked(info, start):
                     takers.append(_taker(info, start))
-            loops = loops or name == "FOR_ITER" or "BACKWARD" in name
-    return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(methods),), (*dict.fromkeys(takers),), loops)
+    return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(methods),), (*dict.fromkeys(takers),))
 
 
 def _is_comprehension(constant: object) -> bool:

@@ -197,7 +197,7 @@ def _is_users(vm: Any, fn: FunctionType) -> bool:
 
 def _is_marked(rules: Rules, values: tuple[Any, ...]) -> bool:
     """Tells if a mark is about one of these. Rules by a name or a file may be about anything: where there are some, nothing is handed over."""
-    return any([rules.decide(value) is not None for value in values if callable(value)])
+    return any([rules.known(value) is not None for value in values if callable(value)])
 
 
 def _global(fn: Any, name: str) -> Any:
