@@ -42,7 +42,6 @@ from fineline.kinds import is_a, taken_as_it_is
 from fineline.policy.selector import PYBIND
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
-# What pybind11 binds C++ functions to, in older and newer versions.
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
