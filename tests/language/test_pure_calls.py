@@ -422,7 +422,10 @@ def a_function_is_patched() -> Any:
     return lambda x: x + twice(1)
 
 
-@table.program(change={1: lambda fn: setattr(ORIGINAL, "__code__", replacement.__code__)}, recompiles=(1,))
+@table.program(
+    change={1: lambda fn: setattr(ORIGINAL, "__code__", replacement.__code__), 2: lambda fn: setattr(ORIGINAL, "__code__", CODE)},
+    recompiles=(1,),
+)
 def code_is_replaced() -> Any:
     globals()["replaced"] = ORIGINAL
     ORIGINAL.__code__ = CODE

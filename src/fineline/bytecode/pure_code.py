@@ -26,6 +26,8 @@ _HARMLESS = frozenset({
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 # Bytes are left out, as codecs may be written in Python.
 PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
+# What may be plain, by its type alone.
+MAYBE_PLAIN = PLAIN | {tuple, frozenset}
 # A call may be made for each item: to look at all of them each time would take a time that grows with the square.
 _MOST_ITEMS = 64
 TYPES = (int, str, float, complex, range, list, dict, set, frozenset, tuple)

@@ -60,9 +60,10 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
         # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
         return "call_method", "new_empty"
-    written = is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
-    if (is_a(fn, METHODS) or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
-        return "call_method", fn.__name__  # type: ignore[union-attr]
+    t = type(fn)
+    written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
+        return "call_method", fn.__name__
     if is_a(fn, torch.jit.ScriptFunction):
 
         def scripted(*args: Any, **kwargs: Any) -> Any:
@@ -254,8 +255,9 @@ class TensorOps:
         history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
         here = covered(vm.frame)
         cap.caught = cap.caught or here
-        if (here and may_raise(op, target, fx_args)) or (targets and cap.fragile):
-            settle_raising(vm, fn, args, kwargs, here and may_raise(op, target, fx_args), targets, history)
+        raises = here and may_raise(op, target, fx_args)
+        if raises or (targets and cap.fragile):
+            settle_raising(vm, fn, args, kwargs, raises, targets, history)
         if targets:
             # An error that nobody handles leaves no program, and is raised as it is.
             if here and (refused := refusal(targets, history)):
