@@ -80,7 +80,7 @@ class Capture:
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
-        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "pure", "random", "recorder", "sources", "start_ambient", "states",
+        "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "numpy", "owners", "pure", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
@@ -104,6 +104,8 @@ class Capture:
         self.expanded: set[int] = set()
         # By id: sets in which objects are looked up by identity.
         self.lookups: dict[int, Any] = {}
+        # By id: dicts in which objects are looked up by identity -> these, by id, and their sources.
+        self.keys: dict[int, dict[int, Source]] = {}
         self.made: set[int] = set()
         # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
         self.bound: dict[int, tuple] = {}

@@ -22,7 +22,7 @@ from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.kinds import is_a
 
-SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient", "relation"})
+SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
 
 _ABSENT: Any = object()
 _MRO: Any = type.__dict__["__mro__"]
@@ -80,7 +80,7 @@ def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> Non
         if op == "same":
             reads.add(payload)
         elif op == "distinct":
-            reads.update(payload)
+            reads.update(*payload)
         elif op == "storages":
             reads.update(payload[0])
         elif op == "relation":
@@ -163,7 +163,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "same":
             return value is registers[payload]
         case "distinct":
-            return all(value is not registers[other] for other in payload)
+            return repeated(payload, registers) is None
         case "tensor":
             return is_a(value, torch.Tensor) and tensor_agrees(payload, tensor_facts(value))
         case "storages":
@@ -183,6 +183,17 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
             leaves, code, _ = payload
             return bool(run(code, [read_leaf(leaf, registers) for leaf in leaves]))
     raise ValueError(op)
+
+
+def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, Any]) -> int | None:
+    """Returns a register whose object a ``distinct`` step does not allow there; None if the step passes."""
+    ones, others = payload
+    seen: set[int] = set()
+    for reg in ones:
+        if id(registers[reg]) in seen:
+            return reg
+        seen.add(id(registers[reg]))
+    return next((reg for reg in others if id(registers[reg]) in seen), None)
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
@@ -283,8 +294,11 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
             return f"{op}: {payload[0].__qualname__}.{payload[1]} {'is gone' if op == 'type_attr' else 'is now defined'}"
         case "function":
             return f"function: code or defaults of {_short(value)} changed"
-        case "same" | "distinct":
-            return f"{op}: which objects are identical changed, for {_short(value)}"
+        case "same":
+            return f"same: which objects are identical changed, for {_short(value)}"
+        case "distinct":
+            reg = repeated(payload, registers or {})
+            return f"distinct: which objects are identical changed, for {_short((registers or {}).get(-1 if reg is None else reg))}"
         case "storages":
             return "storages: which tensors share memory changed"
         case "weak":

@@ -113,7 +113,8 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "same":
             return f"is the same object as {segment.reads.sources[payload].text()}"
         case "distinct":
-            return "is an object of its own"
+            others = len(payload[0]) + len(payload[1]) - 1
+            return f"is not {segment.reads.sources[[*payload[0], *payload[1]][1]].text()}" if others == 1 else f"is none of {others} other objects"
         case "storages":
             return "is shared as it was"
         case "ambient":
