@@ -358,7 +358,7 @@ class Machine:
                 border.__traceback__ = border.__context__ = None
                 caught: Border | None = border
             except BaseException as e:
-                if asynchronous(e) is e:
+                if self.interrupted_by(e):
                     self.interrupted(e)
                 elif is_a(e, FLEETING):
                     self.fleeting(e)
@@ -404,7 +404,7 @@ class Machine:
         except Abandoned as e:
             return self.raised(e)
         except BaseException as e:
-            if asynchronous(e) is e:
+            if self.interrupted_by(e):
                 self.interrupted(e)
             elif is_a(e, FLEETING):
                 self.fleeting(e)
@@ -529,6 +529,10 @@ class Machine:
     def fleeting(self, e: BaseException) -> None:
         """Nothing that the user's code makes of ``e`` may become a program."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
+
+    def interrupted_by(self, e: BaseException) -> bool:
+        """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
+        return e is self.interrupt or (id(e) not in self.cap.sources and asynchronous(e) is e)
 
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""

@@ -389,7 +389,7 @@ class SegmentWriter:
             # What is made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
-        return kept_outputs(recorder.graph, outputs, recorder.results, tracked)
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:

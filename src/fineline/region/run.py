@@ -176,23 +176,27 @@ class Run:
         try:
             value = TRACERS.holding(self._go) if self.vm.fakes is not None else self._go()
         except BaseException as e:
-            if self.released or not (e is self.vm.interrupt or asynchronous(e) is e):
+            if self.released or not self._comes_from_outside(e):
                 raise
-            if self._interrupted(e):
-                # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left.
-                args, kwargs = self.call
+            if not self._interrupted(e):
                 self._release()
-                return self.region.run_eagerly(self.site, args, kwargs, e)
-            self._release()
-            raise
+                raise
+            # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left. Not here: while ``e`` is being
+            # handled, what the blocks raise would get other contexts.
+            self.behind = functools.partial(self.region.run_eagerly, self.site, *self.call, e)
         finally:
             self.vm.pause.end()
         while self.behind is not None:
             # What is done instead of the rest of this run, which is over.
             self._release()
-            behind, self.behind = self.behind, None
-            value = behind()
+            value = self._take_behind()()
         return value
+
+    def _take_behind(self) -> Callable[[], Any]:
+        """Returns what is done instead of the rest of this run; no frame holds it: it may hold an exception, of which the traceback leads there."""
+        behind, self.behind = self.behind, None
+        assert behind is not None
+        return behind
 
     def _go(self) -> Any:
         vm, region = self.vm, self.region
@@ -206,7 +210,7 @@ class Run:
         except Retreat as e:
             self._retreat(e.error, e.text, e.again, e.draws)
         except BaseException as e:
-            if e is vm.interrupt or from_outside(e):
+            if e is vm.interrupt or (from_outside(e) and self._comes_from_outside(e)):
                 raise
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
@@ -255,6 +259,10 @@ class Run:
             return None
         self._release()
         return real_result(vm, value)
+
+    def _comes_from_outside(self, e: BaseException) -> bool:
+        """Returns whether ``e`` has come from outside during this run, or leaves an eager call that it begins behind."""
+        return self.vm.interrupted_by(e) or (e is self.stop and asynchronous(e) is e)
 
     def _interrupted(self, e: BaseException) -> bool:
         """What came from outside leaves this run: on fakes, nothing has happened; -> whether the frames before it have to be told."""

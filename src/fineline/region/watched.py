@@ -119,8 +119,8 @@ class EagerCalls:
 class WatchedTensors(TensorOps):
     """Counts each frame's operators; a custom operator is a call of its own."""
 
-    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> None:
-        super().record(vm, op, target, fx_args, fx_kwargs, result)
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+        super().record(vm, op, target, fx_args, fx_kwargs, result, untyped)
         vm.node_of(vm.frame).operators += 1
         name = _custom_operator(target)
         if name:
