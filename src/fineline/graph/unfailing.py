@@ -143,7 +143,7 @@ def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -
     ``given``: the graph's outputs. ``untyped``: as above. The nodes are in the graph's order.
     """
     given = frozenset(given)
-    if not _drops(graph, given):
+    if not _drops(graph, given, untyped):
         return []
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     names = [_name(node) for node in nodes]
@@ -169,7 +169,7 @@ def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -
     return found[::-1]
 
 
-def _drops(graph: Graph, given: frozenset[Node]) -> bool:
+def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> bool:
     """Returns whether a compiler may drop an operator that may raise or writes: most graphs are known by a look at what nobody reads."""
     numbers: set[Node] | None = None
     dropped = set[Node]()
@@ -186,7 +186,7 @@ def _drops(graph: Graph, given: frozenset[Node]) -> bool:
         if any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users]):
             continue
         numbers = _numbers(graph) if numbers is None else numbers
-        if not _is_safe(node, numbers) or any(True for _ in _written(node)):
+        if node in untyped or not _is_safe(node, numbers) or any(True for _ in _written(node)):
             return True
         dropped.add(node)
         doubtful += node.all_input_nodes
