@@ -8,9 +8,12 @@ from typing import Any
 
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
+# Characters of a key.
+MOST_OF_KEY = 200
 _NO_CHILDREN: Any = MappingProxyType({})
 _NO_CHECKS: Any = frozenset()
 
@@ -51,7 +54,7 @@ class Source:
                 return f"{parent.parent.text()}.{self.key}"
             if parent.key in ("_modules", "_parameters", "_buffers") and parent.parent is not None and parent.parent.parent is not None:
                 return f"{parent.parent.parent.text()}.{self.key}"
-            return f"{parent.text()}[{self.key!r}]"
+            return f"{parent.text()}[{value_text(self.key, MOST_OF_KEY)}]"
         if op == "index":
             return f"{parent.text()}[{self.key}]"
         if op == "cell":

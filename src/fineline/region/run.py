@@ -13,6 +13,7 @@ import torch
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
+from fineline.capture.compute import computing
 from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
@@ -230,8 +231,9 @@ class Run:
         if vm.cap.active:
             try:
                 writer = region.writer(vm.cap, self._name())
-                writer.returns(value)
-                keep(self, writer)
+                with computing(vm):
+                    writer.returns(value)
+                    keep(self, writer)
                 self.kept = True
                 if vm.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
@@ -332,7 +334,8 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
-            keep(self, writer, declared)
+            with computing(vm):
+                keep(self, writer, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
@@ -386,7 +389,8 @@ class Run:
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.go_on, failed.go_on if failed is not None else None)
         first, vm = self.site is self.region.entry, self.vm
-        writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
+        with computing(vm):
+            writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
 
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
@@ -438,7 +442,7 @@ class Run:
         self._iterated(containers)
         vm.cap.made.update(map(id, decomposed))
 
-        if site.left or None in SCOPE.blocks or watching(self.region.tally):
+        if site.left or None in SCOPE.blocks or watching():
             vm.cap.active, vm.resume = False, self.resume
             site.blocked = self.ended = True
 

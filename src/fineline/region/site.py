@@ -191,7 +191,8 @@ class Site:
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment, outside: str) -> None:
+        """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
         self.calls.add(call_under_way())
@@ -200,7 +201,9 @@ class Site:
         if export is not None:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
-        self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
+        tally = self.region.tally
+        run = segment.run if tally is None else tally.program(segment.run, outside)
+        self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)
 
         def compiled(run: Callable) -> None:
