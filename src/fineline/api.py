@@ -212,8 +212,8 @@ def explain(
 def report(compiled: Callable) -> Explanation:
     """Tells what a compiled callable has done so far: its graphs, graph breaks, recompiles, guards and programs, since it was made or reset.
 
-    Nothing runs. Operators are those that captures have recorded: calls count what they run under ``fineline run --explain`` only. Raises
-    `BadArgument` for what is not compiled.
+    Nothing runs. Operators are those that captures have recorded; under ``fineline run --explain`` calls count what they run, too.
+    Raises `BadArgument` for what is not compiled.
     """
     check_callable(compiled)
     _, _, region = _made_of(compiled)

@@ -458,6 +458,15 @@ class Machine:
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
 
+    def note_break(self, place: Any) -> None:
+        """Hears that the frames are left at a place, which another machine may continue from."""
+
+    def note_continuation(self, place: Any) -> None:
+        """Hears that the frames have been made that were left at a place."""
+
+    def forget_calls(self) -> None:
+        """Hears that what has been captured since the last graph break is captured again."""
+
     def raised(self, e: BaseException) -> Frame:
         """An instruction raised: sets the implicit context, then finds the handler."""
         if self.frame is None:

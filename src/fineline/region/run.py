@@ -92,7 +92,7 @@ class Run:
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = breaks_here(region.options.breaks) != "any" or trial
         vm.shows_layouts = region.shows_graphs
-        vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
+        vm.trial, vm.inside, vm.fired = vm.trial or Trial, vm.inside or BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
@@ -134,6 +134,7 @@ class Run:
             vm.cap.made.update(map(id, made))
             for f, counts in zip(stack(vm.frame), site.idle, strict=False):
                 f.idle, f.worked = counts
+            vm.note_continuation(site.template.stack)
             if site.raised:
                 self.stop = args[-1]
             else:
@@ -334,6 +335,7 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
+            vm.note_break(template.stack)
             with computing(vm):
                 keep(self, writer, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
@@ -465,6 +467,7 @@ class Run:
             return vm.beyond(border)
         template.place = place
         template.pass_on()
+        vm.note_break(template.stack)
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
@@ -509,6 +512,7 @@ class Run:
         roots = tuple([src.value for src in self.vm.cap.guards.roots()])
         take_back(self, anew=True)
         self.vm.cap.journal.forget()
+        self.vm.forget_calls()
         if self.region.tally is not None:
             self.region.tally.drop()
         fake = self.vm.fakes is not None
