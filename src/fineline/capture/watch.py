@@ -167,7 +167,12 @@ def guard_mro(cap: Any, cls: type) -> None:
 
 
 def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
-    """An abstract class was asked whether ``cls`` is one of its own: a later ``register`` may change the answer."""
+    """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
+    made = cap.sources.get(id(cls)) if cls in cap.classes and classes not in cap.classes else None
+    if made is not None and made.op != "pin":
+        text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
+        cap.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
+        return
     src = cap.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     cap.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
@@ -189,6 +194,10 @@ def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any)
 
 
 def _is_subclass(cls: type, answer: bool, base: Any) -> bool:
+    return issubclass(cls, base) is answer
+
+
+def _has_base(base: type, answer: bool, cls: type) -> bool:
     return issubclass(cls, base) is answer
 
 

@@ -24,6 +24,7 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import NULL
 from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
+from fineline.capture.local_classes import guard_distinct_classes
 from fineline.capture.lookups import guard_lookups
 from fineline.capture.places import is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
@@ -327,6 +328,7 @@ class SegmentWriter:
         self._check_draws()
         self._guard_aliases()
         guard_lookups(cap)
+        guard_distinct_classes(cap)
         now = ambient_facts()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]

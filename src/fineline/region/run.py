@@ -142,8 +142,11 @@ class Run:
                 vm.pending = (args[-1], site.template.then, data, site.template.push)
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
+        """Registers what is alive behind a border, last what the eager call gave or raised."""
         cap = self.vm.cap
-        return tuple([self._root(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+        roots = [cap.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
+        cap.given = roots[-1]
+        return tuple([self._root(v, src) for v, src in zip(values, roots, strict=True)])
 
     def _root(self, v: Any, src: Source) -> Any:
         """Registers what a border has left; a text of it that varies, also in a tuple, has not been read so far."""
