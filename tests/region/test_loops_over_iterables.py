@@ -661,7 +661,7 @@ def over_the_same_list_within(b):
     return total
 
 
-@pytest.mark.parametrize("fn", [over_list, over_progress, to_the_end], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", [over_list, over_enumerate, over_map, over_progress, in_a_comprehension, to_the_end], ids=lambda fn: fn.__name__)
 def test_lists_of_any_length_take_few_programs(fn: Callable) -> None:
     """What is read of the list before the first graph break is guarded, and not its length."""
     compiled = fineline.compile(fn, backend="eager")

@@ -19,6 +19,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.list_readers import LIST_READERS, next_item
 from fineline.capture.operators import call_special
 from fineline.capture.overriding import overrides
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
@@ -105,7 +106,8 @@ def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
 
 def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
     try:
-        vm.cap.expand(obj)
+        if type(obj) is not list:
+            vm.cap.expand(obj)
     except Exception as e:
         let_pass(e)
         raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
@@ -148,7 +150,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if t is InterpretedGenerator:
         return vm.resume_generator(f, it, None, then, data)
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
-        value = next(it)
+        value = next_item(cap, it) if t in LIST_READERS and cap.active else next(it)
         return vm.finish(f, value, then, data)
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -168,7 +170,8 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
         raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
     try:
-        value = next(it)
+        # Where the segment has read the container as a whole, symbols may stand in it.
+        value = cap.journal.original(next(it))
     except StopIteration:
         cap.guards.check(src, "predicate", (EndsAfter(ahead), f"ends after {ahead} items"), ("ends", ahead))
         raise

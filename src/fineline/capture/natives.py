@@ -21,6 +21,7 @@ from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.list_readers import LIST_READERS, READER_MAKERS, read_lists
 from fineline.capture.lookups import look_up, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
@@ -499,7 +500,10 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
-            cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
+            if t in LIST_READERS and key not in READER_MAKERS:
+                read_lists(cap, a)
+            elif t is not list or key not in READER_MAKERS:
+                cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values, key in SET_WALKERS)
         elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
@@ -508,6 +512,18 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
             guard_identity(cap, *values)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+
+
+def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
+    """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
+    try:
+        for a in values:
+            if type(a) in LIST_READERS:
+                read_lists(vm.cap, a)
+            else:
+                vm.cap.expand(a)
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 
 
 def _only_grows(cap: Capture, target: Any) -> bool:
