@@ -17,7 +17,7 @@ from fineline.capture.conditions import merge
 from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
-from fineline.capture.iteration import Stepped, iterate, step_eagerly
+from fineline.capture.iteration import TUPLES_OF, Stepped, iterate, read_item, step_eagerly
 from fineline.capture.list_readers import LIST_READERS, next_item
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
@@ -54,7 +54,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
             f.stack.pop()
             f.ip = arg
         else:
-            f.stack.append(it.value if not cap.active else _loaded(cap, it))
+            f.stack.append(_item_of(vm, it, type(f.stack[-1])))
         return None
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -67,6 +67,14 @@ def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
     src = cap.sources.get(id(step))
     value = getattr(step, name)
     return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
+
+
+def _item_of(vm: Any, step: Stepped, kind: type) -> Any:
+    """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
+    src = vm.cap.sources.get(id(step)) if vm.cap.active else None
+    if src is None:
+        return step.value
+    return read_item(vm, step.value, vm.cap.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
 
 
 def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> None:
@@ -188,8 +196,8 @@ def from_type(cap: Any, t: type) -> None:
     info.look(cap, "__len__")
 
 
-def _length_truth(vm: Any, f: Frame, n: int, state: tuple) -> Frame | None:
-    return vm.finish(f, n != 0, *state)
+def _length_truth(vm: Any, f: Frame, n: Any, state: tuple) -> Frame | None:
+    return truth(vm, f, n, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:

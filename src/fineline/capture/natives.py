@@ -57,6 +57,7 @@ NESTED = frozenset(
 MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
 WRITTEN_OUT = PRINTERS | HASHERS
+MANY = (list, dict, set, deque)
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
@@ -307,6 +308,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)
     info = classify(key)
+    if vm.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
+        _ask_contents(vm, f, fn, key, args, kwargs, then, data)
     if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
@@ -401,6 +404,23 @@ def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     """Sees to it that a call that asks for a number which has varied before runs at a border."""
     if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
         raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+
+
+def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a border."""
+    # These read a list item by item, or not at all.
+    spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
+    for a in (*args, *(kwargs or {}).values()):
+        if is_a(a, MANY) and not any([a is one for one in spared]) and vm.unlike(f, a):
+            reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
+            if then is None and f.info.instructions[f.ip].name == "GET_ITER":
+                # What the result holds would have to be known in turn.
+                raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
+            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+
+
+def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return iter(fn(*args, **kwargs))
 
 
 def _polyfill(key: Any, args: list) -> tuple[Any, list]:

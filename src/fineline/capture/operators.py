@@ -376,6 +376,8 @@ def _few_keys(cap: Any, container: Any) -> bool:
 def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     cap = vm.cap
     t = type(container)
+    if vm.unsteady and is_a(container, (list, set, deque)) and vm.unlike(f, container):
+        raise Border(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
     if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.arrays import write_item
-from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import MISSING, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
 from fineline.capture.capture import SINGLETONS, VALUES, is_value
 from fineline.capture.floats import hint
@@ -23,6 +23,7 @@ from fineline.capture.proxies import shown
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import settle_all
 from fineline.capture.symbolic_forms import item_of
+from fineline.capture.watch import ItemFromEnd
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -77,7 +78,10 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None) if item is None else item)
         return None
     if t is list:
-        f.stack.append(_list_item(cap, obj, key))
+        item = _item_by_itself(vm, obj, key)
+        if item is MISSING and vm.unsteady and type(key) is slice and vm.unlike(f, obj):
+            raise Border(operator.getitem, (obj, key), None, "FL448", "a slice of a list that holds more or less each time")
+        f.stack.append(_list_item(cap, obj, key) if item is MISSING else item)
         return None
     if is_a(obj, type):
         return _class_getitem(vm, f, obj, key)
@@ -142,6 +146,20 @@ def _dict_item(cap: Any, d: dict, key: Any) -> Any:
     value = dict.__getitem__(d, key)
     src = cap.sources.get(id(d))
     return cap.read_key(d, src, key, value) if src is not None else value
+
+
+def _item_by_itself(vm: Any, obj: list, key: Any) -> Any:
+    """Returns the item of a list that has only been appended to, or that holds more or less each time; MISSING if more has to be known."""
+    cap = vm.cap
+    src = cap.sources.get(id(obj))
+    if src is None or id(obj) in cap.expanded or type(key) is not int:
+        return MISSING
+    before, n = cap.journal.before(obj), list.__len__(obj)
+    old = list.__len__(before)
+    if -n <= key < 0 and (-key <= n - old or src.text() in vm.unsteady):
+        value = list.__getitem__(obj, key)
+        return value if -key <= n - old else cap.read(value, cap.guards.access(src, "member", ItemFromEnd(key + n - old), value))
+    return MISSING if not 0 <= key < old or n == old else cap.read(before[key], cap.guards.access(src, "index", key, before[key]))
 
 
 def _list_item(cap: Any, obj: list, key: Any) -> Any:
