@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
-import gc
 import itertools
 import types
 from collections.abc import Callable, Mapping
@@ -107,8 +106,7 @@ def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
 
 
 def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
-    held = gc.get_referents(obj)[0] if type(obj) in natives.VIEWS else obj
-    if vm.unsteady and type(obj) is not list and vm.unlike(f, held):
+    if vm.unsteady and type(obj) is not list and vm.unlike(f, obj):
         raise Border(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
     try:
         if type(obj) is not list:

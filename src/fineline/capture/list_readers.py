@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fineline.capture.capture import Capture
+from fineline.capture.stand_ins import Recipe
+from fineline.capture.watch import ItemFromEnd
 from fineline.guards.source import Source
 
 LIST_ITERATOR: type = type(iter([]))
+REVERSED_ITERATOR: type = type(reversed([]))
+OVER_LISTS = frozenset({LIST_ITERATOR, REVERSED_ITERATOR})
 # Iterators over a list, and those that read others and give their items as they are.
-LIST_READERS: frozenset[type] = frozenset({LIST_ITERATOR, enumerate, zip})
+LIST_READERS: frozenset[type] = frozenset({*OVER_LISTS, enumerate, zip})
 # What makes them.
-READER_MAKERS: frozenset[Callable] = frozenset({iter, enumerate, zip})
+READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
 
 
 class Unread(NamedTuple):
@@ -25,13 +29,14 @@ class Unread(NamedTuple):
     iterator: Any
     held: list
     source: Source
+    # The index of the next item.
     at: int
 
 
 def unread_lists(cap: Capture, it: Any) -> list[Unread]:
     """Returns the iterators over unread lists that ``it`` consists of."""
     t = type(it)
-    if t is not LIST_ITERATOR:
+    if t not in OVER_LISTS:
         parts = it.__reduce__()[1] if t in LIST_READERS else ()
         return [found for part in (parts[:1] if t is enumerate else parts) if type(part) in LIST_READERS for found in unread_lists(cap, part)]
     _, (held,), *state = it.__reduce__()
@@ -45,6 +50,24 @@ def read_lists(cap: Capture, it: Any) -> None:
     """Guards as a whole the lists that ``it`` goes through: C is about to read them."""
     for unread in unread_lists(cap, it):
         cap.expand(unread.held)
+
+
+def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
+    """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
+    if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(cap, it)):
+        return None
+    (unread,) = found
+    if cap.journal.wrote(unread.held):
+        read_lists(cap, it)
+        return None
+    return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
+
+
+def reversed_behind(held: list, taken: int) -> Iterator[Any]:
+    """Returns an iterator from the end of a list that has given so many items."""
+    it = reversed(held)
+    it.__setstate__(len(held) - 1 - taken)
+    return it
 
 
 def next_item(cap: Capture, it: Any) -> Any:
@@ -67,7 +90,12 @@ def _taken(cap: Capture, unread: Unread) -> list[Any]:
     """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
     held, src = unread.held, unread.source
     state = unread.iterator.__reduce__()[2:]
-    items = [cap.read(v, cap.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
+    if type(unread.iterator) is REVERSED_ITERATOR:
+        # By how far each is from the end: so that the length may be any.
+        places = range(unread.at, state[0] if state else -1, -1)
+        items = [cap.read(held[i], cap.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
+    else:
+        items = [cap.read(v, cap.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
     if not state:
         cap.guards.check(src, "len", list.__len__(held))
     return items
@@ -76,7 +104,7 @@ def _taken(cap: Capture, unread: Unread) -> list[Any]:
 def _with_read(it: Any, value: Any, items: dict[int, Iterator[Any]]) -> Any:
     """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
     t = type(it)
-    if t is LIST_ITERATOR:
+    if t in OVER_LISTS:
         return next(items[id(it)]) if id(it) in items else value
     if t not in LIST_READERS:
         return value

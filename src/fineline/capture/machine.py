@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ from fineline.capture.subscripts import FEW_KEYS
 from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
+from fineline.capture.watch import VIEWS, shown_by
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
@@ -247,8 +249,14 @@ class Machine:
         Numbers that vary are symbols in a container that the segment has not written to.
         """
         cap = self.cap
-        src = cap.sources.get(id(obj)) if cap.active and self.unsteady else None
-        what = self.unsteady.get(src.text()) if src is not None and id(obj) not in cap.expanded else None
+        if not cap.active or not self.unsteady:
+            return False
+        src, shown = cap.sources.get(id(obj)), ""
+        if type(obj) in VIEWS:
+            held = gc.get_referents(obj)[0]
+            src, shown = (cap.sources[id(held)], "") if id(held) in cap.sources else (src, f".{shown_by.__name__}")
+            obj = held
+        what = self.unsteady.get(src.text() + shown) if src is not None and id(obj) not in cap.expanded else None
         written = id(obj) in cap.journal.written
         if src is None or what is None or (what == "numbers" and not written):
             return False

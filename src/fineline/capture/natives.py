@@ -57,7 +57,7 @@ NESTED = frozenset(
 MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
 WRITTEN_OUT = PRINTERS | HASHERS
-MANY = (list, dict, set, deque)
+MANY = (list, dict, set, deque, *VIEWS)
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
@@ -413,7 +413,11 @@ def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict
     for a in (*args, *(kwargs or {}).values()):
         if is_a(a, MANY) and not any([a is one for one in spared]) and vm.unlike(f, a):
             reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
-            if then is None and f.info.instructions[f.ip].name == "GET_ITER":
+            looped = then is None and f.info.instructions[f.ip].name == "GET_ITER"
+            if key in ITERATORS and not looped:
+                # What reads the iterator would go to a graph break for each item.
+                continue
+            if looped:
                 # What the result holds would have to be known in turn.
                 raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
             raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)

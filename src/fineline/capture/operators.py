@@ -155,6 +155,8 @@ def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
 
 
 def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    if vm.unsteady and any([is_a(v, natives.MANY) and vm.unlike(vm.frame, v) for v in (a, b)]):
+        raise Border(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
         vm.cap.expand(a, deep)
         vm.cap.expand(b, deep)
