@@ -159,7 +159,7 @@ def _item_by_itself(vm: Any, obj: list, key: Any) -> Any:
         return _slice_by_itself(cap, obj, key, src)
     before, n = cap.journal.before(obj), list.__len__(obj)
     old = list.__len__(before)
-    if -n <= key < 0 and (-key <= n - old or src.text() in vm.unsteady):
+    if -n <= key < 0 and (-key <= n - old or vm.unsteady.get(src.text()) == "length"):
         value = list.__getitem__(obj, key)
         return value if -key <= n - old else cap.read(value, cap.guards.access(src, "member", ItemFromEnd(key + n - old), value))
     return MISSING if not 0 <= key < old or n == old else cap.read(before[key], cap.guards.access(src, "index", key, before[key]))
