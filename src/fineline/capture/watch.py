@@ -272,6 +272,17 @@ class DequeItem:
         return deque.__getitem__(obj, self.at)
 
 
+class ItemFromEnd:
+    """A list's item as a member, by how far it is from the end."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.__name__ = f"item_{at}"
+
+    def __get__(self, obj: list, cls: type) -> Any:
+        return list.__getitem__(obj, self.at)
+
+
 class Number(property):
     """What guards read of what holds one number."""
 

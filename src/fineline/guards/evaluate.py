@@ -242,6 +242,15 @@ def raw_len(value: Any) -> int:
     raise TypeError(f"no raw length for {type(value).__name__}")
 
 
+class Length(property):
+    """The length of a list, tuple, dict, set or deque, as a member: a number that may vary."""
+
+    __name__ = "__len__()"
+
+
+LENGTH = Length(raw_len)
+
+
 def raw_set(value: Any) -> frozenset[Any]:
     """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)

@@ -15,6 +15,7 @@ from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.compute import computing
 from fineline.capture.debuggers import STOPS
+from fineline.capture.frame import Frame
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
@@ -108,6 +109,7 @@ class Run:
             # Without graph breaks, all that has happened can be undone.
             vm.switches = not (trial or symbols or why) and site is region.entry and region.options.fullgraph
             vm.may_restart = None if trial else functools.partial(may_restart, self)
+        vm.unsteady = site.varying.unsteady
         if site.blocked:
             vm.resume = self.resume
         if site.template is not None and site.template.chain in region.turns.unrolled:
@@ -345,6 +347,7 @@ class Run:
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
             region.sites += [site for site in sites if not site.met]
+            self._note_place(f)
             if vm.cap.active:
                 self._tell_texts(template, border, after.site, sites)
             if vm.fakes is not None:
@@ -398,6 +401,11 @@ class Run:
             writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
         return writer, after, failed
 
+    def _note_place(self, f: Frame) -> None:
+        """Notes where the frames around a graph break are: the loops that they are in go round it."""
+        for frame in stack(f):
+            self.region.options.break_places.setdefault(frame.info.code, set()).add(frame.ip)
+
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
         """Texts that vary before a border do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.vm.texts
@@ -441,7 +449,7 @@ class Run:
             vm.cap.active = False
             self.ended = True
             return
-        self.site, site.informed = site, bool(vm.known)
+        self.site, site.informed, vm.unsteady = site, bool(vm.known), site.varying.unsteady
         self.nargs, self.kwnames = len(roots) + 1, ()
         self._roots([*roots, value], [*template.names, name])
         self._iterated(containers)
