@@ -156,6 +156,7 @@ class Stepped:
     """One step of an iterator that ran eagerly."""
 
     __slots__ = ("ended", "value")
+    MEMBER_TEXTS = MappingProxyType({"value": "the iterator's next item", "ended": "whether the iterator has ended"})
 
     def __init__(self, value: Any, ended: bool) -> None:
         self.value, self.ended = value, ended
@@ -201,7 +202,7 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
         # Where the segment has read the container as a whole, symbols may stand in it.
         value = cap.journal.original(next(it))
     except StopIteration:
-        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"ends after {ahead} items"), ("ends", ahead))
+        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
         raise
     except RuntimeError:
         # The container has changed: the iterator says so itself.

@@ -60,7 +60,7 @@ from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 from fineline.report.tally import OperatorCounts, Tally
 from fineline.report.tree import Node
-from fineline.stacks import StackPlace
+from fineline.stacks import StackPlace, to_the_user
 
 log = logging.getLogger("fineline")
 
@@ -458,7 +458,7 @@ class Region:
             return
         self.fired[rule] += 1
         file, _, line = caller().rpartition(":")
-        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule)))
+        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule), detail={"stack": to_the_user()}))
         self.tell_rules()
 
     def tell_rules(self) -> None:
@@ -477,6 +477,9 @@ class Region:
             self._note(event)
 
     def _note(self, event: Event) -> None:
+        if event.kind != "graph" and not event.stack and (event.file, event.line) == place_of(self.fn):
+            # It is about the call of the function.
+            event = replace(event, detail={**event.detail, "stack": call_stack(self.fn, None)})
         event = self.tell(event)
         if len(self.events) < 10_000:
             self.events.append(event)

@@ -318,12 +318,12 @@ class Run:
             raise Abandoned
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
-        stack = user_stack(f)
+        frames = user_stack(f)
         rule, built_in = deciding_rule(border, place)
-        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": stack, "built_in": built_in}))
+        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
-            detail = {"stack": stack}
+            detail = {"stack": frames}
             region._note(Event("skipped", border.error, border.reason, *(unseen if unseen[1] else place), border.rule, detail=detail))
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
@@ -332,7 +332,7 @@ class Run:
         idle = idle_frame(vm, declared)
         if idle is not None:
             newly = leave(vm, idle)
-            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
+            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place, detail={"stack": frames}))
         try:
             template = template_at(self, border)
             writer, after, failed = self._written(template, border, place, declared, idle is not None)
@@ -470,11 +470,11 @@ class Run:
         settle(vm, border)
         vm.cap.made = Everything()
         assert vm.frame is not None
-        place = user_place(vm.frame, self.region.fn)
+        place, frames = user_place(vm.frame, self.region.fn), {"stack": user_stack(vm.frame)}
         try:
             template = Template(vm, border, constants=False)
         except Unrebuildable as e:
-            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
+            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return vm.beyond(border)
         template.place = place
         template.pass_on()
@@ -482,7 +482,8 @@ class Run:
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
-            self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
+            text = f"over {MOST_BORDERS} graph breaks in one call, the last behind a block"
+            self.region._note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:
             # A function that is left is one border, as it will be at the next call.
@@ -490,7 +491,7 @@ class Run:
             self.passed = self._passed(template)
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
-                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
+                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
                 return live[-1]
             site = Site(self.region, template, False, passed=self.passed)
             dispatcher = site.dispatcher
