@@ -53,6 +53,8 @@ KINDS: dict[str, Callable[[int], str]] = {
     "instances": looped("a = Point(i).moved().a", POINT),
     "nested calls": looped("a = f(i)", "def g(k):\n    return k + 1\ndef f(k):\n    return g(k) * 2"),
     "recursion": lambda n: f"def g(k):\n    return 0 if k == 0 else 1 + g(k - 1)\ndef fn(x):\n    return x + sum([g(20) for _ in range({n // 20})])\n",
+    "loop that is called": lambda n: f"def g(n):\n    a = 0\n    for i in range(n):\n        a += i * 2 % 7\n    return a\ndef fn(x):\n    return x + g({n})\n",
+    "text that is called": lambda n: f"def g(n):\n    return '-'.join([str(i) for i in range(n)])\ndef fn(x):\n    return x + len(g({n}))\n",
     "assignments": repeated("a#_ = a + #"),
     "branches": repeated("if a:\n    a = # + 1\nelse:\n    a = 1"),
     "try": repeated("try:\n    a = #\nexcept ValueError:\n    a = 0"),

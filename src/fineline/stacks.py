@@ -12,6 +12,8 @@ from types import FrameType
 # File, line and function of a frame.
 StackPlace = tuple[str, int, str]
 
+# How the files of programs are named, which are no code of the user's.
+PROGRAM = "<fineline program "
 _OWN = os.path.dirname(__file__) + os.sep
 _PATHS = sysconfig.get_paths()
 # Where libraries lie. Packages may lie in the standard library's folder, and so come first.
@@ -55,7 +57,7 @@ def callers() -> Iterator[StackPlace]:
     """Yields the frames on Python's stack outside of fineline, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OWN):
+        if not frame.f_code.co_filename.startswith((_OWN, PROGRAM)):
             yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         frame = frame.f_back
 

@@ -336,7 +336,7 @@ print(found)
 """
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.later)])
 def test_the_next_process_finds_them_in_pytorchs_caches(dynamic: bool, tmp_path: Path) -> None:
     env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     runs = [

@@ -135,7 +135,7 @@ def takes(gm: Any, inputs: Any, options: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("option", ["recompile_limt", "recompile-limit", "fallback", "recompil_limit", "verfy"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", bare], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", bare])
 def test_a_misspelled_option_of_finelines(option: str, backend: Any) -> None:
     with pytest.raises(BadArgument, match="FL206.*did you mean fineline's"):
         fineline.compile(lambda x: x, backend=backend, options={option: 3})

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# They start some sixty Pythons.
+pytestmark = pytest.mark.later
+
 # Starts one process in each way; each compiles a function of its own name, and prints on whose compiler.
 LAUNCHER = '''
 import multiprocessing, os, signal, subprocess, sys

@@ -163,11 +163,8 @@ class Thread:
 
     def __init__(self, kind):
         self.kind, self.fired, self.inside = kind, False, False
-        # Locks, which are C's: an exception in the middle of a semaphore would leave that locked for ever.
-        self.target, self.go, self.done = threading.get_ident(), threading.Lock(), threading.Lock()
-        self.go.acquire()
-        self.done.acquire()
-        self.delay = 0.0
+        self.target, self.go = threading.get_ident(), threading.Semaphore(0)
+        self.delay, self.begun, self.ended = 0.0, 0, 0
 
     def __enter__(self):
         self.switch = sys.getswitchinterval()
@@ -193,14 +190,17 @@ class Thread:
             if self.inside:
                 self.fired = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.target), ctypes.py_object(self.kind))
-            self.done.release()
+            self.ended += 1
 
     def start(self, delay):
         self.delay = delay
+        self.begun += 1
         self.go.release()
 
     def stop(self):
-        self.done.acquire()
+        # By a count, not by a lock: the exception may come here as well, and then this is called once more.
+        while self.ended < self.begun:
+            time.sleep(0)
         # What is on its way comes now.
         for _ in range(100):
             sum([1])
@@ -223,7 +223,7 @@ def interrupt(source, delay, call):
             source.stop()
             stopped = True
         except source.kind:
-            raised = stopped = True
+            raised = True
     return raised, source.fired
 
 

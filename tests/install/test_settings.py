@@ -200,7 +200,6 @@ def asked():
         ({"graph": True, "recompiles_verbose": True}, {"graphs", "recompiles"}), ({"dynamo": logging.DEBUG}, set(CATEGORIES)),
         ({"dynamo": logging.INFO}, set(CATEGORIES)), ({"dynamo": logging.ERROR}, set()), ({"aot_graphs": True, "output_code": True}, set()), ({}, set()),
     ],
-    ids=str,
 )  # fmt: skip
 def test_logs_follow_torch_s(installed, asked, topics, categories):
     torch._logging.set_logs(**topics)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import fineline
-from fineline.capture.places import PROGRAM, is_own
+from fineline.capture.places import is_own
+from fineline.stacks import PROGRAM
 
 CALLS = 3
 DYNAMIC = pytest.mark.parametrize("dynamic", [None, True])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.capture.places import PROGRAM
+from fineline.stacks import PROGRAM
 from tests.oracle import Program, Table, check, t
 
 table = Table()

@@ -153,7 +153,6 @@ def test_the_same_rules_compare_equal():
 @pytest.mark.parametrize(
     "breaks",
     [{"FL41": helper}, {"FL105": helper}, {EFFECT: torch.sin}, {EFFECT: "aten::*"}, {EFFECT: print}, {EFFECT: 3}, {EFFECT: "no.such"}, [EFFECT], EFFECT],
-    ids=str,
 )
 def test_what_declares_nothing(breaks):
     with pytest.raises(BadRule) as caught:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import fineline
 from fineline import Policy
@@ -511,3 +514,50 @@ def test_a_mark_on_a_method_of_an_object_is_about_that_object(mark):
         # What graphs can't carry is no argument of an opaque call.
         with pytest.raises(fineline.errors.FinelineError, match=r"Counting\.added"):
             compiled(one, x)
+
+
+ACT, WAVE = fineline.disable(F.gelu), fineline.disable(torch.sin, reason="slow")
+
+
+class _Holder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.wave = ACT, fineline.disable(F.relu, recursive=False)
+
+    def forward(self, x):
+        return self.wave(self.act(x * 2) + 1) - WAVE(x)
+
+
+def _graphs(fn, x):
+    return [event.rule.split(" at ")[0] for event in fineline.explain(fn)(x).breaks]
+
+
+@pytest.mark.parametrize("fn", [F.relu, F.gelu, torch.sin, torch.add, torch.nn.functional.softmax, len, pickle.dumps], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_what_is_disabled_under_its_own_name_can_be_pickled(fn, protocol):
+    hidden = fineline.disable(fn, reason="slow")
+    again = pickle.loads(pickle.dumps(hidden, protocol))
+    assert (again.__name__, again.__doc__, again.__wrapped__) == (fn.__name__, fn.__doc__, fn)
+    assert again.__wrapped__ is fn and copy.deepcopy(hidden) is hidden and copy.copy(hidden) is hidden
+    assert fineline.why(again).rule.verb == "disable" and fineline.why(again).rule.reason == "slow"
+
+
+@pytest.mark.parametrize("copied", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["itself", "copy", "pickled"])
+def test_modules_that_hold_what_is_disabled_are_copied_and_pickled(copied):
+    module, x = _Holder(), torch.randn(3)
+    other = copied(module)
+    assert torch.equal(fineline.compile(other, backend="eager")(x), module(x))
+    assert _graphs(other, x) == ["disable(torch.nn.functional.gelu)", "disable_frame(torch.nn.functional.relu)", "disable(torch.sin)"]
+
+
+def test_what_is_disabled_is_bound_as_functions_are(monkeypatch):
+    class Methods:
+        relu = fineline.disable(F.relu)
+        shared = staticmethod(fineline.disable(F.relu))
+
+    x = torch.randn(3)
+    assert torch.equal(Methods().shared(x), F.relu(x)) and torch.equal(Methods.relu(x), F.relu(x))
+    assert Methods().relu.__self__.__class__ is Methods
+    monkeypatch.setattr(F, "relu", fineline.disable(F.relu))
+    # Now its name leads to it.
+    assert pickle.loads(pickle.dumps(F.relu)) is F.relu

@@ -111,7 +111,6 @@ def test_scopes_from_inside_out():
         "another": ("len", [len, "len"]),
         "an alias": ("os.path.join", [os.path.join, "os.path.join", "posixpath.join", "posixpath.*", os.path]),
     }.values(),
-    ids=str,
 )  # fmt: skip
 def test_what_holds_others(target, selectors):
     """`fineline.why(target)` returns the decision, of folders, globs and namespaces too."""

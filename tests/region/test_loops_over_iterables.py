@@ -502,6 +502,174 @@ def over_layers_in_a_list(b):
     return x.detach()
 
 
+# -- texts that the turns go through ----------------------------------------------------------------------------------------
+def over_texts_in_a_list(b, total=0.0):
+    for s in [f"n{i}" for i in range(len(b))]:
+        total = step(b[0], total) + len(s)
+    return total
+
+
+def over_letters(b, total=0.0):
+    for s in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ12345678"[: len(b)]:
+        total = step(b[0], total) + (s == "c")
+    return total
+
+
+def over_words(b, total=0.0):
+    for _ in " ".join(f"w{i}" for i in range(len(b))).split():
+        total = step(b[0], total)
+    return total
+
+
+def over_a_set_of_texts(b, total=0.0):
+    for s in sorted({f"n{i}" for i in range(len(b))}):
+        total = step(b[0], total) + s.endswith("1")
+    return total
+
+
+def over_keys(b, total=0.0):
+    for _ in {f"k{i}": x for i, x in enumerate(b)}:
+        total = step(b[0], total)
+    return total
+
+
+def over_keys_that_are_used(b, total=0.0):
+    named = {f"k{i}": x for i, x in enumerate(b)}
+    for k in named.keys():
+        total = step(named[k], total)
+    return total
+
+
+def over_named_items(b, total=0.0):
+    for _, x in {f"k{i}": x for i, x in enumerate(b)}.items():
+        total = step(x, total)
+    return total
+
+
+def that_fill_a_dict(b):
+    found = {}
+    for k, x in {f"k{i}": x for i, x in enumerate(b)}.items():
+        found[k] = step(x)
+    return found
+
+
+def over_numbered_texts(b, total=0.0):
+    for i, s in enumerate([f"n{i}" for i in range(len(b))]):
+        total = step(b[i], total) + len(s)
+    return total
+
+
+def over_texts_beside_tensors(b, total=0.0):
+    for s, x in zip([f"n{i}" for i in range(len(b))], b, strict=True):
+        total = step(x, total) + ("n3" in s)
+    return total
+
+
+def that_keep_the_texts(b):
+    kept = []
+    for s in [f"n{i}" for i in range(len(b))]:
+        kept.append((s, step(b[0])))
+    return kept
+
+
+OVER_TEXTS = [
+    over_texts_in_a_list, over_letters, over_words, over_a_set_of_texts, over_keys, over_keys_that_are_used, over_named_items, that_fill_a_dict,
+    over_numbered_texts, over_texts_beside_tensors, that_keep_the_texts,
+]  # fmt: skip
+for fn in OVER_TEXTS:
+    table.snippet(**ANY)(fn)
+
+
+@pytest.mark.parametrize("fn", OVER_TEXTS, ids=lambda fn: fn.__name__)
+def test_texts_do_not_tell_the_turns_apart(fn: Callable) -> None:
+    counts = [sum(programs(fineline.compile(fn, backend="eager"), fn, [n])) for n in (40, 60)]
+    assert counts[1] <= counts[0] < 24
+
+
+# -- lists that a loop reads item by item -----------------------------------------------------------------------------------
+def mixed(place: int) -> tuple[list[Any]]:
+    items = [1, 2.5, "text", None, t(place, 3), [t(place + 1, 2)], (t(place + 2, 2), 3), 7 + place]
+    return (items[place:] + items[:place],)
+
+
+@table.snippet(calls=6, args=mixed, breaks=True, recompiles=tuple(range(6)), backward=False)
+def over_values_of_all_kinds(b):
+    found = []
+    for x in b:
+        y = x[0] if type(x) in (list, tuple) else x
+        found.append((y * 2).sum().item() if isinstance(y, torch.Tensor) else y)
+    return found
+
+
+@table.snippet(calls=6, args=mixed, breaks=True, recompiles=tuple(range(6)), backward=False)
+def that_leave_at_an_item(b):
+    total = 0.0
+    for x in b:
+        if x is None:
+            break
+        if isinstance(x, torch.Tensor):
+            total = step(x, total)
+    else:
+        return -1
+    return total
+
+
+@table.snippet(calls=6, args=lambda place: ([t(k, 2) for k in range(place % 3)],), recompiles=tuple(range(6)))
+def without_a_break(b):
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+    return total
+
+
+@table.snippet(calls=6, args=lambda place: ([t(0, 2), t(1, 2 + place % 2), place // 3],), recompiles=tuple(range(6)), backward=False)
+def of_which_one_item_changes(b):
+    total = torch.zeros(())
+    for x in b:
+        total = total + (x if type(x) is int else x.sum())
+    return total
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3)],))
+def that_write_to_the_list_first(b):
+    b[1] = b[0] * 2
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+    return total
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3 + place)],), recompiles=tuple(range(4)))
+def that_write_behind_the_first_item(b):
+    total = torch.zeros(2)
+    for x in b:
+        total = total + x
+        if len(b) < 8:
+            b.append(x * 2)
+        b[-1] = x + 1
+    return total, len(b)
+
+
+@table.snippet(calls=4, args=lambda place: ([t(k, 2) for k in range(3 + place)],), recompiles=tuple(range(4)))
+def over_the_same_list_within(b):
+    total = torch.zeros(2)
+    for x in b:
+        for y in b:
+            total = total + x * y
+            if y is x:
+                break
+    return total
+
+
+@pytest.mark.parametrize("fn", [over_list, over_progress, to_the_end], ids=lambda fn: fn.__name__)
+def test_lists_of_any_length_take_few_programs(fn: Callable) -> None:
+    """What is read of the list before the first graph break is guarded, and not its length."""
+    compiled = fineline.compile(fn, backend="eager")
+    found = programs(compiled, fn, range(8, 28))
+    assert not sum(found[10:])
+    assert not [event for event in fineline.report(compiled).events if event.kind == "limit"]
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_loops_over_iterables(program: Program, twin: str) -> None:
     check(program, twin)

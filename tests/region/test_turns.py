@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -91,13 +92,25 @@ def test_turns_are_no_recompilation() -> None:
         assert torch.equal(compiled(t(place), 50), ranged(t(place), 50))
 
 
-def test_turns_that_have_nothing_in_common_are_captured_as_they_come() -> None:
+ITEMS: dict[str, tuple[Callable, Callable]] = {
+    "modules": (lambda layer: layer, lambda item: item),
+    "functions": (lambda layer: lambda x: layer(x), lambda item: item),
+    "tuples": (lambda layer: ("name", layer), lambda item: item[1]),
+    "lists": (lambda layer: [layer, 1.0], lambda item: item[0]),
+    "dicts": (lambda layer: {"layer": layer}, lambda item: item["layer"]),
+    "objects": (lambda layer: types.SimpleNamespace(layer=layer), lambda item: item.layer),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_turns_that_have_nothing_in_common_are_captured_as_they_come(name: str) -> None:
     """Each for its number, on the real values."""
-    layers = [torch.nn.Linear(4, 4) for _ in range(12)]
+    make, layer_of = ITEMS[name]
+    items = [make(torch.nn.Linear(4, 4)) for _ in range(12)]
 
     def fn(x, n):
         for i in range(n):
-            x = body(layers[i](x), 1)
+            x = body(layer_of(items[i])(x), 1)
             fineline.graph_break()
         return x
 

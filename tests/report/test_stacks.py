@@ -140,8 +140,9 @@ def test_events_explanations_and_logs_show_the_way(caplog) -> None:
 
 def test_a_stretch_that_is_given_up_shows_the_way() -> None:
     def loop():
+        # With a tensor: what has only plain values is not interpreted.
         for _ in range(LONG_LOOP + 10):
-            pass
+            _ = X
 
     def outer(x):
         loop()
@@ -158,3 +159,41 @@ def test_folding() -> None:
     assert folded([]) == []
     assert is_library("<frozen importlib._bootstrap>") and not is_library("<string>") and not is_library(__file__)
     assert short_path("/elsewhere/site-packages/p/m.py") == "p/m.py"
+
+
+def breaks_by_request(x):
+    fineline.graph_break("here")
+    return x + 1
+
+
+class Odd:
+    def __hash__(self):
+        return 1
+
+
+# The program, and what of fineline's own decides its graph break: an entry of the table of refusals, or a built-in rule.
+UNRULED = {
+    "a shape by data": (lambda x: x[x > 0].sum(), "built-in FL508 at fineline/refusals.toml"),
+    "nonzero": (lambda x: x.nonzero() + 1, "built-in FL508 at fineline/refusals.toml"),
+    "a key with its own hash": (lambda x: ({Odd(): 1}, x + 1)[1], "built-in FL419 at fineline/refusals.toml"),
+    "a declaration": (lambda x: (fineline.allow_in_graph(item), x + 1)[1], "functions of fineline's that declare"),
+    "code made from text": (lambda x: (exec("1"), x + 1)[1], "at fineline/"),
+    "an unknown method": (lambda x: (__import__("zlib").compress(b"a"), x + 1)[1], "C code"),
+    "a file": (lambda x: (open(__file__).close(), x + 1)[1], "at fineline/"),
+    "a generator's frame": (lambda x: ((i for i in "a").gi_frame, x + 1)[1], "built-in FL410 at fineline/refusals.toml"),
+}
+
+
+@pytest.mark.parametrize("name", UNRULED)
+def test_every_break_names_what_decided_it_and_where_that_is_declared(name) -> None:
+    fn, rule = UNRULED[name]
+    breaks = fineline.explain(fn)(X).breaks
+    fineline.reset()
+    assert breaks and all(event.rule and event.users_rule == "" and event.as_dict()["built_in"] for event in breaks)
+    assert any(rule in event.rule for event in breaks), [event.rule for event in breaks]
+    assert all(" at fineline/" in event.rule for event in breaks)
+
+
+def test_an_explicit_break_names_its_line() -> None:
+    (event,) = fineline.explain(breaks_by_request)(X).breaks
+    assert event.users_rule == event.rule == f"graph_break('here') at {event.where}"

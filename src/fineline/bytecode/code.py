@@ -58,7 +58,7 @@ class CodeInfo:
 
     __slots__ = (
         "_handler_starts", "_live", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
-        "nslots", "offsets", "slots",
+        "nslots", "offsets", "pure", "slots",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -110,6 +110,8 @@ class CodeInfo:
             and not code.co_kwonlyargcount
         )
         self.linked: list | None = None
+        # In a tuple: what is known of the code's effects (pure_code.py); None: nobody has asked.
+        self.pure: tuple | None = None
         self._live: list[int] | None = None
         self._positions: list[Position] | None = None
         self._swallows: dict[int, bool] = {}

@@ -20,6 +20,7 @@ from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -52,7 +53,7 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 def refused(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Has C refuse the call."""
     if vm.cap.active:
-        raise Border(fn, tuple(args), kwargs, "FL437", f"{getattr(fn, '__name__', fn)}() called with arguments that it does not take").to(then, data)
+        raise Border(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
     found: Frame | None = vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     return found
 

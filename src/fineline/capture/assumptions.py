@@ -52,7 +52,7 @@ def settle_raising(vm: Any, fn: Any, args: Any, kwargs: dict | None, raises: boo
         targets = list(leaves_of(targets))
         if _lasting(vm, targets, history):
             text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
-            raise Border(fn, tuple(args), kwargs, "FL525", f"{getattr(fn, '__name__', fn)} {text} effects that can't be undone")
+            raise Border(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
         cap.fragile = cap.fragile or raises
 
 

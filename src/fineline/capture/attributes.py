@@ -54,10 +54,14 @@ DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
 
 
+# Classes whose instances have ways of their own to have attributes read.
+_OTHERS = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC})
+
+
 class TypeInfo:
     """A type's names, looked up once in a segment and guarded there."""
 
-    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "setattr_fn")
+    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "ordinary", "setattr_fn")
 
     def __init__(self, cap: Capture, cls: type) -> None:
         self.cls = cls
@@ -76,6 +80,8 @@ class TypeInfo:
         # One that is called in another way reads attributes its own way.
         self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
         self.is_module = g is MODULE_GETATTR
+        # Whether the class alone says how its instances' attributes are read. Most are of such: nothing more is asked of the type.
+        self.ordinary = self.heap and cls not in STANDING and _OTHERS.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
     def look(self, cap: Capture, name: str) -> tuple[int, Any]:
@@ -200,31 +206,31 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         return vm.finish(f, getattr(obj, name), then, data)
     if cap.lazy and name not in OF_TYPE:
         cap.settle(obj)
-    if t in SYMBOLIC:
-        obj = settled(obj)
-        t = type(obj)
-    if is_a(obj, Tensor):
-        attr = TENSOR_ATTRS.get(name)
-        if attr is not None:
-            try:
-                value = vm.tensors.attribute(vm, obj, name, attr)
-            except Border as b:
-                raise b.to(then, data) from None
-            return vm.finish(f, value, then, data)
-    elif is_a(obj, OPERATOR_SPACES):
-        # Operators are registered once; what they say of themselves does not change.
-        return vm.finish(f, getattr(obj, name), then, data)
-    elif is_a(obj, enum.Enum) and name in ENUM_NAMES and not is_a(getattr(t, name, None), property):
-        return vm.finish(f, getattr(obj, name), then, data)
-    elif is_a(obj, type):
-        return load_class_attr(vm, f, obj, name, then, data)
-    elif t is super:
-        return load_super_attr(vm, f, obj, name, then, data)
-    elif t in STANDING and name not in ITERATING:
-        # It is for the iterator itself to say.
-        raise Border(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
     info = cap.types.get(t)
-    if info is None:
+    if info is None or not info.ordinary:
+        if t in SYMBOLIC:
+            obj = settled(obj)
+            t = type(obj)
+        if is_a(obj, Tensor):
+            attr = TENSOR_ATTRS.get(name)
+            if attr is not None:
+                try:
+                    value = vm.tensors.attribute(vm, obj, name, attr)
+                except Border as b:
+                    raise b.to(then, data) from None
+                return vm.finish(f, value, then, data)
+        elif is_a(obj, OPERATOR_SPACES):
+            # Operators are registered once; what they say of themselves does not change.
+            return vm.finish(f, getattr(obj, name), then, data)
+        elif is_a(obj, enum.Enum) and name in ENUM_NAMES and not is_a(getattr(t, name, None), property):
+            return vm.finish(f, getattr(obj, name), then, data)
+        elif is_a(obj, type):
+            return load_class_attr(vm, f, obj, name, then, data)
+        elif t is super:
+            return load_super_attr(vm, f, obj, name, then, data)
+        elif t in STANDING and name not in ITERATING:
+            # It is for the iterator itself to say.
+            raise Border(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
         info = type_info(cap, t)
     if not info.generic:
         fn = info.getattribute

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_space
 
+from fineline.bytecode.pure_code import MAYBE_PLAIN
 from fineline.capture import natives
 from fineline.capture.attributes import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import LRU_TYPE, call_cached
@@ -35,6 +36,7 @@ from fineline.capture.marked import (
 )
 from fineline.capture.overruled import looked_into
 from fineline.capture.places import is_own
+from fineline.capture.pure_calls import run_pure
 from fineline.capture.readers import read_by
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
@@ -203,6 +205,9 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else _left_alone(fn))
     if handler is None:
+        # Most calls are methods, and end at the first test.
+        if (not args or type(args[0]) in MAYBE_PLAIN) and vm.cap.active and (value := run_pure(vm, fn, args, kwargs)) is not NULL:
+            return vm.finish(f, value, then, data)
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:

@@ -39,10 +39,9 @@ from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Reco
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a, taken_as_it_is
+from fineline.policy.selector import PYBIND
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
-# What pybind11 binds C++ functions to, in older and newer versions.
-PYBIND = ("PyCapsule", "pybind11_detail_function_record")
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
 VALUES = frozenset(
     {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
@@ -81,7 +80,7 @@ class Capture:
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
-        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "random", "recorder", "sources", "start_ambient", "states",
+        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "pure", "random", "recorder", "sources", "start_ambient", "states",
         "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
@@ -119,6 +118,8 @@ class Capture:
         self.symbolic: dict[int, tuple] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
+        # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
+        self.pure: dict[int, Any] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
         self.start_ambient = ambient_facts()
         # The functions that nodes call to change PyTorch's state.

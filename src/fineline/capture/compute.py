@@ -15,6 +15,7 @@ from fineline.capture.frame import covered
 from fineline.capture.signals import Border
 from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 
@@ -33,7 +34,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
     unfaked = vm.options.unfaked
     if unfaked and getattr(fn, "__name__", "") in unfaked:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{fn.__name__} does not run on fake tensors")
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors")
     if vm.fakes is None:
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
@@ -42,34 +43,39 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
             # An error that nobody handles leaves no program.
             if not vm.cap.active or vm.opaque is not None or is_a(e, _OUT_OF) or not covered(vm.frame) or _always(vm, fn, args, kwargs, e):
                 raise
-            text = f"{getattr(fn, '__name__', fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
+            text = f"{describe(fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
             border = Border(fn, tuple(args), kwargs, "FL523", text)
             border.raised = e
         raise border
     name = getattr(fn, "__name__", str(fn))
     if name.partition(".")[0] in QUANTIZING:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} gives a quantized tensor, which no fake tensor stands for")
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} gives a quantized tensor, which no fake tensor stands for")
     vm.computing = True
     try:
         result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         if born and vm.fakes.mode.shape_env.pending_fresh_unbacked_symbols:
             if not vm.tensors.shapes(vm) and _open(result, vm.cap.symbols.leaves if vm.cap.symbols is not None else ()):
-                raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {name}'s result depends on a tensor's values")
+                raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
             if vm.cap.symbols is not None:
                 vm.cap.symbols.born(result)
         return result
     except DATA_DEPENDENT:
-        raise Border(fn, tuple(args), kwargs, "FL508", f"{name}'s result depends on a tensor's values") from None
+        raise Border(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
     except NO_KERNEL as e:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{name} does not run on fake tensors: {e}") from None
+        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors: {e}") from None
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        border = Border(fn, tuple(args), kwargs, "FL515", f"{name} raises {type(e).__name__}: {e}")
+        border = Border(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {_in_words(vm, str(e))}")
         border.keeps_variables = True
         raise vm.only_live(border) from None
     finally:
         vm.computing = False
+
+
+def _in_words(vm: Any, text: str) -> str:
+    """Returns what PyTorch says of fake tensors, with what the user's code reads in the place of symbols."""
+    return text if vm.cap.symbols is None else vm.cap.symbols.in_words(text)
 
 
 def _open(result: Any, given: Any) -> bool:

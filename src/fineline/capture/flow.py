@@ -20,15 +20,22 @@ from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import Stepped, iterate, step_eagerly
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
-from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided
+from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided, text_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
+LIST_ITERATOR: type = type(iter([]))
+
 
 # -- iteration -------------------------------------------------------------------------------------------------------
 def GET_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return iterate(vm, f, f.stack.pop())
+    obj, cap = f.stack.pop(), vm.cap
+    if type(obj) is list and cap.active and id(obj) in cap.sources and f.info.instructions[f.ip].name == "FOR_ITER":
+        # Nothing but the loop sees the iterator: each item is guarded as the loop comes to it.
+        f.stack.append(cap.fresh(iter(obj)))
+        return None
+    return iterate(vm, f, obj)
 
 
 def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -39,7 +46,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     cap = vm.cap
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         try:
-            f.stack.append(next(it))
+            f.stack.append(next(it) if t is not LIST_ITERATOR or not cap.active else _next_of_list(cap, it))
         except StopIteration:
             f.stack.pop()
             f.ip = arg
@@ -60,6 +67,27 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
         return call_next(vm, f, method, [it], _exhausted, arg)
     f.ip -= 1
     raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
+
+
+def _next_of_list(cap: Any, it: Any) -> Any:
+    """Returns the next item for a loop over a list.
+
+    Of a list that existed before, and that has been neither read as a whole nor written to, it guards just that item, and the length at the end.
+    """
+    _, args, *state = it.__reduce__()
+    held = args[0]
+    src = cap.sources.get(id(held)) if state else None
+    if src is None or id(held) in cap.expanded:
+        return next(it)
+    if cap.journal.wrote(held):
+        cap.expand(held)
+        return next(it)
+    try:
+        value = next(it)
+    except StopIteration:
+        cap.guards.check(src, "len", list.__len__(held))
+        raise
+    return cap.read(value, cap.guards.access(src, "index", state[0], value))
 
 
 def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
@@ -135,7 +163,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
-            raise Border(bool, (v,), None, "FL518", f"a branch on {v}, which only the graph knows").to(then, data)
+            raise Border(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
         if cap.active:

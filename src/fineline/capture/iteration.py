@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
+import itertools
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -23,9 +24,13 @@ from fineline.capture.overriding import overrides
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
+from fineline.capture.unread import given
 from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
 
 TENSOR_ITER = Tensor.__iter__
+# Iterators of which each item is a tuple of its own.
+TUPLES_OF: frozenset[type] = frozenset({enumerate, zip, itertools.zip_longest, type(iter({}.items())), type(reversed({}.items()))})
 
 
 def _all_parts(t: Tensor) -> tuple:
@@ -170,8 +175,24 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     except RuntimeError:
         # The container has changed: the iterator says so itself.
         raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
-    value = cap.read(value, cap.guards.access(src, "member", FollowingItem(ahead), value))
+    value = _read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
     return vm.finish(f, value, then, data)
+
+
+def _read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
+    """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
+    cap = vm.cap
+    if breaks_here(vm.options.breaks) == "any":
+        if type(v) is str:
+            return given(vm, v, src)
+        if fresh and type(v) is tuple and not src.checked and any([type(x) is str for x in v]):
+            cap.check_type(src, tuple)
+            cap.guards.check(src, "len", len(v))
+            cap.adopt(v, src)
+            found = tuple([_read_item(vm, x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
+            cap.adopt(found, src)
+            return found
+    return cap.read(v, src)
 
 
 def _generator_method(verb: str) -> Callable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import types
 import weakref
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from fineline.capture.readers import attend
 from fineline.capture.signals import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.subgraph import give_up_subgraphs
+from fineline.capture.subscripts import FEW_KEYS
 from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
@@ -49,7 +49,6 @@ from fineline.stacks import StackPlace
 _NULLS = (NULL,) * 64
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
-_HERE = os.path.dirname(__file__)
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
 # What C raises about the types of what it was given.
@@ -146,6 +145,8 @@ class Machine:
         self.marker = object()
         # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
         self.turn: weakref.ref[Any] | None = None
+        # So many indices, or keys, that vary at one place have a program each.
+        self.few_keys = FEW_KEYS
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -231,7 +232,11 @@ class Machine:
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
         if self.cap.numpy:
             found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
-        if not found or None in found or not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+        return bool(found) and None not in found and self.asked(f, found, few)
+
+    def asked(self, f: Frame, found: list, few: int) -> bool:
+        """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
+        if not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
             return False
         frame: Frame | None = f
         while frame is not None and frame.back is not None and is_own(frame.info.code):
@@ -505,7 +510,7 @@ class Machine:
         self.pause.end()
         self.failure = (error, text)
         f = self.frame
-        while f is not None and f.info.code.co_filename.startswith(_HERE):
+        while f is not None and is_own(f.info.code):
             f = f.back
         if f is not None:
             self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)

@@ -233,6 +233,7 @@ def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, 
     if vm.fired is not None:
         vm.fired[rule] += 1
     border = Border(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
+    border.message = msg
     raise border.to(then, data)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fineline.capture.arity import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
 from fineline.capture.attributes import in_python, raw_lookup, type_info
-from fineline.capture.capture import HEAP_TYPE, PINNED, PYBIND, SINGLETONS, VALUES, Capture, is_value
+from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.lookups import look_up, rewritten
@@ -35,6 +35,7 @@ from fineline.capture.unread import waiting
 from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.policy.selector import describe as public_name
 from fineline.policy.strict import breaks_here
 from fineline.raw import ARGS
 
@@ -538,12 +539,5 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
 
 
 def describe(fn: Any) -> str:
-    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or repr(type(fn))
-    if type(fn) is types.BuiltinFunctionType and type(fn.__self__).__name__.startswith(PYBIND):
-        # Not what pybind11 binds it to.
-        name = fn.__name__
-    owner = getattr(fn, "__objclass__", None)
-    module = getattr(fn, "__module__", None)
-    if owner is not None:
-        return f"{owner.__name__}.{getattr(fn, '__name__', name)}"
-    return f"{module}.{name}" if module and module != "builtins" else str(name)
+    """Returns a callable's name for messages, without the module of Python's built-in ones."""
+    return public_name(fn).removeprefix("builtins.")

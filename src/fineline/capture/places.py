@@ -17,8 +17,6 @@ import torch.nn.attention.flex_attention
 from fineline.bytecode.code import CO_FUTURE
 from fineline.stacks import StackPlace, is_library, to_the_user
 
-# How the files of programs are named.
-PROGRAM = "<fineline program "
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # PyTorch's functions that a user's call of a control-flow operator goes through.
 _PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)

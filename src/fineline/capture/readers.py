@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ from fineline.capture.operators import BINARY, COMPARE
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.specials import SPECIALS
 from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.unread import forget_dead, joined, known_next_time, read, waiting
+from fineline.capture.unread import Text, forget_dead, joined, known_next_time, read, waiting
 from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 
@@ -48,6 +49,8 @@ _ANSWERING: Mapping[str, Callable[[int], Callable]] = MappingProxyType(
     }
 )
 _TOLD = frozenset({str, bytes, int, slice, *SYMBOLIC})
+# In these C looks up texts.
+_HOLDERS = frozenset({dict, OrderedDict, defaultdict, set, frozenset, list, tuple})
 # Of more, it would take too long to ask at each instruction whether they are still held.
 _FEW = 8
 _TELL_APART = ("IS_OP", "COMPARE_OP")
@@ -95,10 +98,15 @@ def attend(vm: Any, f: Frame) -> bool:
             return True
         f.ip -= 1
     text = next(texts[id(x)] for x in operands if id(x) in texts)
-    if text.fn is None and name in _ANSWERING and all([type(x) in _TOLD for x in operands]):
+    if text.fn is None and name in _ANSWERING and (all([type(x) in _TOLD for x in operands]) or _is_key(vm, f, text, operands)):
         del s[-n:]
         f.ip += 1
         raise Border(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
+    if text.fn is None and name == "STORE_SUBSCR" and _is_key(vm, f, text, operands):
+        value, held, key = s[-3:]
+        del s[-3:]
+        f.ip += 1
+        raise Border(operator.setitem, (held, key, value), None, "FL448", f"{name} reads {text.where}, which varies").discard()
     known_next_time(vm, text)
     if id(text.value) not in texts:
         return attend(vm, f)
@@ -109,6 +117,13 @@ def attend(vm: Any, f: Frame) -> bool:
         return False
     # The instruction comes again behind it, and finds the text on the stack.
     raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
+
+
+def _is_key(vm: Any, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
+    """Returns whether a container is asked for a text from a border that had others in its place before: a program for each would never end."""
+    if not all([type(x) in _TOLD or type(x) in _HOLDERS for x in operands]):
+        return False
+    return bool(vm.asked(f, [text.value], vm.few_keys))
 
 
 def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:

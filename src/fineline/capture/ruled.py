@@ -29,7 +29,7 @@ from fineline.kinds import is_a
 from fineline.policy.decide import Rules
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
-from fineline.policy.selector import describe
+from fineline.policy.selector import APPLY, describe, short_name
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
@@ -82,7 +82,7 @@ def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule
 
 
 def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    name = short_name(_bound(fn, args))
     if is_a(fn, types.FunctionType):
         known_code(vm.cap, fn)
     plain, given = fn, args
@@ -94,21 +94,40 @@ def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: 
 
 
 def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    raise disallowed(fn, args, kwargs, rule).to(then, data)
+    raise operator_break(fn, args, kwargs, rule).to(then, data)
 
 
-def disallowed(fn: Any, args: Any, kwargs: Any, rule: Rule) -> Border:
-    return _border(fn, args, kwargs, "FL429", f"{describe(fn)} is disallowed", rule)
+# What becomes of an operator that is written as a sign, or that another call comes down to: the id, and what the rule says of it.
+_OPERATOR_BREAKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "disable": ("FL400", "is disabled"),
+        "disable_frame": ("FL400", "is disabled"),
+        "disallow": ("FL429", "is disallowed"),
+        "constant": ("FL450", "is assumed constant, which an operator can be only where it is called by its name"),
+        "substitute": ("FL451", "takes the place of an operator, and runs eagerly"),
+    }
+)
 
 
-def forbid(vm: Any, fn: Any, rule: Rule) -> None:
+def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> Border:
+    """Returns the graph break at an operator that ``rule`` keeps out of graphs."""
+    error, text = _OPERATOR_BREAKS[rule.verb]
+    return _border(fn, args, kwargs, error, f"{describe(_bound(fn, args))} {text}", rule)
+
+
+def _bound(fn: Any, args: Any) -> Any:
+    """Returns what the user calls: `Function.apply` comes as the one function that all such classes inherit."""
+    return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
+
+
+def forbid(vm: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
-    vm.abandoned = vm.refuse("FL105", describe(fn) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
+    vm.abandoned = vm.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
     raise Abandoned
 
 
 def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    forbid(vm, fn, rule)
+    forbid(vm, fn, rule, args)
     return None
 
 
@@ -121,8 +140,8 @@ def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
         if is_value(a) and deep_plain(cap, a):
             continue
         if id(a) not in cap.sources:
-            reason = f"{describe(fn)} is assumed constant, and called with a {type(a).__name__} that the captured code made"
-            raise _border(fn, args, kwargs, "FL410", reason, rule).to(then, data)
+            reason = f"{describe(_bound(fn, args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
+            raise _border(fn, args, kwargs, "FL450", reason, rule).to(then, data)
         identify(cap, a)
         try:
             cap.expand(a, deep=True)

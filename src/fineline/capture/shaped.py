@@ -131,8 +131,7 @@ def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
     if fn is getattr:
         what = f"the tensor's {args[1]}"
     else:
-        name = fn.name if is_a(fn, torch.jit.ScriptFunction) else describe(fn)
-        what = f"what {name} gives" if type(fn) in DISPATCHED else f"the shape of {getattr(fn, '__name__', fn)}'s result"
+        what = f"what {describe(fn)} gives" if type(fn) in DISPATCHED else f"the shape of {describe(fn)}'s result"
     return Border(fn, tuple(args), kwargs, "FL508", f"{what} depends on a tensor's values")
 
 

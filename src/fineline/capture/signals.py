@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
 # Borders that the user has asked for.
-ASKED = frozenset({"FL400", "FL401", "FL429", "FL430"})
+ASKED = frozenset({"FL400", "FL401", "FL429", "FL430", "FL451"})
 
 # Borders at what fake mode may make a symbol of.
 READS = frozenset({"FL502", "FL508"})
@@ -35,6 +35,8 @@ class Border(BaseException):
         self.ops = ops
         self.push = True
         self.rule = ""
+        # What the user says at an explicit one.
+        self.message: str | None = None
         # What the call has raised, if it has been made already.
         self.raised: Exception | None = None
         # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.

@@ -27,6 +27,7 @@ from fineline.graph.recorder import Recorder, computes
 from fineline.graph.subgraph import SubRecorder
 from fineline.graph.torch_mutation import METADATA_NAMES
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 # By name: functions, methods and operators of the dispatcher alike.
 _READERS = frozenset(
@@ -76,7 +77,7 @@ def confirm(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> No
         text = str(e)
     if not text:
         return
-    text = f"{getattr(fn, '__name__', fn)} reads the strides of a tensor that the graph computes, and {text}"
+    text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
     if not vm.fakes.symbolic:
         raise Retreat("FL524", text)
     raise Border(fn, tuple(args), kwargs, "FL524", text)

@@ -14,7 +14,8 @@ from fineline.capture import natives, protocols
 from fineline.capture.arrays import write_item
 from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
-from fineline.capture.capture import is_value
+from fineline.capture.capture import SINGLETONS, VALUES, is_value
+from fineline.capture.floats import hint
 from fineline.capture.frame import Frame
 from fineline.capture.numpy_numbers import symbol_for
 from fineline.capture.operators import call_special, python_method
@@ -25,10 +26,29 @@ from fineline.capture.symbolic_forms import item_of
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
-# An index often goes round: each of so many values has a program of its own.
-FEW_ITEMS = 4
+# An index, or a key, often goes round: so many values have a program each.
+FEW_KEYS = 4
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
+
+
+def _programs(vm: Any, obj: Any, key: Any) -> int:
+    """Returns for how many values an index that varies has a program each, before the item is read behind a graph break.
+
+    A module in the item makes programs of its own, also where it is read behind a break: for those, a break gains nothing.
+    """
+    at = hint(key) if type(obj) in (list, tuple) else None
+    apart = at is not None and -len(obj) <= at < len(obj) and not _is_data(obj[at])
+    return FEW_KEYS if apart else int(vm.few_keys)
+
+
+def _is_data(value: Any, depth: int = 3) -> bool:
+    """Returns whether ``value`` is a tensor, a plain value, or a container of those; what lies deeper is not looked at."""
+    t = type(value)
+    if t in SINGLETONS or t in VALUES or is_a(value, Tensor):
+        return True
+    items = value if t is tuple or t is list else value.values() if t is dict else None
+    return items is not None and depth > 0 and all([_is_data(v, depth - 1) for v in items])
 
 
 def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
@@ -43,7 +63,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
-        if type(key) is torch.SymInt and vm.varied(f, (key,), FEW_ITEMS):
+        if type(key) is torch.SymInt and vm.varied(f, (key,), _programs(vm, obj, key)):
             raise Border(operator.getitem, (obj, key), None, "FL448", f"an item of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):

@@ -33,6 +33,12 @@ def unknown(v: Any) -> bool:
     return type(v) in SYMBOLIC and bool(free_unbacked_symbols(v.node.expr))
 
 
+def text_of(v: Any) -> str:
+    """Returns a symbolic number as the user's code makes it."""
+    own = _symbols((v,))
+    return str(v) if own is None else str(own.text(v))
+
+
 def decided(v: Any) -> bool | None:
     """The truth of a symbolic number, guarded; None if only the graph knows it."""
     if not unknown(v):
@@ -48,7 +54,7 @@ def settled(v: Any) -> Any:
     if t in SYMBOLIC and unknown(v):
         if t is torch.SymBool and (found := decided(v)) is not None:
             return found
-        raise Undecided(f"the value of {v}, which only the graph knows")
+        raise Undecided(f"the value of {text_of(v)}, which only the graph knows")
     if t is torch.SymFloat and (floats := _floats(v)) is not None:
         return floats.settled(v)
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 import weakref
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.fx.node import map_arg
+from torch.fx.node import Node, map_arg
 from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import TensorReferenceAnalysis
@@ -20,6 +22,7 @@ from fineline.apart import shapes_imported
 from fineline.capture.drawn import Draws
 from fineline.capture.floats import Floats, hint
 from fineline.capture.inlined import Inlined
+from fineline.capture.places import is_own, user_stack
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.errors import Constrained
@@ -31,6 +34,10 @@ from fineline.guards.source import Source
 from fineline.guards.term import Term
 from fineline.kinds import is_a
 from fineline.policy.strict import breaks_here
+from fineline.stacks import StackPlace
+
+# How PyTorch names them.
+_SYMBOL = re.compile(r"\b(?:z?[su]\d+|zuf\d+)\b")
 
 
 class Place(NamedTuple):
@@ -70,8 +77,8 @@ class Shapes(ShapeEnv):
         self._machine = weakref.ref(machine)
         self.floats = Floats(self)
         self.draws = Draws(self, machine.options.breaking_draws)
-        # Symbol -> the lines that said something of it, the last one at the end.
-        self.lines: dict[sympy.Symbol, list[tuple[str, int]]] = {}
+        # Symbol -> the frames down to the last line that said something of it.
+        self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
 
     @property
     def machine(self) -> Any:
@@ -81,11 +88,12 @@ class Shapes(ShapeEnv):
     def _note(self, expr: Any) -> None:
         machine = self.machine
         f = machine.frame if machine is not None else None
-        while f is not None and f.back is not None and "fineline" in f.info.code.co_filename and "/capture/" in f.info.code.co_filename:
+        while f is not None and f.back is not None and is_own(f.info.code):
             f = f.back
         if f is not None:
+            stack = user_stack(f)
             for symbol in expr.free_symbols:
-                self.lines.setdefault(symbol, []).append((f.info.code.co_filename, f.line))
+                self.stacks[symbol] = stack
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         self._note(a)
@@ -293,6 +301,29 @@ class Symbols:
             recorder.numbers[symbol] = found
         return found
 
+    def text(self, number: Any) -> str:
+        """Returns a symbolic number as an expression of what the user's code reads."""
+        term = self.shapes.floats.expanded(number.node.expr, whole=False)
+        return python_text(term, {symbol: self._text(symbol) for symbol in symbols_of(term)})
+
+    def in_words(self, text: str) -> str:
+        """Returns a message of PyTorch's with what the user's code reads in the place of symbols."""
+        known = {str(symbol): symbol for symbol in (*self.leaves, *self._born, *self.cap.recorder.numbers)}
+        return _SYMBOL.sub(lambda found: self._text(known[found[0]]) if found[0] in known else found[0], text)
+
+    def _text(self, symbol: sympy.Symbol) -> str:
+        if symbol in self.leaves:
+            return self.leaves[symbol].text()
+        if symbol in self.draws.of:
+            return "(a random number)"
+        if symbol in self._born:
+            tensor, kind, at = self._born[symbol]
+            return f"{self._call_of(self.cap.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
+        return self._call_of(self.cap.recorder.numbers.get(symbol))
+
+    def _call_of(self, node: Any) -> str:
+        return _called(node, {hole: src.text() for hole, src in self.cap.recorder.inputs if is_a(src, Source)})
+
     def leaf(self, symbol: sympy.Symbol) -> Any:
         """The node of a symbol that only the graph knows; None if the program knows it."""
         return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
@@ -443,10 +474,26 @@ class Symbols:
             return
         dims = self.varying.dims(place.source, place.source.value)
         if place.dim in dims and dims[place.dim].marked:
-            lines = self.shapes.lines.get(expr, [])
-            where = "{}:{}".format(*lines[-1]) if lines else None
+            stack = self.shapes.stacks.get(expr, ())
+            where = "{}:{}".format(*stack[-1]) if stack else None
             how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
-            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where)
+            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where, stack=stack)
+
+
+def _called(node: Any, inputs: Mapping[Any, str]) -> str:
+    """Returns the call that a node of the graph makes, without the tensors that it takes."""
+    if node is None:
+        return "(a number from the graph)"
+    if node.op == "placeholder":
+        return inputs.get(node, "(a number from the graph)")
+    name = node.target if type(node.target) is str else getattr(node.target, "__name__", str(node.target))
+    if node.target is operator.getitem:
+        index = node.args[1] if type(node.args[1]) is int else "..."
+        return f"{_called(node.args[0], inputs)}[{index}]"
+    if getattr(node.target, "__module__", None) in ("_operator", "math"):
+        given = [_called(a, inputs) if is_a(a, Node) else str(a) for a in node.args]
+        return f"{name}({', '.join(given)})"
+    return f"{name}()"
 
 
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:

@@ -32,7 +32,7 @@ from fineline.capture.numpy_table import DTYPE_ASKERS
 from fineline.capture.origin import origin_of
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
-from fineline.capture.ruled import call_ruled, disallowed, forbid, operator_rule
+from fineline.capture.ruled import call_ruled, forbid, operator_break, operator_rule
 from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, splits
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.strides import confirm, reads_strides
@@ -50,6 +50,7 @@ from fineline.graph.unfailing import may_raise
 from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts, storage_of
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -59,9 +60,10 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
         # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
         return "call_method", "new_empty"
-    written = is_a(fn, types.FunctionType) and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
-    if (is_a(fn, METHODS) or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
-        return "call_method", fn.__name__  # type: ignore[union-attr]
+    t = type(fn)
+    written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
+        return "call_method", fn.__name__
     if is_a(fn, torch.jit.ScriptFunction):
 
         def scripted(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +124,7 @@ class TensorOps:
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
                 if vm.switches:
-                    raise Retreat("FL516", f"{getattr(fn, '__name__', fn)} may do more than compute")
+                    raise Retreat("FL516", f"{describe(fn)} may do more than compute")
                 settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args, kwargs = sizes(vm, fn, args, kwargs, then, data)
@@ -135,14 +137,14 @@ class TensorOps:
             kind = "metadata"
             if id(fn) in BEYOND:
                 # Of a tensor made here too: what it is a view of may have been passed in.
-                raise Border(fn, tuple(args), kwargs, "FL509", f"{fn.__name__} answers from what no guard covers").to(then, data)
+                raise Border(fn, tuple(args), kwargs, "FL509", f"{describe(fn)} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
             if any([overrides(a) for a in args]):
-                raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a tensor whose class overrides operators").to(then, data)
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
             if (cap.recorder.unmeasured and not cap.recorder.all_measured(args)) or (len(args) > 1 and foreseen(vm, fn, args, kwargs) is not Foresight.FORESEEN):
                 raise by_data(fn, args, kwargs).to(then, data)
             if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
-                raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__name__} of an object whose __getattribute__ sees it").to(then, data)
+                raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
             # The fake mode of the capture itself is none of the user's state.
             known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
             try:
@@ -158,7 +160,7 @@ class TensorOps:
                 raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
             if kind == "query" and id(fn) not in COVERED:
                 if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
-                    raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} reads state that no guard covers").to(then, data)
+                    raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
                 guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
@@ -227,10 +229,10 @@ class TensorOps:
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} takes a sparse, nested or quantized tensor")
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
         try:
             if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
-                raise Border(fn, tuple(args), kwargs, "FL504", f"{fn.__name__} of a number of NumPy's")
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
             if vm.fakes is not None:
                 fn, args, kwargs = form_of(cap, fn, args, kwargs)
             fx_args = tuple([cap.to_fx(a) for a in args])
@@ -241,28 +243,29 @@ class TensorOps:
             return vm.native(fn, tuple(args), kwargs)
         unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
         if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
-            raise Border(fn, tuple(args), kwargs, "FL513", f"{getattr(fn, '__name__', fn)} {unheld}")
+            raise Border(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
         known = self.foreseen(vm, fn, args, kwargs)
         if known is Foresight.BY_DATA or (cap.recorder.unmeasured and splits(fn) and not cap.recorder.all_measured(args)):
             raise by_data(fn, args, kwargs)
         if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
             if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} runs in another state when compiled than where the code calls it")
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
         here = covered(vm.frame)
         cap.caught = cap.caught or here
-        if (here and may_raise(op, target, fx_args)) or (targets and cap.fragile):
-            settle_raising(vm, fn, args, kwargs, here and may_raise(op, target, fx_args), targets, history)
+        raises = here and may_raise(op, target, fx_args)
+        if raises or (targets and cap.fragile):
+            settle_raising(vm, fn, args, kwargs, raises, targets, history)
         if targets:
             # An error that nobody handles leaves no program, and is raised as it is.
             if here and (refused := refusal(targets, history)):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} {refused}")
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
             if vm.fakes is not None and cap.active and reads_what_it_writes(vm, fn, targets, args, kwargs):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{getattr(fn, '__name__', fn)} reads memory that it writes")
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
             if writes_too_soon(vm, targets, history):
-                text = f"{getattr(fn, '__name__', fn)} writes behind a branch taken for granted"
+                text = f"{describe(fn)} writes behind a branch taken for granted"
                 raise Border(fn, tuple(args), kwargs, "FL514", text)
             if vm.switches and history and writes_outside(vm, targets):
                 raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
@@ -274,7 +277,7 @@ class TensorOps:
         except Border as b:
             raise b.calls(*called) from None
         if vm.options.dense and scattered(result):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{getattr(fn, '__name__', fn)} gives a sparse, nested or quantized tensor")
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
         if known is Foresight.UNFORESEEN:
             cap.recorder.unmeasure(result)
@@ -347,7 +350,7 @@ class TensorOps:
             # Deep inside a call there is no place for a substitute.
             forbid(vm, fn, rule)
         plain, args, kwargs = call or (fn, args, kwargs)
-        raise disallowed(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
+        raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
 
     def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
         cap = vm.cap
@@ -358,11 +361,11 @@ class TensorOps:
             if t is list:
                 cap.made.add(id(result))
             if not _only_tensors(result):
-                vm.fail("FL505", f"{fn} gave a number beside tensors", True)
+                vm.fail("FL505", f"{describe(fn)} gave a number beside tensors", True)
         elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
-            vm.fail("FL505", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}, which may depend on data", True)
+            vm.fail("FL505", f"{describe(fn)} gave a {t.__name__}, which may depend on data", True)
         else:
-            vm.fail("FL506", f"{getattr(fn, '__name__', fn)} gave a {t.__name__}", True)
+            vm.fail("FL506", f"{describe(fn)} gave a {t.__name__}", True)
         self.record(vm, op, target, fx_args, fx_kwargs, result)
         return result
 

@@ -11,8 +11,9 @@ from fineline.bytecode.code import CO_OPTIMIZED, NOWHERE
 from fineline.bytecode.place import position_of, standing_for, with_parameters
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.journal import EMPTY, contents
-from fineline.capture.places import PROGRAM, Place, is_own, is_stand_in
+from fineline.capture.places import Place, is_own, is_stand_in
 from fineline.raw import TRACEBACK
+from fineline.stacks import PROGRAM
 
 # How many frames of a traceback are shown at each end.
 _ENDS = 60

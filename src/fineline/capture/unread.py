@@ -25,6 +25,7 @@ from fineline.capture.symbolic import SYMBOLIC, unknown
 from fineline.graph.body import Part
 from fineline.guards.source import Source
 from fineline.kinds import is_a
+from fineline.policy.selector import describe
 from fineline.report.tally import Tally
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
@@ -249,7 +250,7 @@ def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict |
         known_next_time(vm, text)
         if id(text.value) not in vm.texts:
             continue
-        reason = f"the text of a tensor, made at {text.where}, is given to {getattr(fn, '__name__', fn)}"
+        reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
         raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
 

@@ -23,7 +23,8 @@ _SLOTS = (
 )
 _IN_PLACE_SLOTS = frozenset(_SLOTS.split())
 _SIGNS = frozenset(attributes(operator, _SLOTS))
-_C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+# Callables whose name says what they do.
+_NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.FunctionType)
 
 _METADATA_MUTATORS = (
     "_coalesced_ as_strided_ detach_ requires_grad_ resize resize_ resize_as resize_as_ resize_as_sparse_ set_ sparse_resize_ "
@@ -100,14 +101,12 @@ def is_inplace(fn: object) -> bool:
 
     An ``out=`` argument, `INPLACE_FLAG` and `HIDDEN_WRITES` are further ways to write.
     """
-    if isinstance(fn, OpOverload):
-        return fn._schema.is_mutable
-    if isinstance(fn, OpOverloadPacket):
-        return fn.__name__.endswith("_") and not fn.__name__.endswith("__")
-    if isinstance(fn, (*_C_CALLABLES, types.FunctionType)):
+    if isinstance(fn, _NAMED):
         name = fn.__name__
         return name in _IN_PLACE_SLOTS or fn in _SIGNS or (name.endswith("_") and not name.endswith("__"))
-    return False
+    if isinstance(fn, OpOverload):
+        return fn._schema.is_mutable
+    return isinstance(fn, OpOverloadPacket) and fn.__name__.endswith("_") and not fn.__name__.endswith("__")
 
 
 def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) -> str:

@@ -150,7 +150,7 @@ METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type
 def classify_torch(fn: object) -> str | None:
     """The class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
     kind = _TABLE.get(id(fn), _UNKNOWN)[1]
-    if kind is None:
+    if kind is None and type(fn) is not types.FunctionType:
         if is_a(fn, OpOverload):
             return _operator(fn)
         if is_a(fn, OpOverloadPacket):

@@ -58,12 +58,14 @@ VIEWS = frozenset(_VIEWS.split())
 
 def cannot_fail(graph: Graph) -> bool:
     """Whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold."""
-    numbers = {node for node in graph.nodes if _is_number(node)}
+    numbers = _numbers(graph)
     return all([_is_safe(node, numbers) for node in graph.nodes])
 
 
-def _is_number(node: Node) -> bool:
-    return node.name.startswith("number_") if node.op == "placeholder" else node.op in ("call_function", "call_method") and _name(node) == "item"
+def _numbers(graph: Graph) -> set[Node]:
+    """Returns the nodes that are numbers: some inputs, and items of tensors."""
+    inputs = {node for node in graph.nodes if node.op == "placeholder" and node.name.startswith("number_")}
+    return inputs | {node for node in graph.nodes if (node.op == "call_function" or node.op == "call_method") and _name(node) == "item"}
 
 
 def _is_safe(node: Node, numbers: set[Node]) -> bool:
@@ -105,10 +107,10 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
     """
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     given = frozenset(given)
-    names = list(map(_name, nodes))
+    names = [_name(node) for node in nodes]
     if _UNREAD.isdisjoint(names) and all([node.users or node in given for node in nodes]):
         return []
-    numbers = {node for node in graph.nodes if _is_number(node)}
+    numbers: set[Node] | None = None
     # The memory of an input is seen when the graph has run.
     needed = {*given, *[node for node in graph.nodes if node.op == "placeholder"]}
     found = []
@@ -118,9 +120,11 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
         if not live or name in OVERWRITING:
             targets = list(_written(node))
             live = live or any([not needed.isdisjoint(_viewed(target)) for target in targets])
-            if not live and not _is_safe(node, numbers) and not _divides(node):
-                found.append(node)
-                live = True
+            if not live and not _divides(node):
+                numbers = _numbers(graph) if numbers is None else numbers
+                live = not _is_safe(node, numbers)
+                if live:
+                    found.append(node)
             elif live and name in OVERWRITING:
                 needed.difference_update(targets)
         if live:

@@ -295,7 +295,7 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
             numbers = [_leaf_text(leaf, registers or {}) for leaf in payload[0]]
             found = f", and {'it is' if len(numbers) == 1 else 'they are'} {', '.join(numbers)}" if numbers else ""
             return f"relation: {payload[2]}{found}"
-    return f"{op}: {_short(payload)} cannot be read from {_short(value)}"
+    return f"{op}: {getattr(payload, '__name__', None) or _short(payload)} cannot be read from an object of type {type(value).__qualname__}"
 
 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:

@@ -132,13 +132,18 @@ class Rules:
             self._hits.append(rule)
         return rule
 
+    def known(self, fn: Any, args: Any = ()) -> Rule | None:
+        """The rule that `decide` gives; that it decides something is not counted."""
+        rule = self.decide(fn, args)
+        if rule is not None:
+            self._hits.pop()
+        return rule
+
     def told_to_look(self, fn: Any, args: Any) -> str:
         """What to add to the reason why ``fn`` runs eagerly, if a rule has said that it is to be looked into."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
-        rule = None if own else self.decide(fn, args)
-        if rule is not None:
-            # It has been counted when the call was met.
-            self._hits.pop()
+        # It has been counted when the call was met.
+        rule = None if own else self.known(fn, args)
         return f"; there is nothing to look into for {rule}" if rule is not None and rule.verb == "trace" else ""
 
     def settle(self) -> None:

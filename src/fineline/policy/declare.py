@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -76,12 +78,58 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
             MARKS.set(part, rule)
         return fn
 
+    made: Any = DisabledFunction(fn, again) if _has_name(fn) else _wrapper(fn)
+    MARKS.set(made, rule._replace(replacement=fn), new=True)
+    return made
+
+
+def _wrapper(fn: Any) -> Callable[..., Any]:
     @functools.wraps(fn)
     def disabled(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    MARKS.set(disabled, rule._replace(replacement=fn), new=True)
     return disabled
+
+
+class DisabledFunction:
+    """A function, found under its own name, that `disable` keeps out of captures.
+
+    A wrapper that is a function could not be pickled, nor a module that holds it: pickle would find the original under that name.
+    Decorators get a function: there the name leads to what they give.
+    """
+
+    def __init__(self, fn: Callable[..., Any], again: Callable[[Any], Any]) -> None:
+        functools.update_wrapper(self, fn)
+        self._again = again
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        return self if obj is None else types.MethodType(self, obj)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if _found(self) is self:
+            return str(self.__qualname__)
+        return self._again, (self.__wrapped__,)  # type: ignore[attr-defined]
+
+    def __copy__(self) -> DisabledFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> DisabledFunction:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<disabled {self.__wrapped__!r}>"  # type: ignore[attr-defined]
+
+
+def _has_name(fn: Any) -> bool:
+    """Returns whether pickle finds ``fn`` as a function of a module, or as a C function. A class's own methods are replaced, as a rule."""
+    return is_a(fn, types.BuiltinFunctionType) or (is_a(fn, types.FunctionType) and _found(fn) is fn)
+
+
+def _found(fn: Any) -> Any:
+    return getattr(sys.modules.get(fn.__module__), fn.__qualname__, None)
 
 
 class TraceAll(Policy):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.errors import BadRule
@@ -38,7 +39,12 @@ OPERATOR_TEXT = re.compile(r"^(torch\.ops\.|[\w*?\[\]]+::)")
 APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 # Where users find what C modules hold.
-HOMES = (("torch", torch), ("torch.Tensor", torch.Tensor), ("operator", operator), ("torch.nn.functional", nn.functional))
+HOMES = (
+    ("torch", torch), ("torch.Tensor", torch.Tensor), ("operator", operator), ("torch.nn.functional", nn.functional),
+    ("torch.linalg", torch.linalg), ("torch.fft", torch.fft), ("torch.special", torch.special),
+)  # fmt: skip
+# To what pybind11 binds the functions that it makes.
+PYBIND = ("PyCapsule", "pybind11_detail_function_record")
 
 
 class Identity:
@@ -177,22 +183,49 @@ def overload_name(op: OpOverload) -> str:
 
 
 def describe(value: Any) -> str:
-    """A selector as a person would write it."""
+    """Returns a callable's name as users write it: messages, rules and reports call it by that."""
     if is_a(value, (OpOverload, OpOverloadPacket)):
         return f"torch.ops.{value}"
+    if is_a(value, CustomOpDef):
+        return f"torch.ops.{value._qualname.replace('::', '.')}"
     if is_a(value, types.ModuleType):
         return str(value.__name__)
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    if type(name) is not str:
+    if is_a(value, functools.partial):
+        return f"functools.partial({describe(value.func)}, ...)"
+    if is_a(value, types.MethodType) and value.__func__ is APPLY:
+        return f"{describe(value.__self__)}.apply"
+    if is_a(value, torch.jit.ScriptFunction):
+        return str(value.name)
+    name = _written_name(value)
+    if name is None:
         return f"an instance of {type(value).__qualname__}"
     module = getattr(value, "__module__", None)
     owner = getattr(value, "__objclass__", None)
+    last = name.rpartition(".")[2]
     for public, home in HOMES:
-        if getattr(home, name.rpartition(".")[2], None) is value:
-            return f"{public}.{name.rpartition('.')[2]}"
+        # C modules name their functions after themselves, too: torch.linalg.inv is linalg_inv.
+        for short in (last, last.removeprefix("special_").removeprefix(f"{public.rpartition('.')[2]}_")):
+            found = getattr(home, short, None)
+            # Reached by another way, the same C function of PyTorch's is another object.
+            if found is value or (type(found) is type(value) is types.BuiltinFunctionType and found == value):
+                return f"{public}.{short}"
     if owner is not None:
         return f"{owner.__module__}.{owner.__qualname__}.{value.__name__}"
     return f"{module}.{name}" if type(module) is str else name
+
+
+def short_name(value: Any) -> str:
+    """Returns a callable's name for texts that show the line of its call: functions and classes in Python without their module."""
+    if is_a(value, (types.FunctionType, type)) or (is_a(value, types.MethodType) and value.__func__ is not APPLY):
+        return str(value.__qualname__)
+    return describe(value).removeprefix("builtins.")
+
+
+def _written_name(value: Any) -> str | None:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if type(name) is not str:
+        return None
+    return str(value.__name__) if name.startswith(PYBIND) else name
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import NULL
 from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
-from fineline.capture.places import PROGRAM, is_own
+from fineline.capture.places import is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.capture.traces import ShownPlace, Variable
 from fineline.errors import BackendFailed
@@ -43,6 +43,7 @@ from fineline.program.drawing import does_more, draw_lines, may_fail
 from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
 from fineline.raw import under
+from fineline.stacks import PROGRAM
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)

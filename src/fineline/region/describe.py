@@ -15,6 +15,8 @@ from fineline.guards.steps import CHECKS
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
 from fineline.program.segment import Segment
+from fineline.program.template import Template
+from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
     "key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes",
@@ -144,6 +146,15 @@ def selector_of(f: Frame | None) -> str:
     """Returns the name of the function of the innermost frame that is the user's, as rules take it."""
     f = user_frame(f)
     return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
+
+
+def call_stack(fn: Any, template: Template | None) -> tuple[StackPlace, ...]:
+    """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
+    if template is None:
+        name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
+        return (*to_the_user(), (*place_of(fn), name))
+    inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in template.stack if not is_own(info.code)]
+    return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in reversed(inside)])
 
 
 def place_of(fn: Any) -> tuple[str, int]:

@@ -10,9 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from fineline.capture.builtin_rules import builtin_rule
+from fineline.capture.signals import Border
 from fineline.errors import Forbidden, Undeclared, Unsupported
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
+from fineline.policy.spots import break_rule
 from fineline.refusals import REFUSALS
 from fineline.stacks import StackPlace
 
@@ -52,6 +54,19 @@ def built_in_rule(fn: Any, args: tuple = ()) -> str:
         fn = _READERS.get(fn, fn)
     found = builtin_rule(fn) if fn is not None else None
     return str(found) if found is not None and found.verb in ("disable", "disallow") else ""
+
+
+def deciding_rule(border: Border, place: tuple[str, int]) -> tuple[str, bool]:
+    """Returns the text of what decides a graph break, with where that is declared, and whether it is fineline's own.
+
+    That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
+    """
+    if border.rule:
+        return border.rule, border.rule.startswith("built-in")
+    if border.error == "FL401":
+        return str(break_rule(f"{place[0]}:{place[1]}", border.message)), False
+    found = built_in_rule(border.fn, border.args_)
+    return found or f"built-in {border.error} at fineline/refusals.toml: {REFUSALS[border.error].title}", True
 
 
 def _rule_for(error: str, fn: Any, place: tuple[str, int]) -> str:

@@ -46,7 +46,7 @@ from fineline.program.node_meta import GraphPlace, add_example_values, describe_
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
-from fineline.region.describe import describe_miss, place_of, subject
+from fineline.region.describe import call_stack, describe_miss, place_of, subject
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
@@ -60,6 +60,7 @@ from fineline.region.ways import FEW_CALLS, Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 from fineline.report.tree import Node
+from fineline.stacks import StackPlace
 
 log = logging.getLogger("fineline")
 
@@ -253,7 +254,7 @@ class Region:
             elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
                 text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
                 text += f"; from the next call on each turn has its own; last miss: {self.why_missed(site, args, kwargs)}"
-                self._note(Event("limit", "FL104", text, *self._place_of_site(site)))
+                self._note(Event("limit", "FL104", text, *self._place_of_site(site), detail=self._stack(site)))
                 self.turns.unroll(site)
                 start_anew(self)
                 return self.run_eagerly(site, args, kwargs)
@@ -267,8 +268,8 @@ class Region:
             if (site.segments and self.capturing != me) or (site is self.entry and self.programs):
                 why = self.why_missed(site, args, kwargs)
                 if self.options.error_on_recompile:
-                    raise Recompiled(why, id="FL109", where="{}:{}".format(*place_of(self.fn)))
-                self._note(Event("recompile", "FL407", why, *self._place_of_site(site)))
+                    raise Recompiled(why, id="FL109", **self._position(site))
+                self._note(Event("recompile", "FL407", why, *self._place_of_site(site), detail=self._stack(site)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
             trial = site is self.entry and hooks_active()
@@ -355,7 +356,7 @@ class Region:
                 self.rests.clear()
                 if self.eager_reason is None:
                     self.eager_reason = f"the rests of {RESTS} calls fitted no program behind a graph break; calls are eager from their start now"
-                    self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_site(site)))
+                    self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_site(site), detail=self._stack(site)))
 
     def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
@@ -405,6 +406,14 @@ class Region:
     def _place_of_site(self, site: Site) -> tuple[str, int]:
         return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)
 
+    def _stack(self, site: Site) -> dict[str, tuple[StackPlace, ...]]:
+        """Returns an event's frames from the user's call to ``site``."""
+        return {"stack": call_stack(self.fn, site.template)}
+
+    def _position(self, site: Site) -> dict[str, Any]:
+        """Returns where an error at ``site`` is, and the frames on the way there."""
+        return {"where": "{}:{}".format(*self._place_of_site(site)), **self._stack(site)}
+
     def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
         if "limit" in self.said and not self.options.limit_is_error:
@@ -414,12 +423,12 @@ class Region:
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
         if self.options.limit_is_error:
             reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
-            raise RecompileLimit(reason, where="{}:{}".format(*place_of(self.fn)))
+            raise RecompileLimit(reason, **self._position(site))
         self.said.add("limit")
         limit = self.options.recompile_limit
         reason = f"{programs} programs, with a recompile_limit of {limit}; calls that fit none of them run eagerly{often}"
-        self._note(Event("limit", "FL104", reason, *place_of(self.fn)))
-        where = "{}:{}".format(*place_of(self.fn))
+        self._note(Event("limit", "FL104", reason, *self._place_of_site(site), detail=self._stack(site)))
+        where = "{}:{}".format(*self._place_of_site(site))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
     def graph_failed(self, error: BaseException, times: int) -> None:
@@ -428,7 +437,7 @@ class Region:
         self._note_once(Event("eager", "FL304", text, *place_of(self.fn)))
         if times > 1 and not self.options.fall_back:
             reason = f"a compiled graph failed for the second time: {text}" if times == 2 else f"a compiled graph failed again: {text}"
-            raise BackendFailed(reason, id="FL304", where=where) from error
+            raise BackendFailed(reason, id="FL304", where=where, stack=call_stack(self.fn, None)) from error
         log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, text.partition("\n")[0])
 
     def _note_skipped(self, reason: str) -> None:
@@ -518,6 +527,8 @@ class Region:
                 self._note(Event("eager", "FL435", str(e), *place_of(self.fn)))
                 return as_it_is(gm)
             if stop is None:
+                if is_a(e, FinelineError):
+                    e.stack = e.stack or call_stack(self.fn, None)
                 if not is_a(e, BackendFailed) or not self.options.suppress_errors:
                     raise
                 self._note(Event("eager", e.id, e.reason, *place_of(self.fn)))

@@ -48,11 +48,11 @@ from fineline.program.result import real_result, settle
 from fineline.program.segment import SegmentWriter
 from fineline.program.template import Template
 from fineline.raw import told
-from fineline.region.describe import describe_miss, place_of, selector_of, user_place
+from fineline.region.describe import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.refused import built_in_rule, refused
+from fineline.region.refused import built_in_rule, deciding_rule, refused
 from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
@@ -112,6 +112,9 @@ class Run:
             vm.resume = self.resume
         if site.template is not None and site.template.chain in region.turns.unrolled:
             vm.turn = weakref.ref(site.varying)
+        if site.template is not None and (site.template.turned or site.template.carried):
+            # Those of a loop's turns go on: each turn would be captured.
+            vm.few_keys = 1
         self.stop: BaseException | None = None
         self.containers: list = []
         if vm.fakes is not None:
@@ -307,9 +310,8 @@ class Run:
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
         stack = user_stack(f)
-        built_in = "" if border.rule else built_in_rule(border.fn, border.args_)
-        detail = {"stack": stack, "built_in": bool(built_in)}
-        region._note(Event("break", border.error, border.reason, *place, border.rule or built_in, detail=detail))
+        rule, built_in = deciding_rule(border, place)
+        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": stack, "built_in": built_in}))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
             detail = {"stack": stack}
@@ -557,7 +559,7 @@ class Run:
         text = f"{type(error).__name__}: {error}"
         region._note(Event("eager", "FL901", text, *place_of(region.fn)))
         if not rerun:
-            raise InternalError(text, where="{}:{}".format(*place_of(region.fn))) from error
+            raise InternalError(text, where="{}:{}".format(*place_of(region.fn)), stack=call_stack(region.fn, None)) from error
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
         self._count_failure(text)
         return region.run_eagerly(self.site, args, kwargs)
@@ -583,8 +585,10 @@ class Run:
             return
         vm, region = self.vm, self.region
         error, text = vm.failure or ("FL901", "unknown")
-        file, line = vm.failed_at
-        region._note(Event("eager", error, text, file, line, detail={"stack": vm.failed_stack}))
+        known = bool(vm.failed_at[0])
+        file, line = vm.failed_at if known else place_of(region.fn)
+        stack = vm.failed_stack if known else call_stack(region.fn, None)
+        region._note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
         self._count_failure(text)
 
@@ -610,7 +614,8 @@ class Run:
             vm.cap.symbols = None
         vm.known.clear()
         vm.texts.clear()
-        if self.behind is None:
+        if self.behind is None and not self.trial:
+            # Of a trial, what was written is still to be undone.
             vm.cap.journal.forget()
         vm.frame = vm.on_border = vm.run_frame = vm.handled = vm.may_restart = None
         self.stop = None

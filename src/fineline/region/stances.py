@@ -9,7 +9,7 @@ from typing import Any
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import Recompiled
 from fineline.policy.stance import Stance
-from fineline.region.describe import place_of
+from fineline.region.describe import call_stack, place_of
 
 
 def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
@@ -24,7 +24,7 @@ def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -
         if region.refuse is not None:
             return eagerly
         rule = 'set_stance("fail_on_recompile")' + (f" at {stance.place}" if stance.place else "")
-        raise Recompiled(region.why_missed(site, args, kwargs), where="{}:{}".format(*place_of(region.fn)), rule=rule)
+        raise Recompiled(region.why_missed(site, args, kwargs), where="{}:{}".format(*place_of(region.fn)), rule=rule, stack=call_stack(region.fn, None))
     if site is not region.entry:
         return None
     if stance.backend is not None:

@@ -13,7 +13,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.capture.frame import Frame
 from fineline.capture.machine import Machine
-from fineline.capture.places import PROGRAM, is_own, is_stand_in
+from fineline.capture.places import is_own, is_stand_in
 from fineline.capture.signals import Border
 from fineline.capture.tensors import TensorOps
 from fineline.kinds import is_a
@@ -21,7 +21,7 @@ from fineline.policy.marks import wrapped
 from fineline.region.describe import place_of, user_place
 from fineline.region.frames import FrameRunner
 from fineline.report.tree import Node, joined
-from fineline.stacks import is_library
+from fineline.stacks import PROGRAM, is_library
 
 # The namespaces of operators that PyTorch brings.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})

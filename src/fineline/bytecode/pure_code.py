@@ -1,0 +1,156 @@
+"""Code that has no effect by itself: it computes with its variables, with constants, and with what it calls by a global name.
+
+The code may be run by CPython and by an interpreter alike, if all that the names stand for is as harmless. In such code an object whose
+text or order could tell its address (a function, an iterator, an exception) never gets into a variable: whoever takes it consumes it at once.
+"""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType
+from typing import Any, NamedTuple
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo, Instruction
+
+_HARMLESS = frozenset({
+    "BINARY_OP", "BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE",
+    "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_FUNCTION_EX", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_FAST",
+    "DELETE_SUBSCR", "DICT_MERGE", "DICT_UPDATE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD",
+    "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_APPEND", "LIST_EXTEND", "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR",
+    "LOAD_CLOSURE", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_METHOD", "MAKE_CELL", "MAKE_FUNCTION", "MAP_ADD",
+    "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RAISE_VARARGS", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "SET_ADD", "SET_UPDATE",
+    "STORE_DEREF", "STORE_FAST", "STORE_SLICE", "STORE_SUBSCR", "SWAP", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE",
+    "UNPACK_EX", "UNPACK_SEQUENCE", "YIELD_VALUE",
+    *[name for name in dis.opmap if name.startswith(("POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF", "POP_JUMP_IF"))],
+})  # fmt: skip
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+# Bytes are left out, as codecs may be written in Python.
+PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
+# What may be plain, by its type alone.
+MAYBE_PLAIN = PLAIN | {tuple, frozenset}
+# A call may be made for each item: to look at all of them each time would take a time that grows with the square.
+_MOST_ITEMS = 64
+TYPES = (int, str, float, complex, range, list, dict, set, frozenset, tuple)
+# Codecs, and what reads attributes by the names in a text, are left out.
+_METHODS = frozenset([name for t in TYPES for name in vars(t) if not name.startswith("_")]) - {"encode", "format", "format_map", "to_bytes"}
+_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
+_CALLS = frozenset({"CALL", "CALL_FUNCTION_EX"})
+# Methods that walk their first argument at once.
+_WALKERS = frozenset({"extend", "join", "update"})
+
+
+class GlobalUse(NamedTuple):
+    """A use of a global name: whether it is called, and whether what it is, or gives, is raised, or walked, at once.
+
+    ``taker`` is the global name whose call has it as first argument; "": there is none.
+    """
+
+    name: str
+    called: bool
+    raised: bool
+    walked: bool
+    taker: str
+
+
+class PureCode(NamedTuple):
+    """The global names and the methods that a function and its comprehensions use, and the global names whose calls take its generators."""
+
+    uses: tuple[GlobalUse, ...]
+    methods: tuple[str, ...]
+    takers: tuple[str, ...]
+
+
+def is_plain(value: Any) -> bool:
+    """Tells if ``value`` is of an exact built-in type that neither changes nor has an identity, and no tuple that takes long to look through."""
+    t = type(value)
+    return t in PLAIN or ((t is tuple or t is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
+
+
+def pure_code(code: CodeType) -> PureCode | None:
+    """Returns what a function's code uses if the code has no effect by itself; None: it may have one. Asks once for each code object."""
+    info = CODES[code]
+    if info.pure is None:
+        info.pure = (_analysed(code),)
+    found: PureCode | None = info.pure[0]
+    return found
+
+
+def _analysed(code: CodeType) -> PureCode | None:
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return None
+    uses, methods, takers, codes = list[GlobalUse](), list[str](), list[str](), [code]
+    for inner in codes:
+        info = CODES[inner]
+        if info.handlers or not all([is_plain(c) or _is_comprehension(c) for c in inner.co_consts]):
+            return None
+        for k, (name, arg) in enumerate(info.instructions):
+            if name not in _HARMLESS or (name == "LOAD_METHOD" and info.names[arg] not in _METHODS):
+                return None
+            if name == "LOAD_GLOBAL":
+                uses.append(_use(info, k))
+            elif name == "LOAD_METHOD":
+                methods.append(info.names[arg])
+            elif name in _STORES and info.slots[arg] in code.co_freevars:
+                return None
+            elif name == "MAKE_FUNCTION":
+                made = _made(info, k)
+                if made is None:
+                    return None
+                codes.append(made)
+                start = _start(info.instructions, k - 1)
+                if made.co_name == "<genexpr>" and not _is_walked(info, start):
+                    takers.append(_taker(info, start))
+    return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(methods),), (*dict.fromkeys(takers),))
+
+
+def _is_comprehension(constant: object) -> bool:
+    return type(constant) is CodeType and constant.co_name in _COMPREHENSIONS
+
+
+def _made(info: CodeInfo, k: int) -> CodeType | None:
+    """Returns the code of the comprehension that instruction ``k`` makes; None: it makes another function."""
+    name, arg = info.instructions[k - 1]
+    constant = info.code.co_consts[arg] if name == "LOAD_CONST" else None
+    return constant if _is_comprehension(constant) and not info.instructions[k].arg & ~8 else None
+
+
+def _start(instructions: list[Instruction], k: int) -> int:
+    """Returns where the making of a comprehension begins, whose code instruction ``k`` loads: with the cells that it is given."""
+    if instructions[k - 1].name == "BUILD_TUPLE":
+        k -= 1
+        while instructions[k - 1].name == "LOAD_CLOSURE":
+            k -= 1
+    return k
+
+
+def _use(info: CodeInfo, k: int) -> GlobalUse:
+    arg = info.instructions[k].arg
+    called = bool(arg & 1)
+    behind = _behind_call(info.instructions, k) if called else info.instructions[k + 1].name
+    return GlobalUse(info.names[arg >> 1], called, behind == "RAISE_VARARGS", behind == "GET_ITER" or _is_walked(info, k), _taker(info, k))
+
+
+def _taker(info: CodeInfo, k: int) -> str:
+    """Returns the global name whose call has as its first argument what begins at instruction ``k``; "": none."""
+    name, arg = info.instructions[k - 1] if k else Instruction("", 0)
+    return info.names[arg >> 1] if name == "LOAD_GLOBAL" and arg & 1 else ""
+
+
+def _is_walked(info: CodeInfo, k: int) -> bool:
+    """Tells if what begins at instruction ``k`` is the first argument of a method that walks it."""
+    name, arg = info.instructions[k - 1] if k else Instruction("", 0)
+    return name == "LOAD_METHOD" and info.names[arg] in _WALKERS
+
+
+def _behind_call(instructions: list[Instruction], k: int) -> str:
+    """Returns the instruction behind the call of what instruction ``k`` loads; "": a jump lies between."""
+    depth = 0
+    for j in range(k, len(instructions) - 1):
+        name, arg = instructions[j]
+        if "JUMP" in name or name in ("FOR_ITER", "RETURN_VALUE", "RAISE_VARARGS"):
+            return ""
+        opcode = dis.opmap[name]
+        depth += dis.stack_effect(opcode, arg if opcode >= dis.HAVE_ARGUMENT else None)
+        if depth == 1 and name in _CALLS:
+            return instructions[j + 1].name
+    return ""
