@@ -196,6 +196,38 @@ def a_weak_reference_that_was_there():
     return fn, (target, ref)
 
 
+@table.program(calls=4, recompiles=(1, 2, 3), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
+def what_super_finds_while_classes_change():
+    class Base:
+        n = 1
+
+    class Middle(Base):
+        pass
+
+    class Own(Middle):
+        n = 100
+
+        def of_super(self):
+            return super().n
+
+    own = Own()
+
+    def fn(x):
+        told = [own.of_super(), own.of_super()]
+        Middle.n, before = 7, vars(Middle).get("n")
+        told += [own.of_super(), own.of_super()]
+        if before is None:
+            del Middle.n
+        else:
+            Middle.n = before
+        Base.n, before = 9, Base.n
+        told += [own.of_super(), own.of_super()]
+        Base.n = before
+        return x * told[0] + told[2], told
+
+    return fn, (Base, Middle, Own)
+
+
 def model(at_once: bool, lock: threading.Lock | None = None):
     class Model(nn.Module):
         def __init__(self) -> None:

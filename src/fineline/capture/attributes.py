@@ -61,13 +61,15 @@ _OTHERS = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC
 class TypeInfo:
     """A type's names, looked up once in a segment and guarded there."""
 
-    __slots__ = ("cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "ordinary", "setattr_fn")
+    __slots__ = ("behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "ordinary", "setattr_fn")
 
     def __init__(self, cap: Capture, cls: type) -> None:
         self.cls = cls
         # What stands for C's iterators changes no more than they do.
         self.heap = bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
         self.found: dict[str, tuple[int, Any]] = {}
+        # What ``super()`` finds for an instance, by the class that asks and the name.
+        self.behind: dict[tuple[type, str], tuple[int, Any]] = {}
         local = issubclass(cls, threading.local)
         # C may keep attributes in a dict that it does not show: asyncio's tasks do.
         self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
@@ -89,6 +91,22 @@ class TypeInfo:
         entry = self.found.get(name)
         if entry is None:
             entry = self.found[name] = classify(cap, self.cls, name, self.heap)
+        return entry
+
+    def look_behind(self, cap: Capture, this: type, name: str) -> tuple[int, Any]:
+        """-> (kind, what the MRO holds behind ``this``), guarded."""
+        entry = self.behind.get((this, name))
+        if entry is None:
+            guard_mro(cap, self.cls)
+            mro = TYPE_MRO.__get__(self.cls)
+            entry = ABSENT, None
+            for cls in mro[[k is this for k in mro].index(True) + 1 :]:
+                # If a class gets the name later, looking it up there finds something else than now.
+                found = type_info(cap, cls).look(cap, name)
+                if name in TYPE_DICT.__get__(cls):
+                    entry = found
+                    break
+            self.behind[this, name] = entry
         return entry
 
     def setter(self, cap: Capture) -> Any:
@@ -388,17 +406,9 @@ def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: A
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
         return vm.finish(f, getattr(sup, name), then, data)
-    mro = start.__mro__
-    guard_mro(cap, start)
-    at = next(i for i, cls in enumerate(mro) if cls is this)
-    for cls in mro[at + 1 :]:
-        if name in cls.__dict__:
-            break
-        # If it gets the name later, looking it up there finds something else than now.
-        type_info(cap, cls).look(cap, name)
-    else:
+    kind, descr = type_info(cap, start).look_behind(cap, this, name)
+    if kind == ABSENT:
         return vm.finish(f, getattr(sup, name), then, data)
-    kind, descr = type_info(cap, cls).look(cap, name)
     if is_a(obj, type) and obj is start and not is_a(obj, this):
         # In a class method: nothing is bound to an instance.
         obj = None

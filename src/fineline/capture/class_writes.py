@@ -48,6 +48,7 @@ def set_on_class(cap: Any, cls: type, name: str, value: Any) -> bool:
     for info in infos:
         found = raw_lookup(info.cls, name)
         info.found[name] = kind_of(found), found
+        info.behind.clear()
     return True
 
 

@@ -105,11 +105,11 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
 
     ``given``: the graph's outputs. The nodes are in the graph's order.
     """
-    nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     given = frozenset(given)
-    names = [_name(node) for node in nodes]
-    if _UNREAD.isdisjoint(names) and all([node.users or node in given for node in nodes]):
+    if not _drops(graph, given):
         return []
+    nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
+    names = [_name(node) for node in nodes]
     numbers: set[Node] | None = None
     # The memory of an input is seen when the graph has run.
     needed = {*given, *[node for node in graph.nodes if node.op == "placeholder"]}
@@ -130,6 +130,30 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
         if live:
             needed.update(_read(node, name) if name in _READ_IN_PART else node.all_input_nodes)
     return found[::-1]
+
+
+def _drops(graph: Graph, given: frozenset[Node]) -> bool:
+    """Returns whether a compiler may drop an operator that may raise or writes: most graphs are known by a look at what nobody reads."""
+    numbers: set[Node] | None = None
+    dropped = set[Node]()
+    doubtful = list[Node]()
+    for node in graph.nodes:
+        if not node.users:
+            doubtful.append(node)
+        elif _name(node) in _READ_IN_PART:
+            doubtful += node.all_input_nodes
+    while doubtful:
+        node = doubtful.pop()
+        if node.op == "placeholder" or node.op == "output" or node in given or node in dropped:
+            continue
+        if any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users]):
+            continue
+        numbers = _numbers(graph) if numbers is None else numbers
+        if not _is_safe(node, numbers) or any(True for _ in _written(node)):
+            return True
+        dropped.add(node)
+        doubtful += node.all_input_nodes
+    return False
 
 
 def _divides(node: Node) -> bool:
