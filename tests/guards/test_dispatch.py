@@ -316,7 +316,7 @@ def test_an_unfinished_result_is_finished_when_the_arguments_are_free(which: Eva
 
     def target(value: Any) -> Any:
         holder.clear()
-        return Marker(), [1], None
+        return Marker(), [1]
 
     def finish(out: Any) -> Any:
         told.append(inner())
@@ -329,7 +329,7 @@ def test_an_unfinished_result_is_finished_when_the_arguments_are_free(which: Eva
     assert told == [None]
 
 
-@pytest.mark.parametrize("result", [(1, 2, 3), (), [object(), 2, 3], None])
+@pytest.mark.parametrize("result", [(1, 2), (), [object(), 2], (1, 2, 3), None])
 def test_other_results_are_given_as_they_are(which: Evaluator, result: Any) -> None:
     dispatcher = make_dispatcher(missed, which, None, (KeyError, lambda out: pytest.fail("finished")))
     dispatcher.set_entries([(0, (), None, lambda: result)])
@@ -344,7 +344,7 @@ def test_what_finishing_raises_is_told(which: Evaluator) -> None:
         raise error
 
     dispatcher = make_dispatcher(missed, which, lambda e, program: told.append((e, program)), (KeyError, finish))
-    dispatcher.set_entries([(0, (), None, lambda: (KeyError(), [], None))])
+    dispatcher.set_entries([(0, (), None, lambda: (KeyError(), []))])
     with pytest.raises(ValueError, match="late"):
         dispatcher()
     assert told == [(error, None)]

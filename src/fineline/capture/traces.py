@@ -163,7 +163,7 @@ class ShownPlace(Place):
         self.outermost = place.outermost
         self._frames = frames
 
-    def __call__(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Calls ``fn``. ``shown``: the values of the variables that are no constants."""
         if not self.outermost:
             return fn(*args, **kwargs)

@@ -91,10 +91,10 @@ void tell_failed(PyObject* self, const Entry& entry) {
   }
 }
 
-// Gives the call's result for a target's: if that is a tuple of three with an ``unfinished`` one first, what ``finish`` makes of it,
+// Gives the call's result for a target's: if that is a pair with an ``unfinished`` one first, what ``finish`` makes of it,
 // when nothing here holds what the target was given any more. Takes the reference to ``result``.
 PyObject* finished(PyObject* self, PyObject* result) {
-  if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != 3) return result;
+  if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != 2) return result;
   if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(result, 0))) != as_dispatcher(self)->unfinished) return result;
   Ref finish = new_ref(as_dispatcher(self)->finish), partial(result);
   return PyObject_CallOneArg(finish.get(), result);
@@ -244,7 +244,7 @@ PyTypeObject DispatcherType = {
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_doc = "Dispatcher(miss, failed=None, finish=None): calls the target of the first entry that fits and hits, else miss(args, kwargs).\n"
-              "With finish=(type, callable), the callable makes the call's result of a target's that is a tuple of three with an object\n"
+              "With finish=(type, callable), the callable makes the call's result of a target's that is a pair with an object\n"
               "of that type first. What either raises "
               "is told to failed(error, guard_program) before it leaves.",
     .tp_traverse = dispatcher_traverse,

@@ -20,53 +20,50 @@ from fineline.raw import TRACEBACK
 class Continuation:
     """How a call goes on behind a segment: the dispatcher there, ``go_on``, and what makes the eager call before that, ``through``.
 
-    A segment that does not end the call gives back a tuple: its continuation, a list of what is alive, and a list of what ``through`` is
-    called with, or None if there is no call to make. The result of the eager call is one more live value. If it raises and there is a
-    ``go_on_raised``, that dispatcher is called, with the exception in the result's place. The lists are emptied when they are used.
+    A segment that does not end the call gives back a pair: its continuation, and a list of what is alive. If there is a ``through``, the
+    list's last item is the tuple of what that is called with; the result of this eager call takes the item's place. If it raises and
+    there is a ``go_on_raised``, that dispatcher is called, with the exception in the result's place. The list is emptied as it is used.
     """
 
     __slots__ = ("go_on", "go_on_raised", "through")
 
-    def __init__(self, go_on: Callable, through: Callable = tuple, go_on_raised: Callable | None = None) -> None:
+    def __init__(self, go_on: Callable, through: Callable | None = None, go_on_raised: Callable | None = None) -> None:
         self.go_on, self.through, self.go_on_raised = go_on, through, go_on_raised
 
 
 def goes_on(out: Any) -> bool:
     """Returns whether a segment has given back how the call goes on, and not the call's result."""
-    return type(out) is tuple and len(out) == 3 and type(out[0]) is Continuation
+    return type(out) is tuple and len(out) == 2 and type(out[0]) is Continuation
 
 
 def run_on(out: Any) -> Any:
     """Runs the rest of a call behind the segment that has given ``out``, one segment after the other: as calls of each other a loop's would
     overflow the stack.
     """
-    under_way = out[1]  # noqa: F841  (tells which call this is; soon empty)
-    live: list = []
-    call: list | None = None
+    live: list
+    continuation, live = out
+    under_way = live  # noqa: F841  (tells which call this is; soon empty)
     try:
         while True:
-            continuation, live, call = out
-            go_on = continuation.go_on
-            if call is not None:
+            go_on, through = continuation.go_on, continuation.through
+            if through is not None:
                 try:
-                    live.append(continuation.through(*call))
+                    live.append(through(*live.pop()))
                 except BaseException as raised:
                     go_on = continuation.go_on_raised
                     if go_on is None:
                         raise
                     _take_off_own_frames(raised)
                     live.append(raised)
-                call.clear()
             out = go_on(*live)
             live.clear()
             # As ``goes_on`` tells, without a call.
-            if type(out) is not tuple or len(out) != 3 or type(out[0]) is not Continuation:
+            if type(out) is not tuple or len(out) != 2 or type(out[0]) is not Continuation:
                 return out
+            continuation, live = out
     except BaseException as e:
-        # The caller may hold the lists, and what is alive may lead here.
+        # The caller may hold the list, and what is alive may lead here.
         live.clear()
-        if call is not None:
-            call.clear()
         _take_off_own_frames(e)
         raise
 

@@ -127,7 +127,7 @@ class SegmentWriter:
         call, through = [r.expr(v) for v in (fn, *args)], place
         if go_on_raised is None:
             frames, shown = self._variables(dict(zip(map(id, (fn, *args, *live)), (*call, *texts), strict=True)))
-            through = ShownPlace(place, frames)
+            through = ShownPlace(place, frames).call
             call.insert(0, f"({''.join([f'{text}, ' for text in shown])})")
         if kwargs:
             call, through = [r.constant(through, "here"), f"dict({r.call((), kwargs)})", *call], with_keywords
@@ -135,7 +135,7 @@ class SegmentWriter:
             call, through = [r.expr(handled), r.constant(through, "here"), *call], under
         continuation = r.constant(Continuation(go_on, through, go_on_raised), "continuation")
         self._writes()
-        self.tail = [f"return {continuation}, [{', '.join(texts)}], [{', '.join(call)}]"]
+        self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
 
     def _variables(self, texts: dict[int, str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
         """Returns the variables of the user's frames whose values a program has where it ends, and the texts of these values.

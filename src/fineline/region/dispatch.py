@@ -15,7 +15,7 @@ Evaluator = Literal["native", "reference"]
 Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 Failed = Callable[[BaseException, Any], None]
-# A type, and what is called with a target's result that is a tuple of three with an object of that type first: it gives the call's result.
+# A type, and what is called with a target's result that is a pair with an object of that type first: it gives the call's result.
 Finish = tuple[type, Callable[[Any], Any]]
 
 try:
@@ -29,7 +29,7 @@ except ImportError as error:
 class ReferenceDispatcher:
     """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits.
 
-    A target's result that is a tuple of three, of which the first is of the type in ``finish``, is finished by the callable there, which runs
+    A target's result that is a pair, of which the first is of the type in ``finish``, is finished by the callable there, which runs
     when nothing here holds what the target was given. ``failed(error, guard_program)`` hears of what either raises, before that leaves.
     """
 
@@ -75,7 +75,7 @@ class ReferenceDispatcher:
         return self._miss(args, kwargs)
 
     def _finished(self, result: Any) -> Any:
-        if self._finish is None or type(result) is not tuple or len(result) != 3 or type(result[0]) is not self._finish[0]:
+        if self._finish is None or type(result) is not tuple or len(result) != 2 or type(result[0]) is not self._finish[0]:
             return result
         return self._finish[1](result)
 

@@ -622,6 +622,6 @@ class Run:
         self.call = ((), {})
 
 
-def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list, None]:
+def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list]:
     """Goes on at a dispatcher: as segments give it back."""
-    return Continuation(dispatcher), [*live], None
+    return Continuation(dispatcher), [*live]
