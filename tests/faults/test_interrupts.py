@@ -16,6 +16,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 import fineline
 from fineline.backends.registry import Registered
@@ -535,21 +538,61 @@ def test_at_each_instruction_around_an_inference_mode() -> None:
             check(f"instruction {at}", before)
 
 
-@pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt])
-def test_while_a_backend_compiles(kind) -> None:
-    def backend(gm, inputs):
-        torch.set_grad_enabled(False)
+@contextlib.contextmanager
+def no_gradients_without_a_block():
+    torch.set_grad_enabled(False)
+    yield
+    ring()
+    torch.set_grad_enabled(True)
+
+
+class Quiet(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class QuietFunctions(TorchFunctionMode):
+    pass
+
+
+class Interrupted:
+    """A mode that an exception from outside meets before PyTorch has taken it off its stack."""
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    def __enter__(self):
+        self.mode.__enter__()
+
+    def __exit__(self, *error):
         ring()
-        torch.set_grad_enabled(True)
+        self.mode.__exit__(*error)
+
+
+STATES = {
+    "gradients": no_gradients_without_a_block,
+    "dispatch mode": lambda: Interrupted(Quiet()),
+    "fake mode": lambda: Interrupted(FakeTensorMode()),
+    "function mode": lambda: Interrupted(QuietFunctions()),
+    "anomaly": lambda: Interrupted(torch.autograd.set_detect_anomaly(True)),
+}
+
+
+@pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt])
+@pytest.mark.parametrize("name", STATES)
+def test_while_a_backend_compiles(name, kind) -> None:
+    def backend(gm, inputs):
+        with STATES[name]():
+            pass
         return gm.forward
 
     compiled, x = fineline.compile(lambda x: x * 2 + 1, backend=backend), torch.ones(3)
-    before = state()
+    before = state(), _get_current_dispatch_mode_stack(), _get_current_function_mode_stack()
     with handled_by(_plain(kind)):
         ON.append(1)
         with pytest.raises(kind):
             compiled(x)
-    check("", before)
+    assert (state(), _get_current_dispatch_mode_stack(), _get_current_function_mode_stack()) == before
     assert torch.equal(compiled(x), x * 2 + 1) and len(compiled._region.segments()) == 1
 
 

@@ -300,3 +300,51 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
         assert len(caplog.records) == 1
     finally:
         dispatch._native_available.cache_clear()
+
+
+def test_an_unfinished_result_is_finished_when_the_arguments_are_free(which: Evaluator) -> None:
+    """The callable gets a tuple that begins with an object of the type; nothing holds what the guards have read by then."""
+
+    class Marker:
+        pass
+
+    class Held:
+        pass
+
+    holder, told = [Held()], []
+    inner = weakref.ref(holder[0])
+
+    def target(value: Any) -> Any:
+        holder.clear()
+        return Marker(), [1]
+
+    def finish(out: Any) -> Any:
+        told.append(inner())
+        return out[1]
+
+    dispatcher = make_dispatcher(missed, which, None, (Marker, finish))
+    steps = (("root", 0, -1, 0), ("index", 1, 0, 0))
+    dispatcher.set_entries([(1, (), make_guard_program(1, steps, (1,), which), target)])
+    assert dispatcher(holder) == [1]
+    assert told == [None]
+
+
+@pytest.mark.parametrize("result", [(1, 2), (), [object(), 2], (1, 2, 3), None])
+def test_other_results_are_given_as_they_are(which: Evaluator, result: Any) -> None:
+    dispatcher = make_dispatcher(missed, which, None, (KeyError, lambda out: pytest.fail("finished")))
+    dispatcher.set_entries([(0, (), None, lambda: result)])
+    assert dispatcher() is result
+
+
+def test_what_finishing_raises_is_told(which: Evaluator) -> None:
+    told: list[Any] = []
+    error = ValueError("late")
+
+    def finish(out: Any) -> Any:
+        raise error
+
+    dispatcher = make_dispatcher(missed, which, lambda e, program: told.append((e, program)), (KeyError, finish))
+    dispatcher.set_entries([(0, (), None, lambda: (KeyError(), []))])
+    with pytest.raises(ValueError, match="late"):
+        dispatcher()
+    assert told == [(error, None)]

@@ -257,6 +257,19 @@ class Capture:
         self.sources[id(v)] = src
         self.kept.append(v)
 
+    def forget(self) -> None:
+        """Lets go of all that is alive, once the segment is written: eager code runs next, and what the user's code has dropped is to go."""
+        self.recorder.forget()
+        self.recorder.inputs.clear()
+        held: tuple[Any, ...] = (
+            self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
+            self.functions, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
+        )  # fmt: skip
+        for table in held:
+            table.clear()
+        self.given = None
+        self.journal = Journal()
+
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""
         if (src := self.lazy.get(id(v))) is not None:

@@ -138,18 +138,18 @@ def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType
 
 
 class Variable(NamedTuple):
-    """A user's variable at a place in a program: an expression there, which may give its cell, or a constant if there is none."""
+    """A user's variable at a graph break: the position of its value, or of its cell, among those the program shows, or a constant."""
 
     name: str
-    text: str
+    position: int | None
     value: Any = None
     in_cell: bool = False
 
-    def now(self, program: FrameType) -> Any:
-        """Returns the value in a program that is running; EMPTY if the variable has none."""
-        if not self.text:
+    def now(self, shown: tuple[Any, ...]) -> Any:
+        """Returns the value; EMPTY if the variable has none."""
+        if self.position is None:
             return self.value
-        found = eval(self.text, program.f_globals, program.f_locals)
+        found = shown[self.position]
         return contents(found) if self.in_cell else found
 
 
@@ -163,28 +163,27 @@ class ShownPlace(Place):
         self.outermost = place.outermost
         self._frames = frames
 
-    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``fn``. ``shown``: the values of the variables that are no constants."""
         if not self.outermost:
             return fn(*args, **kwargs)
         stub, inner = self.outermost
         try:
             return stub(fn, args, kwargs, inner)
         except BaseException as e:
-            self._show(e, sys._getframe(1))
+            self._show(e, shown)
             raise
 
-    def _show(self, e: BaseException, program: FrameType | None) -> None:
-        while program is not None and not program.f_code.co_filename.startswith(PROGRAM):
-            program = program.f_back
+    def _show(self, e: BaseException, shown: tuple[Any, ...]) -> None:
         tb, entries = TRACEBACK.__get__(e), []
         while tb is not None and is_own(tb.tb_frame.f_code):
             if is_stand_in(tb.tb_frame.f_code):
                 entries.append(tb)
             tb = tb.tb_next
-        if program is None or len(entries) != len(self._frames):
+        if len(entries) != len(self._frames):
             return
         for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
-            values = {variable.name: variable.now(program) for variable in variables}
+            values = {variable.name: variable.now(shown) for variable in variables}
             values = {name: value for name, value in values.items() if value is not EMPTY}
             stub = standing_for(_stub.__code__, entry.tb_frame.f_code, NOWHERE, entry.tb_lineno, tuple(values))
             tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)

@@ -173,7 +173,7 @@ class CallState(Standing):
 
     def put_back(self) -> None:
         while torch._C._len_torch_dispatch_stack() and not _same(_get_current_dispatch_mode_stack(), self.dispatch_modes):
-            torch._C._pop_torch_dispatch_stack()
+            torch._C._pop_torch_dispatch_stack(None)
         for mode in self.dispatch_modes[torch._C._len_torch_dispatch_stack() :]:
             torch._C._push_on_torch_dispatch_stack(mode)
         while torch._C._len_torch_function_stack() and not _same(_get_current_function_mode_stack(), self.function_modes):

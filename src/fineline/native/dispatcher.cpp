@@ -25,6 +25,8 @@ struct Dispatcher {
   PyObject_HEAD
   PyObject* miss;
   PyObject* failed;                   // hears of what a target raises; may be null
+  PyObject* unfinished;               // a type: a target's result that begins with one is given to finish; may be null
+  PyObject* finish;
   std::shared_ptr<Entries>* entries;  // a call keeps those it started with
   PyObject* weakrefs;
   vectorcallfunc vectorcall;
@@ -89,6 +91,15 @@ void tell_failed(PyObject* self, const Entry& entry) {
   }
 }
 
+// Gives the call's result for a target's: if that is a pair with an ``unfinished`` one first, what ``finish`` makes of it,
+// when nothing here holds what the target was given any more. Takes the reference to ``result``.
+PyObject* finished(PyObject* self, PyObject* result) {
+  if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != 2) return result;
+  if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(result, 0))) != as_dispatcher(self)->unfinished) return result;
+  Ref finish = new_ref(as_dispatcher(self)->finish), partial(result);
+  return PyObject_CallOneArg(finish.get(), result);
+}
+
 PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   Py_ssize_t n_roots = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -103,20 +114,27 @@ PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, 
     Outcome outcome = try_entry(entry, args, n_roots, &result);
     if (outcome == Outcome::Miss) continue;
     entries->recent = index;
-    if (outcome == Outcome::Error) tell_failed(self, entry);
+    if (outcome == Outcome::Hit) result = finished(self, result);
+    if (!result) tell_failed(self, entry);
     return result;
   }
   return call_miss(self, args, nargs, kwnames);
 }
 
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"miss", "failed", nullptr};
-  PyObject *miss, *failed = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", const_cast<char**>(names), &miss, &failed)) return nullptr;
+  static const char* names[] = {"miss", "failed", "finish", nullptr};
+  PyObject *miss, *failed = Py_None, *pair = Py_None, *unfinished = nullptr, *finish = nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO", const_cast<char**>(names), &miss, &failed, &pair)) return nullptr;
+  if (pair != Py_None) {
+    if (!PyTuple_Check(pair)) return PyErr_Format(PyExc_TypeError, "finish must be a tuple (type, callable), not %R", Py_TYPE(pair));
+    if (!PyArg_ParseTuple(pair, "O!O", &PyType_Type, &unfinished, &finish)) return nullptr;
+  }
   PyObject* self = type->tp_alloc(type, 0);
   if (!self) return nullptr;
   as_dispatcher(self)->miss = Py_NewRef(miss);
   as_dispatcher(self)->failed = failed == Py_None ? nullptr : Py_NewRef(failed);
+  as_dispatcher(self)->unfinished = Py_XNewRef(unfinished);
+  as_dispatcher(self)->finish = Py_XNewRef(finish);
   as_dispatcher(self)->entries = new std::shared_ptr<Entries>(std::make_shared<Entries>());
   as_dispatcher(self)->vectorcall = dispatcher_call;
   return self;
@@ -125,6 +143,8 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(as_dispatcher(self)->miss);
   Py_VISIT(as_dispatcher(self)->failed);
+  Py_VISIT(as_dispatcher(self)->unfinished);
+  Py_VISIT(as_dispatcher(self)->finish);
   if (!as_dispatcher(self)->entries) return 0;
   for (const Entry& entry : (*as_dispatcher(self)->entries)->list) {
     Py_VISIT(entry.kwnames.get());
@@ -137,6 +157,8 @@ int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
 int dispatcher_clear(PyObject* self) {
   Py_CLEAR(as_dispatcher(self)->miss);
   Py_CLEAR(as_dispatcher(self)->failed);
+  Py_CLEAR(as_dispatcher(self)->unfinished);
+  Py_CLEAR(as_dispatcher(self)->finish);
   std::shared_ptr<Entries> old = std::exchange(*as_dispatcher(self)->entries, std::make_shared<Entries>());
   return 0;
 }
@@ -146,6 +168,8 @@ void dispatcher_dealloc(PyObject* self) {
   if (as_dispatcher(self)->weakrefs) PyObject_ClearWeakRefs(self);
   Py_XDECREF(as_dispatcher(self)->miss);
   Py_XDECREF(as_dispatcher(self)->failed);
+  Py_XDECREF(as_dispatcher(self)->unfinished);
+  Py_XDECREF(as_dispatcher(self)->finish);
   delete as_dispatcher(self)->entries;
   Py_TYPE(self)->tp_free(self);
 }
@@ -219,8 +243,10 @@ PyTypeObject DispatcherType = {
     .tp_repr = dispatcher_repr,
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
-    .tp_doc = "Dispatcher(miss, failed=None): calls the target of the first entry that fits and hits, else miss(args, kwargs); what a target\n"
-              "raises is told to failed(error, guard_program) before it leaves.",
+    .tp_doc = "Dispatcher(miss, failed=None, finish=None): calls the target of the first entry that fits and hits, else miss(args, kwargs).\n"
+              "With finish=(type, callable), the callable makes the call's result of a target's that is a pair with an object\n"
+              "of that type first. What either raises "
+              "is told to failed(error, guard_program) before it leaves.",
     .tp_traverse = dispatcher_traverse,
     .tp_clear = dispatcher_clear,
     .tp_weaklistoffset = offsetof(Dispatcher, weakrefs),

@@ -6,11 +6,10 @@ import functools
 import itertools
 import linecache
 import math
-import sys
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from types import CellType, FrameType, MappingProxyType
+from types import CellType, MappingProxyType
 from typing import Any
 
 import torch
@@ -28,8 +27,8 @@ from fineline.capture.local_classes import guard_distinct_classes
 from fineline.capture.lookups import guard_lookups
 from fineline.capture.places import is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
-from fineline.capture.traces import ShownPlace, Variable, without_own_frames
-from fineline.errors import BackendFailed, InternalError
+from fineline.capture.traces import ShownPlace, Variable
+from fineline.errors import BackendFailed
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
@@ -41,49 +40,15 @@ from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, stor
 from fineline.guards.source import Reads, Source
 from fineline.kinds import is_a
 from fineline.program.ambient import counted, in_state, put_back_in, restore_lines
+from fineline.program.continuation import Continuation, with_keywords
 from fineline.program.drawing import does_more, draw_lines, may_fail
 from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
-from fineline.raw import TRACEBACK, under
+from fineline.raw import under
 from fineline.stacks import PROGRAM
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
-
-
-class Next:
-    """What a segment gives back at its end: the dispatcher behind the border, and what is alive there."""
-
-    __slots__ = ("go_on", "live")
-
-    def __init__(self, go_on: Callable, live: tuple) -> None:
-        self.go_on, self.live = go_on, live
-
-
-def run_on(go_on: Callable, live: tuple) -> Any:
-    """Runs the segments behind a border, one after the other; as calls of each other a loop's would overflow the stack."""
-    call = object()  # noqa: F841  (which call is under way)
-    try:
-        while True:
-            out = go_on(*live)
-            if type(out) is not Next:
-                return out
-            go_on, live = out.go_on, out.live
-    except BaseException as e:
-        if not is_a(e, InternalError):
-            TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
-        raise
-    finally:
-        # What is alive may lead here.
-        live = ()
-
-
-def call_under_way() -> object:
-    """What tells one call from another, behind its first graph break; None before."""
-    f: FrameType | None = sys._getframe(1)
-    while f is not None and f.f_code is not run_on.__code__:
-        f = f.f_back
-    return None if f is None else f.f_locals["call"]
 
 
 class Program:
@@ -151,38 +116,35 @@ class SegmentWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def border(
-        self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, first: bool, place: Any, handled: Any
-    ) -> None:
+    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
         """Ends in a call, made while an exception is ``handled`` or None, and passes what is live and its result (or what it raised) on.
 
-        The ``first`` segment of a call drives those behind it in a loop: each of them gives back what comes next.
+        The call is made by who drives the segments, once the program has returned.
         """
         r = self.rebuild
         at = DIFFERENTIATING.get(id(fn))
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
-        step = r.constant(run_on, "run_on") if first else r.constant(Next, "Next")
         texts = [r.expr(v) for v in live]
-        given = [r.expr(v) for v in args]
+        call, through = [r.expr(v) for v in (fn, *args)], place
         if go_on_raised is None:
-            place = ShownPlace(place, self._variables(dict(zip(map(id, (*args, *live)), (*given, *texts), strict=True))))
-        here = [r.constant(place, "here")] if handled is None else [r.constant(under, "under"), r.expr(handled), r.constant(place, "here")]
-        parts = [*here[1:], r.call((fn, *args), kwargs)]
+            frames, shown = self._variables(dict(zip(map(id, (fn, *args, *live)), (*call, *texts), strict=True)))
+            through = ShownPlace(place, frames).call
+            call.insert(0, f"({''.join([f'{text}, ' for text in shown])})")
+        if kwargs:
+            call, through = [r.constant(through, "here"), f"dict({r.call((), kwargs)})", *call], with_keywords
+        if handled is not None:
+            call, through = [r.expr(handled), r.constant(through, "here"), *call], under
+        continuation = r.constant(Continuation(go_on, through, go_on_raised), "continuation")
         self._writes()
-        self.tail = [f"result = {here[0]}({', '.join(parts)})"]
-        if go_on_raised is not None:
-            self.tail = ["try:", f"    {self.tail[0]}", "except BaseException as raised:", "    failure = [raised]"]
-            onward = r.constant(go_on_raised, "go_on_raised")
-            self.tail += ["else:", f"    return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))"]
-            # Its traceback leads here: as a variable it would be a cycle.
-            self.tail += [f"return {step}({onward}, ({', '.join([*texts, 'failure.pop()'])},))"]
-        else:
-            self.tail.append(f"return {step}({r.constant(go_on, 'go_on')}, ({', '.join([*texts, 'result'])},))")
+        self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
 
-    def _variables(self, texts: dict[int, str]) -> tuple[tuple[Variable, ...], ...]:
-        """The variables of the user's frames that a program knows where it calls eager code: of some values there are ``texts``."""
-        frames = []
+    def _variables(self, texts: dict[int, str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
+        """Returns the variables of the user's frames whose values a program has where it ends, and the texts of these values.
+
+        The user's frames hold the values during the eager call too. Of some values there are ``texts``.
+        """
+        frames, shown = [], dict[str, int]()
         inputs = {src.reg for src in self._tensors()}
         f = self.cap.guards.machine.frame
         while f is not None:
@@ -191,13 +153,13 @@ class SegmentWriter:
                 src = self.cap.sources.get(id(v))
                 text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
                 if text:
-                    found.append(Variable(name, text, in_cell=name in of_cells and type(v) is CellType))
+                    found.append(Variable(name, shown.setdefault(text, len(shown)), in_cell=name in of_cells and type(v) is CellType))
                 elif v is not NULL and is_value(v):
-                    found.append(Variable(name, "", v))
+                    found.append(Variable(name, None, v))
             if not is_own(f.info.code):
                 frames.append(tuple(found))
             f = f.back
-        return tuple(reversed(frames))
+        return tuple(reversed(frames)), [*shown]
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:

@@ -15,6 +15,8 @@ Evaluator = Literal["native", "reference"]
 Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 Failed = Callable[[BaseException, Any], None]
+# A type, and what is called with a target's result that is a pair with an object of that type first: it gives the call's result.
+Finish = tuple[type, Callable[[Any], Any]]
 
 try:
     _native: Any = importlib.import_module("fineline._native")
@@ -27,11 +29,12 @@ except ImportError as error:
 class ReferenceDispatcher:
     """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits.
 
-    ``failed(error, guard_program)`` hears of what a target raises, before that leaves.
+    A target's result that is a pair, of which the first is of the type in ``finish``, is finished by the callable there, which runs
+    when nothing here holds what the target was given. ``failed(error, guard_program)`` hears of what either raises, before that leaves.
     """
 
-    def __init__(self, miss: Miss, failed: Failed | None = None) -> None:
-        self._miss, self._failed = miss, failed
+    def __init__(self, miss: Miss, failed: Failed | None = None, finish: Finish | None = None) -> None:
+        self._miss, self._failed, self._finish = miss, failed, finish
         # The entries and the position of the last hit change together, in one assignment, so that a call in
         # another thread sees either the old pair or the new one.
         self._state: tuple[tuple[Entry, ...], list[int]] = ((), [0])
@@ -61,14 +64,20 @@ class ReferenceDispatcher:
             outputs = roots if program is None else program.check(roots)
             if outputs is not None:
                 last[0] = index
-                if self._failed is None:
-                    return target(*outputs)
                 try:
-                    return target(*outputs)
+                    result = target(*outputs)
+                    outputs = None
+                    return self._finished(result)
                 except BaseException as error:
-                    self._failed(error, program)
+                    if self._failed is not None:
+                        self._failed(error, program)
                     raise
         return self._miss(args, kwargs)
+
+    def _finished(self, result: Any) -> Any:
+        if self._finish is None or type(result) is not tuple or len(result) != 2 or type(result[0]) is not self._finish[0]:
+            return result
+        return self._finish[1](result)
 
 
 def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
@@ -78,11 +87,11 @@ def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[in
     return ReferenceProgram(n_roots, steps, outputs)
 
 
-def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None) -> Any:
+def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None, finish: Finish | None = None) -> Any:
     """A dispatcher for the guard programs of one evaluator."""
     if evaluator == "native" and _native_available():
-        return _native.Dispatcher(miss, failed)
-    return ReferenceDispatcher(miss, failed)
+        return _native.Dispatcher(miss, failed, finish)
+    return ReferenceDispatcher(miss, failed, finish)
 
 
 @functools.cache

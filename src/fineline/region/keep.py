@@ -9,7 +9,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
-from fineline.program.segment import SegmentWriter, call_under_way
+from fineline.program.continuation import call_under_way
+from fineline.program.segment import SegmentWriter
 from fineline.region.describe import describe_guards, place_of
 from fineline.report.events import Event
 
@@ -47,7 +48,7 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
     # behind however many graph breaks it is.
     call = call_under_way()
-    if site is region.entry or (site.segments[1:] and not site.met and call is not region.counted):
+    if site is region.entry or (site.segments[1:] and not site.met and call != region.counted):
         region.programs, region.counted = region.programs + 1, call
 
 

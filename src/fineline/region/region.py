@@ -41,6 +41,7 @@ from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
+from fineline.program.continuation import goes_on, run_on
 from fineline.program.node_meta import GraphPlace, add_example_values, describe_nodes, place_of_graph
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK, told
@@ -128,9 +129,7 @@ class Region:
     def miss(self, args: tuple, kwargs: dict) -> Any:
         state = CallState()
         try:
-            if self.tally is not None:
-                return self._counted_miss(args, kwargs)
-            return self.capture(self.entry, args, kwargs)
+            return self._captured(args, kwargs) if self.tally is None else self._counted_miss(args, kwargs)
         except BaseException as e:
             if self._stopped_by(e):
                 state.put_back()
@@ -138,10 +137,14 @@ class Region:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
+    def _captured(self, args: tuple, kwargs: dict) -> Any:
+        out = self.capture(self.entry, args, kwargs)
+        return run_on(out) if goes_on(out) else out
+
     def _counted_miss(self, args: tuple, kwargs: dict) -> Any:
         assert self.tally is not None
         try:
-            return self.tally.during("skipped", self.capture, self.entry, args, kwargs)
+            return self.tally.during("skipped", self._captured, args, kwargs)
         finally:
             if "counts" not in self.said:
                 # Where nothing is captured, too.
@@ -154,6 +157,7 @@ class Region:
             for op, _, _, facts in program.steps:
                 if op == "ambient":
                     restore(facts)
+            TRACEBACK.__set__(error, without_own_frames(TRACEBACK.__get__(error)))
 
     def _stopped_by(self, error: BaseException) -> bool:
         """Returns whether ``error`` has come from outside, and interrupted a call anywhere."""

@@ -45,8 +45,9 @@ from fineline.kinds import is_a
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
+from fineline.program.continuation import Continuation, goes_on, run_on
 from fineline.program.result import real_result, settle
-from fineline.program.segment import Next, SegmentWriter, run_on
+from fineline.program.segment import SegmentWriter
 from fineline.program.template import Template
 from fineline.raw import told
 from fineline.region.describe import call_stack, describe_miss, place_of, selector_of, user_place
@@ -197,7 +198,8 @@ class Run:
             # What is done instead of the rest of this run, which is over.
             self._release()
             value = self._take_behind()()
-        return value
+        # Who runs the segment that starts at the entry runs those behind it; else the caller does.
+        return run_on(value) if self.start is self.region.entry and goes_on(value) else value
 
     def _take_behind(self) -> Callable[[], Any]:
         """Returns what is done instead of the rest of this run; no frame holds it: it may hold an exception, of which the traceback leads there."""
@@ -375,6 +377,8 @@ class Run:
             return vm.beyond(border)
         template.pass_on()
         settle(vm, border, writer.rebuild.built)
+        vm.cap.forget()
+        del writer
         try:
             value = vm.beyond(border)
         except BaseException as e:
@@ -396,9 +400,9 @@ class Run:
             site.idle = site.idle or tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.go_on, failed.go_on if failed is not None else None)
-        first, vm = self.site is self.region.entry, self.vm
+        vm = self.vm
         with computing(vm):
-            writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, first, vm.place(), vm.handled)
+            writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, vm.place(), vm.handled)
         return writer, after, failed
 
     def _note_place(self, f: Frame) -> None:
@@ -429,21 +433,19 @@ class Run:
         self.behind = behind
         raise Finished(None)
 
-    def _onwards(self, dispatcher: Any, live: tuple) -> Callable[[], Any]:
-        """The rest of the call, by the programs behind a border; who runs the one that starts here, runs those behind it."""
-        return functools.partial(run_on if self.start is self.region.entry else Next, dispatcher, live)
-
     def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
         if way is not None and (way.leads_back(live) or way.site.met or template.turned or template.carried or way.site.varying.told_apart):
             # What varies here is known from other calls, and only fake mode has symbols.
-            self._leave(template, self._onwards(way.go_on, live))
+            self._leave(template, functools.partial(_at, way.go_on, live))
         roots, containers, decomposed = template.roots, template.containers, template.decomposed
         # The template outlives the call: it must not hold what was alive in it.
         template.roots, template.containers, template.decomposed = [], [], []
-        vm.cap.guards.close()
+        # The user's handlers may run on either at any moment, for an interrupt: the earlier one is closed when nothing reads by it any more.
+        earlier = vm.cap
         begin_segment(vm)
+        earlier.guards.close()
         self.hidden, self.blocks = hidden_states(), SCOPE.blocks
         if site is None:
             vm.cap.active = False
@@ -501,7 +503,7 @@ class Run:
             # From the next call on, the function that has returned is one call.
             self.site.newly_left = False
             start_anew(self.region)
-        return self._leave(template, self._onwards(dispatcher, live))
+        return self._leave(template, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """The call itself, by the program that fake mode has made of it."""
@@ -543,7 +545,7 @@ class Run:
             self.site.draws = draws
         if self.site is not self.start:
             # On the real values, behind a border: what lies before it stays.
-            self.behind = self._onwards(self.site.dispatcher, roots)
+            self.behind = functools.partial(_at, self.site.dispatcher, roots)
             return
         fixed = again or draws is not None
         why = self.why if fixed else text
@@ -641,3 +643,8 @@ class Run:
         vm.frame = vm.on_border = vm.run_frame = vm.handled = vm.may_restart = None
         self.stop = None
         self.call = ((), {})
+
+
+def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list]:
+    """Goes on at a dispatcher: as segments give it back."""
+    return Continuation(dispatcher), [*live]

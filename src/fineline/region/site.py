@@ -16,7 +16,8 @@ from fineline.capture.signals import Unhandled
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
-from fineline.program.segment import Segment, call_under_way
+from fineline.program.continuation import Continuation, call_under_way, run_on
+from fineline.program.segment import Segment
 from fineline.program.template import Template
 from fineline.raw import TRACEBACK, told
 from fineline.region.describe import describe_guards
@@ -133,7 +134,8 @@ class Site:
         if found is None:
             region = self.region
             entry = self.template is None
-            found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, region.failed if entry else None)
+            first = (region.failed, (Continuation, run_on)) if entry else (None, None)
+            found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, *first)
             self._dispatcher = weakref.ref(found)
         return found
 
