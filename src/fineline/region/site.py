@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,13 +17,14 @@ from fineline.capture.signals import Unhandled
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
-from fineline.program.continuation import Continuation, call_under_way, run_on
+from fineline.program.continuation import Continuation, call_under_way, goes_on, run_on
 from fineline.program.segment import Segment
 from fineline.program.template import Template
 from fineline.raw import TRACEBACK, told
 from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
+from fineline.report.tally import OperatorCounts
 
 NOWHERE: Mapping = MappingProxyType({})
 
@@ -204,7 +206,7 @@ class Site:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
         tally = self.region.tally
-        run = segment.run if tally is None else tally.program(segment.run, outside)
+        run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)
 
@@ -214,3 +216,19 @@ class Site:
                 site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
 
         segment.run.compiled = compiled
+
+
+def _counted(tally: OperatorCounts, run: Callable, kind: str) -> Callable:
+    """Returns what runs a program, in which all that is in no graph is of that kind, and so is what follows it: programs there say otherwise."""
+
+    def within(call: Callable | None) -> Callable | None:
+        return functools.partial(tally.during, kind, call) if call is not None else None
+
+    def program(*args: Any) -> Any:
+        out = tally.during(kind, run, *args)
+        if not goes_on(out):
+            return out
+        behind: Continuation = out[0]
+        return Continuation(functools.partial(tally.during, kind, behind.go_on), within(behind.through), within(behind.go_on_raised)), out[1]
+
+    return program

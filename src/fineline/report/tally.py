@@ -77,10 +77,6 @@ class OperatorCounts:
         finally:
             del where[depth:]
 
-    def program(self, run: Callable, kind: str) -> Callable:
-        """Returns what runs a program, in which all that is in no graph is of that kind."""
-        return functools.partial(self.during, kind, run)
-
     def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
         """A graph that runs again counts too: what it runs is of that kind. What runs while it is compiled does not count.
 
