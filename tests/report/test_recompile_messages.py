@@ -286,11 +286,11 @@ PROGRAMS: dict[str, tuple[Callable, list[Any], str]] = {
     "a weak reference": (referred, [(X, weakref.ref(SHARED)), (X, weakref.ref(Box))], "r: no longer true: refers to the same object; it is a ReferenceType"),
     "behind a break": (behind, [(X, Box(a="a")), (X, Box(a=[1]))], "v.a: 'a' -> [1]"),
     "what eager code gives": (given, [(X, ["a"]), (X, [[1, 2]])], "result: 'a' -> [1, 2]"),
-    "an iterator from outside": (iterated, [(X, iter([1, 2, 3])), (X, iter([1, "a", 3]))], "the iterator's next item: 2 -> 'a'"),
+    "an iterator from outside": (iterated, [(X, iter([1, 2, 3])), (X, iter([1, "a", 3]))], "item: int -> str"),
     "an iterator that ends": (iterated, [(X, iter([1, 2])), (X, iter([1]))], "whether the iterator has ended: False -> True"),
-    "enumerate": (lambda x, v: iterated(x, enumerate(v)), [(X, ["a", "b"]), (X, ["a", 1.5])], "v[1]: 'b' -> 1.5"),
+    "enumerate": (lambda x, v: iterated(x, enumerate(v)), [(X, ["a", "b"]), (X, ["a", 1.5])], "item[1]: 'b' -> 1.5"),
     "items of a dict": (lambda x, v: iterated(x, v.items()), [(X, {"a": 1, "b": 2}), (X, {"a": 1, "b": "x"})], "v['b']: 2 -> 'x'"),
-    "zip": (lambda x, v: iterated(x, zip(v, v, strict=True)), [(X, ["a", "b"]), (X, ["a"])], "v: length 2 -> 1"),
+    "zip": (lambda x, v: iterated(x, zip(v, v, strict=True)), [(X, ["a", "b"]), (X, ["a"])], "a zip does not have it"),
     "a longer list": (iterated, [(X, ["a", "b", "c", "d", "e", "f"]), (X, ["a", "b", "c", "d", "e", 1.5])], "gives no more items; it is a list_iterator"),
 }  # fmt: skip
 # What no capture checks; programs may.

@@ -42,6 +42,7 @@ from fineline.capture.watch import VIEWS, shown_by
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
+from fineline.guards.source import member_text
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.strict import breaks_here
@@ -251,12 +252,13 @@ class Machine:
         cap = self.cap
         if not cap.active or not self.unsteady:
             return False
-        src, shown = cap.sources.get(id(obj)), ""
+        src, shown = cap.sources.get(id(obj)), False
         if type(obj) in VIEWS:
             held = gc.get_referents(obj)[0]
-            src, shown = (cap.sources[id(held)], "") if id(held) in cap.sources else (src, f".{shown_by.__name__}")
+            src, shown = (cap.sources[id(held)], False) if id(held) in cap.sources else (src, True)
             obj = held
-        what = self.unsteady.get(src.text() + shown) if src is not None and id(obj) not in cap.expanded else None
+        text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
+        what = self.unsteady.get(text) if id(obj) not in cap.expanded else None
         written = id(obj) in cap.journal.written
         if src is None or what is None or (what == "numbers" and not written):
             return False

@@ -279,6 +279,8 @@ class DequeItem:
 class ItemFromEnd:
     """A list's item as a member, by how far it is from the end."""
 
+    MEMBER_TEXTS = MappingProxyType({"": "{of}[{at}]"})
+
     def __init__(self, at: int) -> None:
         self.at = at
         self.__name__ = f"item_{at}"

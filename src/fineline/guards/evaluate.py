@@ -9,7 +9,7 @@ import struct
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
+from types import CellType, FunctionType, GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,7 @@ class Length(property):
     """The length of a list, tuple, dict, set or deque, as a member: a number that may vary."""
 
     __name__ = "__len__()"
+    MEMBER_TEXTS = MappingProxyType({"": "len({of})"})
 
 
 LENGTH = Length(raw_len)

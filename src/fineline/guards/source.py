@@ -60,10 +60,10 @@ class Source:
             return f"{parent.text()}[{self.key}]"
         if op == "cell":
             return self.key or f"{parent.text()}.cell_contents"
-        return _member_text(self.key, parent.text())
+        return member_text(self.key, parent.text())
 
 
-def _member_text(descriptor: Any, of: str) -> str:
+def member_text(descriptor: Any, of: str) -> str:
     """Returns what a member is called. Where the class that has it is fineline's own, its ``MEMBER_TEXTS`` say what it is to the user."""
     name = getattr(descriptor, "__name__", "?")
     texts = _TYPE_DICT.__get__(getattr(descriptor, "__objclass__", type(descriptor))).get("MEMBER_TEXTS")

@@ -20,7 +20,7 @@ from fineline.graph.fake import unwarned
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
 from fineline.guards.facts import tensor_facts
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
-from fineline.guards.source import Source
+from fineline.guards.source import Source, member_text
 from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
 from fineline.policy.dims import DIMS, Mark
@@ -133,7 +133,7 @@ class Varying:
 
     def length(self, src: Source) -> bool:
         """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
-        return f"{src.text()}.{LENGTH.__name__}" in self._numbers
+        return member_text(LENGTH, src.text()) in self._numbers
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
         """It is known of a live value behind a border that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
@@ -199,7 +199,7 @@ class Varying:
             self.unsteady[text] = "length"
             # One of which all items are read has a program for each length in any case.
             if n > read[reg]:
-                self._numbers.add(f"{text}.{LENGTH.__name__}")
+                self._numbers.add(member_text(LENGTH, text))
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""
