@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import io
 import logging
@@ -46,6 +47,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "aot_fake": {"backend": "aot_eager", "first_call": "compiled"},
     "aot_dynamic": {"backend": "aot_eager", "dynamic": True},
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
+    "reported": {},  # as under `fineline run --explain`, which hears of all calls and operators
 }
 EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured", "borders"], "all": list(TWINS)}
@@ -162,6 +164,8 @@ def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> 
         return lambda fn: or_eagerly(fn, fineline.compile(fn, backend=probe, options=options, **how))
     if twin == "counted":
         return lambda fn: tallied(fineline.compile(fn, backend=probe, options=options, **how), probe.tally)
+    if twin == "reported":
+        return lambda fn: reported(functools.partial(fineline.compile, fn, backend=probe, options=options, **how))
     return lambda fn: fineline.compile(fn, backend=probe, options=options, **how)
 
 
@@ -188,6 +192,17 @@ def tallied(compiled: Any, tally: Any) -> Any:
     return compiled
 
 
+def reported(compile: Callable[[], Any]) -> Any:
+    """Compiles as in a program of which a report is wanted."""
+    from fineline.report.events import LISTENERS
+
+    before, LISTENERS.trees = LISTENERS.trees, True
+    try:
+        return compile()
+    finally:
+        LISTENERS.trees = before
+
+
 APART = frozenset({"aten._local_scalar_dense.default", "aten._assert_scalar.default"})
 
 
@@ -205,13 +220,13 @@ class Counting(Tally):
             self.opened[str(func)] += 1
         super().saw(func, kind)
 
-    def watch(self, kind: str, compile_graph: Callable, plain: bool) -> Callable:
+    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
         # The probe runs its graphs operator by operator, so that all are seen.
-        return super().watch(kind, compile_graph, True)
+        return super().watch(kind, compile_graph, True, captured)
 
-    def close(self, kind: str) -> None:
+    def close(self, kind: str) -> int:
         self.opened.clear()
-        super().close(kind)
+        return super().close(kind)
 
     def drop(self) -> None:
         # Keeps none that is at zero.

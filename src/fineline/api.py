@@ -27,7 +27,7 @@ from fineline.region.watched import Tree, Watched
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
-from fineline.report.tally import Tally
+from fineline.report.tally import RunCounts, Tally
 from fineline.report.tree import Node
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -149,6 +149,7 @@ def _region(
     if LISTENERS.trees:
         tree = Tree(region.name, place_of(fn))
         region.machine, region.tree = functools.partial(Watched, tree), tree.result
+        region.tally = RunCounts() if RunCounts.available() else None
     _REGIONS.add(region)
     return region
 
@@ -211,15 +212,16 @@ def explain(
 def report(compiled: Callable) -> Explanation:
     """Tells what a compiled callable has done so far: its graphs, graph breaks, recompiles, guards and programs, since it was made or reset.
 
-    Nothing runs. Operators are those that captures have recorded, as calls do not count what they run. Raises `BadArgument` for what is
-    not compiled.
+    Nothing runs. Operators are those that captures have recorded; under ``fineline run --explain`` calls count what they run, too.
+    Raises `BadArgument` for what is not compiled.
     """
     check_callable(compiled)
     _, _, region = _made_of(compiled)
     if region is None:
         step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
         raise BadArgument(f"report takes a compiled callable, not a {type(compiled).__name__}", next_step=step)
-    return _explanation(region, None, region.tree() if region.tree is not None else None)
+    ran = region.tally.counts if region.tally is not None else None
+    return _explanation(region, ran, region.tree() if region.tree is not None else None)
 
 
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:

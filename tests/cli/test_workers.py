@@ -74,7 +74,8 @@ def work(kind):
 
     step.__qualname__ = kind
     compiled = torch.compile(step, backend="eager")
-    compiled(torch.ones(2))
+    for _ in range(3):
+        compiled(torch.ones(2))
     # One write: two ranks share the stream.
     print(kind + " " + type(compiled).__module__.partition(".")[0] + chr(10), end="", flush=True)
 
@@ -129,6 +130,11 @@ def test_each_way_to_start_a_process(launched, kind):
         [graph_break] = [event for event in function["events"] if event["kind"] == "break"]
         assert graph_break["rule"].startswith("disable(library.hidden) at rules.toml:1")
         assert (process is facts) == (kind == "first")
+        if kind == "killed":
+            # What it has told before.
+            assert function["counted"] and 0 < function["ran"]["captured"] <= 6
+        else:
+            assert function["ran"] == {"captured": 6, "eager": 0, "skipped": 3}
     if kind == "torchrun":
         assert sorted(process["rank"] for process, _ in found) == ["0", "1"]
 

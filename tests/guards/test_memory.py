@@ -86,7 +86,7 @@ def test_memory_is_flat_over_many_programs() -> None:
         steps: list[Any] = [
             ("ambient", -1, -1, ambient), ("root", 0, -1, 0), ("type", -1, 0, nn.Linear), ("dict", 1, 0, None),
             ("key", 2, 1, "_parameters"), ("keys", -1, 2, ("weight", "bias")), ("root", 3, -1, 1), ("tensor", -1, 3, facts),
-            ("type_lacks", -1, -1, (nn.Linear, "nothing")), ("distinct", -1, 3, (0,)), ("storages", -1, -1, ((3,), (0,))),
+            ("type_lacks", -1, -1, (nn.Linear, "nothing")), ("distinct", -1, -1, ((3,), (0,))), ("storages", -1, -1, ((3,), (0,))),
         ]  # fmt: skip
         program = make_guard_program(2, steps, (0, 3), "native")
         dispatcher = make_dispatcher(lambda args, kwargs: None)

@@ -80,7 +80,7 @@ def test_interrupts_go_through() -> None:
         [("root", 0, -1, 0), ("root", 0, -1, 0)],
         [("root", -1, -1, 0)],
         [("root", 0, -1, 0), ("same", -1, 0, 1)],
-        [("root", 0, -1, 0), ("distinct", -1, 0, (1,))],
+        [("root", 0, -1, 0), ("distinct", -1, -1, ((0,), (1,)))],
         [("root", 0, -1, 0), ("storages", -1, -1, ((1,), (0,)))],
     ],
 )

@@ -382,7 +382,7 @@ def test_what_comes_out_of_python_code_is_guarded_further() -> None:
     steps.check("tensor", root, tensor_facts(leaf))
     grad = steps.get("member", root, torch._C.TensorBase.grad)
     steps.check("tensor", grad, tensor_facts(leaf.grad))
-    steps.check("distinct", root, (grad,))
+    steps.check("distinct", -1, ((root, grad), ()))
     twins = steps.twins(1)
     assert twins.holds(leaf)
     leaf.grad = torch.zeros(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import threading
 import types
@@ -326,7 +327,10 @@ def two_keys(op: str, first: Any, second: Any, changed: Any) -> Case:
     steps = Steps()
     root = steps.get("root", -1, 0)
     x, y = steps.get("key", root, "x"), steps.get("key", root, "y")
-    steps.check(op, x, y if op == "same" else (y,))
+    if op == "same":
+        steps.check("same", x, y)
+    else:
+        steps.check("distinct", -1, ((x, y), ()))
     return holder, steps.steps, *replace(holder, "y", changed)
 
 
@@ -338,6 +342,39 @@ def case_same() -> Case:
 def case_distinct() -> Case:
     first = [1]
     return two_keys("distinct", first, [1], first)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 9, 10, 64, 100, 1000])
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_distinct_objects(n: int, share: float) -> None:
+    """Objects at any two places, of which one is written or both are, must not be one; two that are only read may be."""
+    ones = round(n * (1 - share)) or 1
+    objects = [[i] for i in range(n)]
+    steps = Steps()
+    root = steps.get("root", -1, 0)
+    registers = tuple([steps.get("index", root, i) for i in range(n)])
+    steps.check("distinct", -1, (registers[:ones], registers[ones:]))
+    twins = steps.twins(1)
+    for _ in range(3):
+        assert twins.holds(objects)
+        assert twins.holds([[i] for i in range(n)])
+    places = {0, 1, ones - 1, ones, n // 2, n - 2, n - 1}
+    for a, b in itertools.permutations(sorted([i for i in places if 0 <= i < n]), 2):
+        kept, objects[a] = objects[a], objects[b]
+        assert twins.holds(objects) is (min(a, b) >= ones)
+        objects[a] = kept
+    assert twins.holds(objects)
+
+
+def test_the_explanation_of_objects_that_are_one_names_them() -> None:
+    a, b = ["a"], ["b"]
+    steps = Steps()
+    root = steps.get("root", -1, 0)
+    x, y = steps.get("index", root, 0), steps.get("index", root, 1)
+    steps.check("distinct", -1, ((x, y), ()))
+    twins = steps.twins(1)
+    assert twins.holds((a, b)) and not twins.holds((b, b))
+    assert twins.reference.explain(((b, b),)) == "distinct: which objects are identical changed, for ['b']"
 
 
 def case_tensor() -> Case:

@@ -64,6 +64,8 @@ OPERATORS: dict[str, Operator] = {
     "eigh": lambda x, i, m: torch.linalg.eigh(torch.full((2, 2), 1.0) / (3 - i).clamp(min=0)),
     "multinomial": lambda x, i, m: torch.multinomial(torch.ones(4) * (3 - i), 1),
     "a division": lambda x, i, m: torch.tensor([7]) // (i == 1).long(),
+    "a product of two types": lambda x, i, m: torch.mm(m, m.double()),
+    "an activation of integers": lambda x, i, m: F.silu(i),
 }
 
 
@@ -136,7 +138,7 @@ def register(name: str, how: Callable[..., Any]) -> None:
 for each in OPERATORS:
     register(each, dropped)
 for way in (measured, suppressed, unhandled):
-    for each in ("an index", "embedding", "an item set", "cholesky", "eigh"):
+    for each in ("an index", "embedding", "an item set", "cholesky", "eigh", "a product of two types"):
         register(each, way)
 for each in ("an index", "embedding", "eigh"):
     register(each, with_gradients)

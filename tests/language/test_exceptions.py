@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from typing import Any
 
@@ -540,6 +541,232 @@ def eager_calls_while_an_error_is_handled(x):
             linked = inner.__context__ is e
         y = reported(y)
     return reported(y), linked
+
+
+class Rung(Exception):
+    """What a signal's handler raises."""
+
+
+def _raise(number, frame):
+    raise Rung
+
+
+@torch.compiler.disable
+def rung():
+    """Lets a signal arrive, whose handler raises."""
+    before = signal.signal(signal.SIGUSR1, _raise)
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def chain(error):
+    """The types of an exception and of all that it was raised behind."""
+    found = []
+    while error is not None:
+        found.append(type(error).__name__)
+        error = error.__context__
+    return found
+
+
+def interrupted(body):
+    """A program of which a signal interrupts an eager call while another exception is being handled; what leaves it has that as its context."""
+
+    def make():
+        log = []
+
+        def items(x):
+            try:
+                yield x
+                yield x * 2
+            finally:
+                log.append(chain(sys.exc_info()[1])[1:])
+
+        def fn(x):
+            x = x.sin()
+            body(x + 1, items, log)
+            return x
+
+        return fn, log
+
+    make.__name__ = body.__name__
+    return table.program(breaks=True, min_graphs=0, backward=False)(make)
+
+
+@interrupted
+def a_generator_goes_in_a_handler(x, items, log):
+    try:
+        {}["absent"]
+    except KeyError:
+        for _ in items(x):
+            rung()
+
+
+@interrupted
+def one_that_an_operator_led_to(x, items, log):
+    try:
+        x + x[:, :3]
+    except RuntimeError:
+        for _ in items(x):
+            rung()
+
+
+@interrupted
+def several_go_at_once(x, items, log):
+    try:
+        raise ValueError(x)
+    except ValueError:
+        for _, _ in zip(items(x), items(x * 2), strict=True):
+            for _ in items(x):
+                rung()
+
+
+@interrupted
+def handlers_in_handlers(x, items, log):
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            for _ in items(x):
+                rung()
+
+
+@interrupted
+def a_block_around_it(x, items, log):
+    @contextlib.contextmanager
+    def block():
+        try:
+            yield
+        finally:
+            log.append(chain(sys.exc_info()[1]))
+
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        with block():
+            for _ in items(x):
+                rung()
+
+
+@interrupted
+def a_handler_of_it_raises_another(x, items, log):
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        try:
+            for _ in items(x):
+                rung()
+        except Rung as error:
+            log.append(chain(error))
+            raise TypeError("from here") from None
+
+
+@interrupted
+def it_is_raised_later(x, items, log):
+    kept = []
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        try:
+            for _ in items(x):
+                rung()
+        except Rung as error:
+            kept.append(error)
+    log.append(chain(kept[0]))
+    raise kept.pop()
+
+
+@interrupted
+def a_generator_hands_on_another(x, items, log):
+    def outer(x):
+        try:
+            yield from items(x)
+        finally:
+            log.append(chain(sys.exc_info()[1]))
+
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        for _ in outer(x):
+            rung()
+
+
+@interrupted
+def what_the_generator_handles(x, items, log):
+    def handling(x):
+        try:
+            raise KeyError(x)
+        except KeyError:
+            try:
+                yield x
+            finally:
+                log.append(chain(sys.exc_info()[1]))
+
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        for _ in handling(x):
+            rung()
+
+
+@interrupted
+def the_generator_raises_as_it_goes(x, items, log):
+    def handling(x):
+        try:
+            yield x
+        except GeneratorExit as end:
+            log.append(chain(end))
+            try:
+                raise KeyError("here")
+            except KeyError as error:
+                log.append(chain(error))
+
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        for _ in handling(x):
+            rung()
+
+
+@interrupted
+def in_a_function_of_its_own(x, items, log):
+    def inner(x):
+        for _ in items(x):
+            rung()
+
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        try:
+            inner(x)
+        finally:
+            log.append(chain(sys.exc_info()[1]))
+
+
+@interrupted
+def eager_calls_on_the_way_out(x, items, log):
+    try:
+        raise ValueError("outer")
+    except ValueError as error:
+        try:
+            rung()
+        finally:
+            reported(x)
+            log.append(chain(error))
+
+
+@interrupted
+def the_handled_one_is_raised_on_the_way_out(x, items, log):
+    try:
+        raise ValueError("outer")
+    except ValueError as error:
+        try:
+            rung()
+        except Rung:
+            raise error
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -227,4 +227,4 @@ def test_outputs_of_a_graph_are_not_searched_for_each_node() -> None:
     graph = Graph()
     x = graph.placeholder("x")
     given: Collection[Node] = Outputs([graph.call_method("relu", (x,)) for _ in range(5)])
-    assert unneeded(graph, given) == []
+    assert unneeded(graph, given, ()) == []

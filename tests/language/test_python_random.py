@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fineline
 from tests.oracle import Program, Table, check, t
@@ -335,6 +336,52 @@ def in_a_generator_and_a_comprehension(x):
 
     return sum(parts()), [x * random.gauss(0, 1) for _ in range(2)]
 
+
+
+# What a kernel refuses, and a fake tensor does not: ``y`` gets another type, ``x`` stays as it is.
+REFUSED = {
+    "linear": (lambda x, y: F.linear(x, y), torch.float64),
+    "linear with a bias": (lambda x, y: F.linear(x, x.new_ones(4, 4), y[0]), torch.float64),
+    "mm": (lambda x, y: torch.mm(x, y), torch.float16),
+    "the sign of matmul": (lambda x, y: x @ y, torch.int64),
+    "bmm": (lambda x, y: torch.bmm(x[None], y[None]), torch.float64),
+    "addmm": (lambda x, y: torch.addmm(y, x, x), torch.float64),
+    "einsum": (lambda x, y: torch.einsum("ij,jk->ik", x, y), torch.float64),
+    "conv1d": (lambda x, y: F.conv1d(x[None], y[:, :, None]), torch.float64),
+    "layer_norm": (lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), torch.float64),
+    "batch_norm": (lambda x, y: F.batch_norm(x, y[0], y[1] * y[1]), torch.float64),
+    "prelu": (lambda x, y: F.prelu(x, y[0]), torch.float64),
+    "attention": (lambda x, y: F.scaled_dot_product_attention(x[None], y[None], y[None]), torch.float64),
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.5), torch.float64),
+    "silu": (lambda x, y: F.silu(y), torch.int64),
+    "softmax": (lambda x, y: y.softmax(0), torch.int64),
+    "std": (lambda x, y: y.std(), torch.int64),
+    "a difference of flags": (lambda x, y: y - x, torch.bool),
+    "a comparison": (lambda x, y: y < y, torch.complex64),
+}
+
+
+def refused(name):
+    call, dtype = REFUSED[name]
+
+    def make():
+        log = []
+
+        def fn(x, y):
+            log.append("begun")
+            z = x + random.random()
+            return z, call(z, y)
+
+        return fn, log
+
+    make.__name__ = name
+    table.program(
+        calls=4, min_graphs=0, recompiles=(1, 2, 3), args=lambda place: (t(place, 4, 4), t(place + 9, 4, 4).to(dtype if place % 2 else torch.float32))
+    )(make)
+
+
+for each in REFUSED:
+    refused(each)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -76,30 +76,36 @@ def pure_code(code: CodeType) -> PureCode | None:
 
 
 def _analysed(code: CodeType) -> PureCode | None:
-    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) or CODES[code].handlers:
         return None
-    uses, methods, takers, codes = list[GlobalUse](), list[str](), list[str](), [code]
-    for inner in codes:
-        info = CODES[inner]
-        if info.handlers or not all([is_plain(c) or _is_comprehension(c) for c in inner.co_consts]):
-            return None
-        for k, (name, arg) in enumerate(info.instructions):
+    return uses_between(CODES[code], 0, len(CODES[code].instructions))
+
+
+def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
+    """Returns what the instructions from ``start`` up to ``end`` use if they have no effect by themselves; None: they may have one."""
+    uses, methods, takers = list[GlobalUse](), list[str](), list[str]()
+    outer, ranges = info.code, [(info, start, end)]
+    for info, start, end in ranges:
+        for k in range(start, end):
+            name, arg = info.instructions[k]
             if name not in _HARMLESS or (name == "LOAD_METHOD" and info.names[arg] not in _METHODS):
+                return None
+            if name == "LOAD_CONST" and not (is_plain(info.code.co_consts[arg]) or _is_comprehension(info.code.co_consts[arg])):
                 return None
             if name == "LOAD_GLOBAL":
                 uses.append(_use(info, k))
             elif name == "LOAD_METHOD":
                 methods.append(info.names[arg])
-            elif name in _STORES and info.slots[arg] in code.co_freevars:
+            elif name in _STORES and info.slots[arg] in outer.co_freevars:
                 return None
             elif name == "MAKE_FUNCTION":
                 made = _made(info, k)
-                if made is None:
+                if made is None or CODES[made].handlers:
                     return None
-                codes.append(made)
-                start = _start(info.instructions, k - 1)
-                if made.co_name == "<genexpr>" and not _is_walked(info, start):
-                    takers.append(_taker(info, start))
+                ranges.append((CODES[made], 0, len(CODES[made].instructions)))
+                first = _start(info.instructions, k - 1)
+                if made.co_name == "<genexpr>" and not _is_walked(info, first):
+                    takers.append(_taker(info, first))
     return PureCode((*dict.fromkeys(uses),), (*dict.fromkeys(methods),), (*dict.fromkeys(takers),))
 
 

@@ -153,6 +153,7 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     if heap and (id(cls) in cap.made or (cap.classes and cls in cap.classes)):
         holder = find(cap, cls, name, descr)
         if holder is None:
+            _guard_descriptor(cap, descr)
             return (ABSENT, None) if descr is MISSING else (kind_of(descr), descr)
         cls = holder
     if descr is MISSING:
@@ -170,12 +171,19 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
                     cap.adopt(descr, src)
         t = type(descr)
         if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
-            # How it behaves follows from its class, which may be assigned, and may change.
+            # The class may be assigned.
             cap.guards.check(src, "type", t)
-            info = type_info(cap, t)
-            for method in DESCRIPTOR_METHODS:
-                info.look(cap, method)
+            _guard_descriptor(cap, descr)
     return kind_of(descr), descr
+
+
+def _guard_descriptor(cap: Capture, descr: Any) -> None:
+    """Guards how something that a class holds behaves: it follows from the methods of its own class, which may change."""
+    t = type(descr)
+    if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
+        info = type_info(cap, t)
+        for method in DESCRIPTOR_METHODS:
+            info.look(cap, method)
 
 
 def type_info(cap: Capture, cls: type) -> TypeInfo:

@@ -28,7 +28,7 @@ from fineline.guards.facts import ambient_facts
 _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
 
 
-class _Operators(TensorOps):
+class BodyTensors(TensorOps):
     """Operators on fakes: what hangs on the tensors, such as their gradients, belongs to the code around the body."""
 
     states = RESTORED
@@ -77,7 +77,7 @@ class BodyMachine(Trial):
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, {}, set(outer.cap.made))
         self.fakes = self.known.fakes = fakes
-        self.tensors = _Operators(indices)
+        self.tensors = BodyTensors(indices)
         self.trial, self.inside = outer.trial, outer.inside
         self.recorder = BodyRecorder(outer.cap.recorder)
         self.recorder.mutated = _Written(self)

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend
 
 from fineline.capture.journal import Journal
-from fineline.capture.local_classes import CLASS_OF, load_class, load_member
+from fineline.capture.local_classes import CLASS_OF, load_class, load_member, meet_class
 from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import (
@@ -79,14 +79,17 @@ class Capture:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
-        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "global_values", "guards",
-        "hooks_seen", "journal", "kept", "lazy", "lookups", "made", "numpy", "owners", "pure", "random", "recorder", "sources", "start_ambient", "states",
-        "symbolic", "symbols", "texts", "types",
+        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
+        "guards", "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "met", "numpy", "owners", "pure", "random", "recorder", "sources",
+        "start_ambient", "states", "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
         self.active = True
         self.classes = machine.options.classes
+        # Behind a graph break: the root that an eager call gave. The ids of the classes that have been met since.
+        self.given: Source | None = None
+        self.met: set[int] = set()
         # By id: texts of what only the graph knows. What reads one has to look here.
         self.texts: dict[int, Any] = {}
         # Tensors that branches took for true or false; the program checks each.
@@ -104,6 +107,8 @@ class Capture:
         self.expanded: set[int] = set()
         # By id: sets in which objects are looked up by identity.
         self.lookups: dict[int, Any] = {}
+        # By id: dicts in which objects are looked up by identity -> these, by id, and their sources.
+        self.keys: dict[int, dict[int, Source]] = {}
         self.made: set[int] = set()
         # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
         self.bound: dict[int, tuple] = {}
@@ -164,6 +169,8 @@ class Capture:
                 self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
+            if self.given is not None and is_a(v, type):
+                meet_class(self, v, src)
             if self.classes and v in self.classes:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
@@ -256,11 +263,11 @@ class Capture:
         self.recorder.inputs.clear()
         held: tuple[Any, ...] = (
             self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
-            self.functions, self.global_values, self.expanded, self.made,
+            self.functions, self.global_values, self.expanded, self.made, self.keys, self.met,
         )  # fmt: skip
         for table in held:
             table.clear()
-        self.journal = Journal()
+        self.journal, self.given = Journal(), None
 
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""
@@ -281,6 +288,8 @@ class Capture:
 
     def check_type(self, src: Source, t: type) -> None:
         """Guards the type of what ``src`` gives."""
+        if self.given is not None and t.__flags__ & HEAP_TYPE:
+            meet_class(self, t, src)
         if self.classes and t in self.classes:
             self.load(t, self.guards.access(src, "member", CLASS_OF, t))
         else:

@@ -24,6 +24,7 @@ from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import Frame
 from fineline.capture.instances import make_instance
 from fineline.capture.introspection import load_cell
+from fineline.capture.local_classes import PLAIN_METACLASSES
 from fineline.capture.native_table import classify
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
@@ -111,7 +112,7 @@ def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
     if getattr(cls, "_is_protocol", False):
         if src is not None:
             cap.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
-    elif is_a(cls, abc.ABCMeta) and not is_a(obj, (int, float, str)):
+    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or cap.classes.is_given(cls)):
         guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
 
 
@@ -191,9 +192,6 @@ def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     frame = vm.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
     frame.namespace = namespace
     return frame
-
-
-PLAIN_METACLASSES = (type, abc.ABCMeta)
 
 
 def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> Border:

@@ -358,7 +358,7 @@ class Machine:
                 border.__traceback__ = border.__context__ = None
                 caught: Border | None = border
             except BaseException as e:
-                if asynchronous(e) is e:
+                if self.interrupted_by(e):
                     self.interrupted(e)
                 elif is_a(e, FLEETING):
                     self.fleeting(e)
@@ -404,7 +404,7 @@ class Machine:
         except Abandoned as e:
             return self.raised(e)
         except BaseException as e:
-            if asynchronous(e) is e:
+            if self.interrupted_by(e):
                 self.interrupted(e)
             elif is_a(e, FLEETING):
                 self.fleeting(e)
@@ -457,6 +457,15 @@ class Machine:
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+
+    def note_break(self, place: Any) -> None:
+        """Hears that the frames are left at a place, which another machine may continue from."""
+
+    def note_continuation(self, place: Any) -> None:
+        """Hears that the frames have been made that were left at a place."""
+
+    def forget_calls(self) -> None:
+        """Hears that what has been captured since the last graph break is captured again."""
 
     def raised(self, e: BaseException) -> Frame:
         """An instruction raised: sets the implicit context, then finds the handler."""
@@ -529,6 +538,10 @@ class Machine:
     def fleeting(self, e: BaseException) -> None:
         """Nothing that the user's code makes of ``e`` may become a program."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
+
+    def interrupted_by(self, e: BaseException) -> bool:
+        """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
+        return e is self.interrupt or (id(e) not in self.cap.sources and asynchronous(e) is e)
 
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""

@@ -18,12 +18,12 @@ from fineline.policy.scopes import SCOPE
 from fineline.report.tally import Tally
 
 
-def watching(tally: Any = None) -> str | None:
-    """What is active, if something sees the operators; ``tally``: the region's own count of them, without it any."""
+def watching() -> str | None:
+    """Returns what is active, if something sees the operators besides fineline's own count of them."""
     c = torch._C
     modes = [c._get_dispatch_stack_at(i) for i in range(c._len_torch_dispatch_stack())]
     # The tensors of a fake mode of the user's are the real ones of a capture.
-    if any([m is not tally and not is_a(m, FakeTensorMode) and not (tally is None and is_a(m, Tally)) for m in modes]):
+    if any([not is_a(m, (FakeTensorMode, Tally)) for m in modes]):
         return "a TorchDispatchMode is active"
     if any([not is_a(m, DeviceContext) for m in _get_current_function_mode_stack()]):
         return "a TorchFunctionMode is active"

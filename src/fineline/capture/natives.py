@@ -21,7 +21,7 @@ from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.lookups import look_up, rewritten
+from fineline.capture.lookups import look_up, look_up_key, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
@@ -32,7 +32,7 @@ from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, writ
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
 from fineline.capture.unread import waiting
-from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, keep_apart, parts, tell_apart
+from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.selector import describe as public_name
@@ -255,7 +255,7 @@ def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
     if type(among) is set and id(among) not in cap.sources:
         look_up(cap, a, among)
     elif is_a(among, (dict, set, list)) and id(among) not in cap.sources:
-        keep_apart(cap, a, among)
+        look_up_key(cap, a, among)
     else:
         for part in parts(cap, a):
             identify(cap, part)

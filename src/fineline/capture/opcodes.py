@@ -7,10 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.bytecode.code import CodeInfo
+from fineline.bytecode.pure_loops import PureLoop, pure_loop
 from fineline.capture import blocks, building, flow, operators, variables
 from fineline.capture.frame import Frame
 from fineline.capture.instructions import Handler
 from fineline.capture.opaque import OPAQUE
+from fineline.capture.places import is_own
+from fineline.capture.pure_loops import handing_over
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {**variables.HANDLERS, **building.HANDLERS, **flow.HANDLERS, **blocks.HANDLERS, **operators.HANDLERS}
@@ -20,10 +23,16 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 def link(info: CodeInfo, opaque: Any) -> list:
     """The instructions with their handlers; those in ``opaque`` run eagerly."""
     out = []
+    loops, users = dict[int, PureLoop | None](), not is_own(info.code)
     for k, (name, arg) in enumerate(info.instructions):
         h = HANDLERS.get(name)
         if h is None:
             h = _unknown(name)
+        if users and "JUMP_BACKWARD" in name and name != "JUMP_BACKWARD_NO_INTERRUPT":
+            if arg not in loops:
+                loops[arg] = pure_loop(info, arg)
+            if (loop := loops[arg]) is not None:
+                h = handing_over(h, loop)
         if opaque and (info.code, k) in opaque:
             h = OPAQUE.get(name, h)
         out.append((h, arg))

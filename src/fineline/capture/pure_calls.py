@@ -45,12 +45,13 @@ _PACKAGES = frozenset({"fineline", "torch"})
 class PureFunction:
     """A function that CPython may run, with what must be as it was when that was found: what else the names stood for has been guarded."""
 
-    __slots__ = ("_cells", "_functions", "_namespaces", "recursive", "usable")
+    __slots__ = ("_cells", "_functions", "_namespaces", "fn", "recursive", "usable")
 
     def __init__(self) -> None:
         self._functions: list[tuple[FunctionType, tuple[Any, ...]]] = []
         self._cells: list[tuple[CellType, Any]] = []
         self._namespaces: list[tuple[int, dict[str, Any]]] = []
+        self.fn: FunctionType | None = None
         # Whether a function is reached from itself, or may be.
         self.recursive = False
         # Whether the last run was of use.
@@ -58,6 +59,7 @@ class PureFunction:
 
     def hold(self, cap: Capture, fn: FunctionType) -> None:
         """Takes down a function, and the variables around it, that is part of the call."""
+        self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
         names = cap.global_values.get(id(fn.__globals__))
@@ -89,16 +91,7 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
         if not is_plain(a):
             return NULL
     cap = vm.cap
-    if (
-        pure_code(fn.__code__) is None
-        or (vm.rules is not None and vm.rules.all)
-        or vm.texts
-        or vm.call_out is not None
-        or vm.opaque is not None
-        or (kwargs and not all([is_plain(a) for a in kwargs.values()]))
-        or sys.gettrace() is not None
-        or sys.getprofile() is not None
-    ):
+    if pure_code(fn.__code__) is None or not may_hand_over(vm) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
         return NULL
     found = cap.pure.get(id(fn))
     if found is not None and not (found.usable and found.is_within(vm.depth)):
@@ -106,7 +99,7 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     if found is None or not found.holds(cap):
         if id(fn.__code__) in cap.pure:
             return NULL
-        found = _find(vm, fn)
+        found = find_pure(vm, fn)
         # A function that was made here may be gone, and another one have its id; code stays.
         cap.pure[id(fn) if found is not None else id(fn.__code__)] = found
         if found is None:
@@ -115,7 +108,7 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
         return NULL
     if cap.lazy:
         for a in (*args, *(kwargs or {}).values()):
-            _settle(cap, a)
+            settle(cap, a)
     try:
         result = fn(*args, **kwargs) if kwargs else fn(*args)
     except Exception as e:
@@ -129,14 +122,20 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     return result
 
 
-def _settle(cap: Capture, value: Any) -> None:
+def may_hand_over(vm: Any) -> bool:
+    """Tells if nobody asks to see what the code does, and no rule may be about it."""
+    ruled = vm.rules is not None and vm.rules.all
+    return not (ruled or vm.texts or vm.call_out is not None or vm.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
+
+
+def settle(cap: Capture, value: Any) -> None:
     cap.settle(value)
     if type(value) in (tuple, frozenset):
         for item in value:
-            _settle(cap, item)
+            settle(cap, item)
 
 
-def _find(vm: Any, fn: FunctionType) -> PureFunction | None:
+def find_pure(vm: Any, fn: FunctionType) -> PureFunction | None:
     """Looks at a function and at all that it reaches; if CPython may run it, what was looked at is guarded as the interpreter does."""
     reached, found = [fn], PureFunction()
     for g in reached:
@@ -220,12 +219,13 @@ def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
 def _guard(vm: Any, fn: Any) -> bool:
     """Guards what a function is and reads; -> whether all of it is, for the capture, what it is for CPython."""
     cap, pure = vm.cap, pure_code(fn.__code__)
-    vm.see_function(cap, fn)
+    if id(fn) not in cap.made:
+        vm.see_function(cap, fn)
     frame = Frame(CODES[fn.__code__], [], fn.__globals__, fn.__builtins__, [], None)
     values = [(global_value(vm, frame, use.name), _global(fn, use.name)) for use in pure.uses] if pure is not None else []
     values += [(load_cell(vm, cell), contents(cell)) for cell in fn.__closure__ or ()]
     for value, own in values:
         if value is not own:
             return False
-        _settle(cap, value)
+        settle(cap, value)
     return True

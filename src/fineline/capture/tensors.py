@@ -46,7 +46,7 @@ from fineline.graph.spellings import is_custom
 from fineline.graph.state import KERNELS, answers_before, differing
 from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
 from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.graph.unfailing import may_raise
+from fineline.graph.unfailing import may_raise, takes_types
 from fineline.graph.unmeasured import Foresight
 from fineline.guards.facts import ambient_facts, storage_of
 from fineline.kinds import is_a
@@ -255,7 +255,8 @@ class TensorOps:
         history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
         here = covered(vm.frame)
         cap.caught = cap.caught or here
-        raises = here and may_raise(op, target, fx_args)
+        untyped = vm.fakes is not None and not takes_types(fn, args, kwargs)
+        raises = here and (untyped or may_raise(op, target, fx_args))
         if raises or (targets and cap.fragile):
             settle_raising(vm, fn, args, kwargs, raises, targets, history)
         if targets:
@@ -278,7 +279,7 @@ class TensorOps:
             raise b.calls(*called) from None
         if vm.options.dense and scattered(result):
             raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
-        self.keep(vm, fn, op, target, fx_args, fx_kwargs, result)
+        self.keep(vm, fn, op, target, fx_args, fx_kwargs, result, untyped)
         if known is Foresight.UNFORESEEN:
             cap.recorder.unmeasure(result)
         if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
@@ -352,7 +353,7 @@ class TensorOps:
         plain, args, kwargs = call or (fn, args, kwargs)
         raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
 
-    def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> Any:
+    def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
         cap = vm.cap
         t = type(result)
         if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
@@ -366,17 +367,18 @@ class TensorOps:
             vm.fail("FL505", f"{describe(fn)} gave a {t.__name__}, which may depend on data", True)
         else:
             vm.fail("FL506", f"{describe(fn)} gave a {t.__name__}", True)
-        self.record(vm, op, target, fx_args, fx_kwargs, result)
+        self.record(vm, op, target, fx_args, fx_kwargs, result, untyped)
         return result
 
-    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> None:
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         """A node for the graph, and the user's line that it comes from."""
         recorder = vm.cap.recorder
         recorder.only_state = False
         vm.jumps = 0
         frame = vm.frame
         origin = origin_of(vm.cap, frame) if frame is not None else None
-        recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout_of(result) if vm.shows_layouts else None)
+        layout = layout_of(result) if vm.shows_layouts else None
+        recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout, untyped=untyped)
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))

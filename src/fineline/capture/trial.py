@@ -78,7 +78,7 @@ class _Memory(set):
         super().add(storage)
 
 
-class _Tensors(TensorOps):
+class TrialTensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
 
     symbolic = False
@@ -139,7 +139,7 @@ class Trial(Machine):
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.called_at = origin_of(outer.cap, outer.frame) if outer.frame is not None else None
         self.shows_layouts = outer.shows_layouts
-        self.tensors = _Tensors(later, turned)
+        self.tensors = TrialTensors(later, turned)
         self.recorder: Any = Part()
         for name, tensors in given.items():
             for t in tensors:

@@ -107,20 +107,6 @@ def parts(cap: Any, obj: Any) -> tuple:
     return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
 
 
-def keep_apart(cap: Any, obj: Any, among: Any) -> None:
-    """``obj`` is looked up by identity in a container made here: which of its keys it is must stay so."""
-    others = {id(part): part for k in among for part in parts(cap, k)}
-    for mine in parts(cap, obj):
-        src = cap.sources.get(id(mine))
-        if src is None:
-            continue
-        found = [cap.sources.get(i) for i in others if i != id(mine)]
-        # Two objects that the program holds stay two.
-        regs = tuple([s.reg for s in found if s is not None and s is not src and not (s.op == src.op == "pin")])
-        if regs:
-            cap.guards.check(src, "distinct", regs, ("apart", regs))
-
-
 def guard_identity(cap: Any, a: Any, b: Any) -> None:
     """Whether two objects are one was asked: guards the answer."""
     if cap.symbols is not None:
@@ -130,19 +116,13 @@ def guard_identity(cap: Any, a: Any, b: Any) -> None:
         return
     sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))
     if sa is not None and sb is not None and type(a) is type(b):
-        cap.guards.check(sb, "distinct", (sa.reg,), sa.reg)
+        cap.guards.distinct((sb, sa))
 
 
 def tell_apart(cap: Any, values: Any, hashed: bool = False) -> None:
     """C compares what ``values`` hold, or looks them up if ``hashed``: those compared by identity must stay different objects."""
-    regs: dict[int, int] = {}
-    for obj in leaves(cap, values, hashed):
-        src = cap.sources.get(id(obj))
-        if src is not None and src.reg not in regs.values():
-            if regs:
-                others = tuple(regs.values())
-                cap.guards.check(src, "distinct", others, others)
-            regs[id(obj)] = src.reg
+    found = [cap.sources.get(id(obj)) for obj in leaves(cap, values, hashed)]
+    cap.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
 def tell_from(cap: Any, obj: Any, among: Any) -> None:
@@ -150,8 +130,13 @@ def tell_from(cap: Any, obj: Any, among: Any) -> None:
     mine, others = list(leaves(cap, (obj,))), list(leaves(cap, among))
     if not others:
         return
-    for one in mine:
-        keep_apart(cap, one, others)
+    among = {id(part): part for other in others for part in parts(cap, other)}
+    for src in [cap.sources.get(id(part)) for one in mine for part in parts(cap, one)]:
+        if src is None:
+            continue
+        found = [s for s in map(cap.sources.get, among) if s is not None and s is not src]
+        # Two objects that the program holds stay two.
+        cap.guards.distinct((src,), [s for s in found if not (s.op == src.op == "pin")])
 
 
 def leaves(cap: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
@@ -182,7 +167,12 @@ def guard_mro(cap: Any, cls: type) -> None:
 
 
 def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
-    """An abstract class was asked whether ``cls`` is one of its own: a later ``register`` may change the answer."""
+    """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
+    made = cap.sources.get(id(cls)) if cls in cap.classes and classes not in cap.classes else None
+    if made is not None and made.op != "pin":
+        text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
+        cap.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
+        return
     src = cap.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     cap.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
@@ -204,6 +194,10 @@ def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any)
 
 
 def _is_subclass(cls: type, answer: bool, base: Any) -> bool:
+    return issubclass(cls, base) is answer
+
+
+def _has_base(base: type, answer: bool, cls: type) -> bool:
     return issubclass(cls, base) is answer
 
 

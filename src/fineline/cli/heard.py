@@ -28,8 +28,9 @@ class Heard:
         self._fired: dict[str, dict[int, Counter[Rule]]] = {}
         # Source, guards and the code of the graph.
         self._programs: dict[str, list[tuple[str, list[str], str]]] = {}
-        # What gives the calls of each region.
+        # What gives the calls of each region, and its counts of operators.
         self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
+        self._ran: dict[str, dict[int, Counter[str] | None]] = {}
 
     def hear(self, event: Event) -> None:
         events = self._events.setdefault(event.region, [])
@@ -39,7 +40,9 @@ class Heard:
         elif event.kind == "program":
             self._programs.setdefault(event.region, []).append((event.detail["source"], event.detail["guards"](), graph_code(event)))
         elif event.kind == "tree":
-            self._trees.setdefault(event.region, {})[event.detail.get("of", 0)] = event.detail["tree"]
+            if event.detail["tree"] is not None:
+                self._trees.setdefault(event.region, {})[event.detail["of"]] = event.detail["tree"]
+            self._ran.setdefault(event.region, {})[event.detail["of"]] = event.detail["ran"]
         else:
             events.append(event)
 
@@ -55,8 +58,15 @@ class Heard:
             guards = [guard for _, guards, _ in programs for guard in guards]
             tree = joined([give() for give in self._trees.get(name, {}).values()])
             codes = [code for _, _, code in programs if code]
-            out.append(Explanation(name, events, [], guards, [source for source, _, _ in programs], None, rules=rules, tree=tree, codes=codes))
+            sources, ran = [source for source, _, _ in programs], self._counts(name)
+            out.append(Explanation(name, events, [], guards, sources, ran, rules=rules, tree=tree, codes=codes))
         return out
+
+    def _counts(self, name: str) -> Counter[str] | None:
+        """Returns the operators that ran in calls of a function; None if nobody counted those of some."""
+        counts = list(self._ran.get(name, {}).values())
+        known = [counter for counter in counts if counter is not None]
+        return sum(known, Counter[str]()) if known and len(known) == len(counts) else None
 
     def fired(self) -> Counter[Rule]:
         """How often each rule and mark decided something, over all functions."""

@@ -69,7 +69,9 @@ def join() -> None:
             Waiting(file, Path(options.waiting)).begin()
     install(breaks=options.breaks)
     if options.events is not None:
-        LISTENERS.all = (*LISTENERS.all, Relay(Path(options.events)).hear)
+        relay = Relay(Path(options.events))
+        relay.begin()
+        LISTENERS.all = (*LISTENERS.all, relay.hear)
 
 
 class Waiting:
@@ -121,8 +123,33 @@ class Relay:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # What is told at the end once more, as it has grown: the calls of each region and its counts.
+        self._growing: dict[int, Event] = {}
+        register_after_fork(self, Relay._begin_copy)
+
+    def begin(self) -> None:
+        """Takes part in a process that the program has started. Python's exit functions run this too, where multiprocessing does not fork."""
+        Finalize(None, self.end, exitpriority=0)
+
+    def end(self) -> None:
+        """Tells at the end of the process what has grown since it was told; of one that is killed, what it was by then is known."""
+        growing, self._growing = self._growing, {}
+        for event in growing.values():
+            # In a copy that has called nothing itself, what there is is its parent's.
+            if event.detail["ran"]:
+                self._write(event)
+
+    def _begin_copy(self) -> None:
+        """... that multiprocessing has forked: what there is is its parent's."""
+        self._growing = {}
+        self.begin()
 
     def hear(self, event: Event) -> None:
+        if event.kind == "tree":
+            self._growing[event.detail["of"]] = event
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
         path = self.folder / f"{os.getpid()}.jsonl"
         facts = [_packed(event)] if path.exists() else [_process(), _packed(event)]
         text = "".join([f"{json.dumps(fact)}\n" for fact in facts])
@@ -149,8 +176,9 @@ class Report:
         (self._heard if os.getpid() == self._pid else self._relay).hear(event)
 
     def write(self, path: Path) -> None:
-        """Writes the report. In a copy of the process, which a program that forks leaves by this way too: nothing."""
+        """Writes the report. In a copy of the process, which a program that forks leaves by this way too, tells what has grown there."""
         if os.getpid() != self._pid:
+            self._relay.end()
             return
         processes = [Process(file) for file in sorted(self.folder.glob("*.jsonl"))]
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -209,7 +237,8 @@ def _packed(event: Event) -> dict[str, Any]:
     if event.kind == "program":
         return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
     if event.kind == "tree":
-        return {**facts, "tree": event.detail["tree"]().as_dict()}
+        tree = event.detail["tree"]
+        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"]}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -223,8 +252,9 @@ def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Even
         guards = facts["guards"]
         detail = {"source": facts["source"], "guards": lambda: guards, "code": facts["code"]}
     elif known["kind"] == "tree":
-        tree = Node.from_dict(facts["tree"])
-        detail = {"tree": lambda: tree}
+        tree = facts["tree"] and Node.from_dict(facts["tree"])
+        ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
+        detail = {"tree": tree and (lambda: tree), "ran": ran, "of": facts["of"]}
     elif known["kind"] == "rules":
         # One counter for each region, which each event has as it was by then.
         counter = counters.setdefault(facts["counter"], Counter())

@@ -162,6 +162,8 @@ class Recorder:
         self.addresses: list[StorageWeakRef] = []
         # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
         self.unmeasured: set[Node] = set()
+        # Nodes that fake tensors have gone through, and of which it is not known whether the kernels take tensors of such types.
+        self.untyped: set[Node] = set()
         # How the kernels lay out what nodes compute, as far as Python code has asked.
         self.layouts: dict[Node, Any] = {}
 
@@ -235,11 +237,12 @@ class Recorder:
         return node
 
     def record(
-        self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None, origin: Any = None, layout: Any = None
-    ) -> Any:
+        self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None, origin: Any = None, layout: Any = None,
+        untyped: bool = False,
+    ) -> Any:  # fmt: skip
         """Adds a node whose result is ``out``, which the operator just computed; -> ``out``.
 
-        ``origin`` and ``layout``: for `program.node_meta`.
+        ``origin`` and ``layout``: for `program.node_meta`. ``untyped``: the kernels may not take what it is given.
         """
         base = name or (target if type(target) is str else getattr(target, "__name__", "call"))
         node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
@@ -247,6 +250,8 @@ class Recorder:
             node.meta[ORIGIN] = origin
         if layout is not None:
             node.meta[LAYOUT] = layout
+        if untyped:
+            self.untyped.add(node)
         self.calls += 1
         if is_a(out, NAMED):
             self.results[node] = ()

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from fineline.graph.state import RESTORED
 from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
 
 _NAMES = (
     "abs adaptive_avg_pool1d adaptive_avg_pool2d add addcdiv addcmul addmm arange avg_pool1d avg_pool2d baddbmm batch_norm bfloat16 "
@@ -54,12 +55,48 @@ _VIEWS = (
     "unflatten unfold unsqueeze view view_as"
 )
 VIEWS = frozenset(_VIEWS.split())
+# Operators of `NAMES` that take tensors of any types, and those that take integers and several floating types at once.
+_OF_ANY_TYPE = (
+    "bfloat16 bool cat chunk clone concat concatenate contiguous detach double empty empty_like eq expand expand_as flatten flip float full full_like "
+    "getitem half int isfinite isinf isnan logical_and logical_not logical_or long movedim ne new_empty new_full new_ones new_zeros ones ones_like "
+    "permute repeat reshape roll split squeeze stack swapaxes t to transpose tril triu type_as unbind unflatten unsqueeze view view_as where zeros "
+    "zeros_like"
+)
+_OF_REAL_TYPES = (
+    "abs add ceil clamp clamp_max clamp_min cos cumsum exp floor ge gt iadd imul isub l1_loss le log lt masked_fill maximum minimum mse_loss mul neg "
+    "reciprocal relu round rsqrt rsub sigmoid sign sin sqrt square sub subtract sum tanh truediv"
+)
+OF_ANY_TYPE = frozenset(_OF_ANY_TYPE.split())
+OF_REAL_TYPES = frozenset(_OF_REAL_TYPES.split())
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_REAL_TYPES = frozenset([*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+_ONE_FLOAT = frozenset([frozenset([dtype]) for dtype in _FLOATS])
 
 
-def cannot_fail(graph: Graph) -> bool:
-    """Whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold."""
+def takes_types(fn: Any, args: Collection[Any], kwargs: Mapping[str, Any] | None) -> bool:
+    """Returns whether it is known that the kernels of an operator of `NAMES` take tensors of such types: fake tensors of any types may do."""
+    found = frozenset(_types((*args, *kwargs.values()) if kwargs else args))
+    if not found or found in _ONE_FLOAT:
+        return True
+    name = getattr(fn, "__name__", "").removesuffix("_")
+    return name in OF_ANY_TYPE or (name in OF_REAL_TYPES and found <= _REAL_TYPES)
+
+
+def _types(args: Iterable[Any]) -> Iterator[torch.dtype]:
+    for a in args:
+        if is_a(a, Tensor):
+            yield a.dtype
+        elif type(a) in (list, tuple):
+            yield from _types(a)
+
+
+def cannot_fail(graph: Graph, untyped: Collection[Node]) -> bool:
+    """Whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold.
+
+    ``untyped``: nodes of which it is not known whether the kernels take what they are given.
+    """
     numbers = _numbers(graph)
-    return all([_is_safe(node, numbers) for node in graph.nodes])
+    return not untyped and all([_is_safe(node, numbers) for node in graph.nodes])
 
 
 def _numbers(graph: Graph) -> set[Node]:
@@ -100,13 +137,13 @@ def _name(node: Node) -> str:
     return target if type(target) is str else getattr(target, "__name__", "")
 
 
-def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
+def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -> list[Node]:
     """Returns the nodes that may raise though no number that the graph gives or writes depends on them: a compiler drops those.
 
-    ``given``: the graph's outputs. The nodes are in the graph's order.
+    ``given``: the graph's outputs. ``untyped``: as above. The nodes are in the graph's order.
     """
     given = frozenset(given)
-    if not _drops(graph, given):
+    if not _drops(graph, given, untyped):
         return []
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     names = [_name(node) for node in nodes]
@@ -122,7 +159,7 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
             live = live or any([not needed.isdisjoint(_viewed(target)) for target in targets])
             if not live and not _divides(node):
                 numbers = _numbers(graph) if numbers is None else numbers
-                live = not _is_safe(node, numbers)
+                live = node in untyped or not _is_safe(node, numbers)
                 if live:
                     found.append(node)
             elif live and name in OVERWRITING:
@@ -132,7 +169,7 @@ def unneeded(graph: Graph, given: Collection[Node]) -> list[Node]:
     return found[::-1]
 
 
-def _drops(graph: Graph, given: frozenset[Node]) -> bool:
+def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> bool:
     """Returns whether a compiler may drop an operator that may raise or writes: most graphs are known by a look at what nobody reads."""
     numbers: set[Node] | None = None
     dropped = set[Node]()
@@ -149,7 +186,7 @@ def _drops(graph: Graph, given: frozenset[Node]) -> bool:
         if any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users]):
             continue
         numbers = _numbers(graph) if numbers is None else numbers
-        if not _is_safe(node, numbers) or any(True for _ in _written(node)):
+        if node in untyped or not _is_safe(node, numbers) or any(True for _ in _written(node)):
             return True
         dropped.add(node)
         doubtful += node.all_input_nodes
@@ -161,13 +198,15 @@ def _divides(node: Node) -> bool:
     return _name(node) in ("div", "divide", "true_divide") and "rounding_mode" not in node.kwargs
 
 
-def kept_outputs(graph: Graph, given: Collection[Node], results: Mapping[Node, tuple], tracked: bool) -> list[Node]:
+def kept_outputs(
+    graph: Graph, given: Collection[Node], results: Mapping[Node, tuple], tracked: bool, untyped: Collection[Node]
+) -> list[Node]:
     """Returns more outputs for a graph, so that no compiler drops an operator which may raise.
 
     ``results``: where the first tensor lies in what each operator gives. ``tracked``: gradients may flow, which these outputs do without.
     """
     found = []
-    for node in unneeded(graph, given):
+    for node in unneeded(graph, given, untyped):
         path = results.get(node)
         last = node
         for read, key in path or ():

@@ -20,9 +20,10 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.guards.facts import ambient_facts, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
 from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 
-SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "storages", "ambient", "relation"})
+SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
 
 _ABSENT: Any = object()
 _MRO: Any = type.__dict__["__mro__"]
@@ -80,7 +81,7 @@ def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> Non
         if op == "same":
             reads.add(payload)
         elif op == "distinct":
-            reads.update(payload)
+            reads.update(*payload)
         elif op == "storages":
             reads.update(payload[0])
         elif op == "relation":
@@ -163,7 +164,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
         case "same":
             return value is registers[payload]
         case "distinct":
-            return all(value is not registers[other] for other in payload)
+            return repeated(payload, registers) is None
         case "tensor":
             return is_a(value, torch.Tensor) and tensor_agrees(payload, tensor_facts(value))
         case "storages":
@@ -183,6 +184,17 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
             leaves, code, _ = payload
             return bool(run(code, [read_leaf(leaf, registers) for leaf in leaves]))
     raise ValueError(op)
+
+
+def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, Any]) -> int | None:
+    """Returns a register whose object a ``distinct`` step does not allow there; None if the step passes."""
+    ones, others = payload
+    seen: set[int] = set()
+    for reg in ones:
+        if id(registers[reg]) in seen:
+            return reg
+        seen.add(id(registers[reg]))
+    return next((reg for reg in others if id(registers[reg]) in seen), None)
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
@@ -270,32 +282,35 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
         case "ambient":
             return f"ambient state: {describe_difference(payload, ambient_facts())}"
         case "is" | "eq" | "set_eq":
-            return f"{op}: {_short(payload)} -> {_short(value)}"
+            return f"{op}: {_change(payload, value)}"
         case "type":
             return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
         case "len" if is_a(value, SIZED):
             return f"len: {payload} -> {raw_len(value)}"
         case "keys" if is_a(value, dict):
-            return f"keys: {_short(payload)} -> {_short(tuple(dict.keys(value)))}"
+            return f"keys: {value_text(payload)} -> {value_text(tuple(dict.keys(value)))}"
         case "key" | "absent":
-            return f"{op}: {_short(payload)} {'is not' if op == 'key' else 'is now'} in the dict"
+            return f"{op}: {value_text(payload)} {'is not' if op == 'key' else 'is now'} in the dict"
         case "type_attr" | "type_lacks":
             return f"{op}: {payload[0].__qualname__}.{payload[1]} {'is gone' if op == 'type_attr' else 'is now defined'}"
         case "function":
-            return f"function: code or defaults of {_short(value)} changed"
-        case "same" | "distinct":
-            return f"{op}: which objects are identical changed, for {_short(value)}"
+            return f"function: code or defaults of {value_text(value)} changed"
+        case "same":
+            return f"same: which objects are identical changed, for {value_text(value)}"
+        case "distinct":
+            reg = repeated(payload, registers or {})
+            return f"distinct: which objects are identical changed, for {value_text((registers or {}).get(-1 if reg is None else reg))}"
         case "storages":
             return "storages: which tensors share memory changed"
         case "weak":
-            return f"weak: {_short(payload())} -> {_short(value)}"
+            return f"weak: {_change(payload(), value)}"
         case "predicate":
-            return f"predicate: {payload[1]}, for {_short(value)}"
+            return f"predicate: {payload[1]}, for {value_text(value)}"
         case "relation":
             numbers = [_leaf_text(leaf, registers or {}) for leaf in payload[0]]
             found = f", and {'it is' if len(numbers) == 1 else 'they are'} {', '.join(numbers)}" if numbers else ""
             return f"relation: {payload[2]}{found}"
-    return f"{op}: {getattr(payload, '__name__', None) or _short(payload)} cannot be read from an object of type {type(value).__qualname__}"
+    return f"{op}: {getattr(payload, '__name__', None) or value_text(payload)} cannot be read from an object of type {type(value).__qualname__}"
 
 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
@@ -303,16 +318,10 @@ def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
         return str(read_leaf(leaf, registers))
     except Exception as e:  # what is there is no number, or no tensor that has it
         let_pass(e)
-        return _short(registers.get(leaf[1]))
+        return value_text(registers.get(leaf[1]))
 
 
-def _short(value: Any) -> str:
-    """At most 80 characters of ``repr``; tensors and objects that fail at it by type."""
-    if is_a(value, torch.Tensor):
-        return f"<{type(value).__name__}>"
-    try:
-        text = repr(value)
-    except Exception as e:  # an explanation must not fail on the object it explains
-        let_pass(e)
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= 80 else text[:77] + "..."
+def _change(before: Any, now: Any) -> str:
+    """Says what there was and what there is; of two objects of a kind, that they are two."""
+    old, new = value_text(before), value_text(now)
+    return f"{old} -> {new}" if old != new else f"{old} -> another {new.removeprefix('an ').removeprefix('a ')}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
+# Characters of a key.
+MOST_OF_KEY = 200
 _NO_CHILDREN: Any = MappingProxyType({})
 _NO_CHECKS: Any = frozenset()
 
@@ -50,7 +54,7 @@ class Source:
                 return f"{parent.parent.text()}.{self.key}"
             if parent.key in ("_modules", "_parameters", "_buffers") and parent.parent is not None and parent.parent.parent is not None:
                 return f"{parent.parent.parent.text()}.{self.key}"
-            return f"{parent.text()}[{self.key!r}]"
+            return f"{parent.text()}[{value_text(self.key, MOST_OF_KEY)}]"
         if op == "index":
             return f"{parent.text()}[{self.key}]"
         if op == "cell":
@@ -95,6 +99,8 @@ class Reads:
         op, reg, parent, payload = step
         if op == "relation" and payload.leaves:
             reg = payload.leaves[0].register
+        elif op == "distinct":
+            reg = payload[0][0]
         reg = reg if reg >= 0 else parent
         return self.sources[reg] if reg >= 0 else None
 
@@ -115,6 +121,7 @@ class GuardBuilder:
         self._roots: dict[int, Source] = {}
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()
+        self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
     def close(self) -> None:
         """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles.
@@ -191,6 +198,13 @@ class GuardBuilder:
         if key not in src.checked:
             src.checked.add(key)
             self._add((op, -1, src.reg, payload))
+
+    def distinct(self, ones: Iterable[Source], others: Iterable[Source] = ()) -> None:
+        """Adds a check, once, that ``ones`` are different objects, and none of them one of ``others``."""
+        payload = (tuple([src.reg for src in ones]), tuple([src.reg for src in others]))
+        if payload[0] and len(payload[0]) + len(payload[1]) > 1 and payload not in self._distinct:
+            self._distinct.add(payload)
+            self._add(("distinct", -1, -1, payload))
 
     def relation(self, relation: Relation) -> None:
         """Adds a relation between sizes and numbers that sources hold."""

@@ -28,7 +28,8 @@ Check steps                         payload
   function    a Python function's code       (code, defaults, kwdefaults): code by identity; each of the two others
                                              None or a tuple/dict compared by identity
   same        two registers, one object      the other register
-  distinct    ``src`` differs from all of    tuple of registers
+  distinct    which registers are not one    (ones, others): the objects of ``ones`` differ from each other and from those of
+                                             ``others``; no ``src``
   tensor      metadata of a tensor           ``facts.tensor_facts(t)``; sizes and strides may be None: any
   storages    which tensors share storage    (registers, pattern): pattern[i] is the first position with i's storage
   ambient     process and thread state       ``facts.ambient_facts()``; no ``src``

@@ -93,7 +93,10 @@ bool parse_payload(Step& step) {
       step.registers.push_back(static_cast<int>(PyLong_AsLong(payload)));
       return !PyErr_Occurred();
     case Op::Distinct:
-      return parse_registers(payload, step.registers);
+      if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 2) return false;
+      if (!parse_registers(PyTuple_GET_ITEM(payload, 0), step.registers)) return false;
+      step.number = static_cast<Py_ssize_t>(step.registers.size());
+      return parse_registers(PyTuple_GET_ITEM(payload, 1), step.registers);
     case Op::Storages:
       if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 2) return false;
       return parse_registers(PyTuple_GET_ITEM(payload, 0), step.registers) &&

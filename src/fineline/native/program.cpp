@@ -14,7 +14,7 @@ constexpr size_t kMostTables = 64;
 constexpr size_t kMostTableSteps = 200'000;
 
 bool reads_source(Op op) {
-  constexpr Op sourceless[] = {Op::Root, Op::Pin, Op::TypeAttr, Op::TypeLacks, Op::Storages, Op::Ambient, Op::Relation};
+  constexpr Op sourceless[] = {Op::Root, Op::Pin, Op::TypeAttr, Op::TypeLacks, Op::Distinct, Op::Storages, Op::Ambient, Op::Relation};
   return std::ranges::find(sourceless, op) == std::end(sourceless);
 }
 

@@ -67,6 +67,7 @@ bool Shortcut::shared_alike(Program& program, Sharing& sharing) {
     sharing.keys[i] = storage_key(registers[step.registers[i]]);
     if (!sharing.keys[i]) return false;
   }
+  if (sharing.unknown.size() > kFew) return shared_as(sharing.keys, step.pattern);
   for (size_t i : sharing.unknown) {
     for (size_t j = 0; j < sharing.keys.size(); j++) {
       if ((sharing.keys[i] == sharing.keys[j]) != (step.pattern[i] == step.pattern[j])) return false;

@@ -2,6 +2,7 @@
 #include "step.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "constants.h"
@@ -71,14 +72,62 @@ bool check_function(PyObject* object, PyObject* expected) {
       same(function->func_kwdefaults, PyTuple_GET_ITEM(expected, 2));
 }
 
-// Whether positions share keys just as the pattern says, which gives for each the first that has the same key.
-Verdict check_storages(const Step& step, PyObject** registers) {
-  std::unordered_map<const void*, int> firsts;
-  for (size_t i = 0; i < step.pattern.size(); i++) {
-    const void* key = storage_key(registers[step.registers[i]]);
-    if (!key || firsts.emplace(key, i).first->second != step.pattern[i]) return Verdict::Fail;
+// A set of addresses, in a table that is at least half empty.
+class Addresses {
+ public:
+  explicit Addresses(size_t most) : table_(std::bit_ceil(2 * most)) {}
+
+  bool contains(PyObject* object) const { return table_[slot(object)] == object; }
+
+  // False if it is there already.
+  bool add(PyObject* object) {
+    PyObject*& found = table_[slot(object)];
+    if (found) return false;
+    found = object;
+    return true;
   }
-  return Verdict::Pass;
+
+ private:
+  // Where the object is, or belongs. Objects lie at multiples of 16; the product spreads what is near each other.
+  size_t slot(PyObject* object) const {
+    uint64_t hash = (reinterpret_cast<uintptr_t>(object) >> 4) * 0x9E3779B97F4A7C15u;
+    size_t last = table_.size() - 1, at = (hash >> 32) & last;
+    while (table_[at] && table_[at] != object) at = (at + 1) & last;
+    return at;
+  }
+
+  std::vector<PyObject*> table_;
+};
+
+// Whether the objects in the first `number` registers differ from each other, and from those in all registers behind them.
+bool are_distinct(const Step& step, PyObject** registers) {
+  size_t ones = step.number, all = step.registers.size();
+  auto object = [&](size_t i) { return registers[step.registers[i]]; };
+  if (ones <= kFew) {
+    for (size_t i = 0; i < ones; i++) {
+      for (size_t j = i + 1; j < all; j++) {
+        if (object(i) == object(j)) return false;
+      }
+    }
+    return true;
+  }
+  Addresses seen(ones);
+  for (size_t i = 0; i < ones; i++) {
+    if (!seen.add(object(i))) return false;
+  }
+  for (size_t i = ones; i < all; i++) {
+    if (seen.contains(object(i))) return false;
+  }
+  return true;
+}
+
+// A null key means that the object is not a tensor.
+Verdict check_storages(const Step& step, PyObject** registers) {
+  std::vector<const void*> keys;
+  keys.reserve(step.registers.size());
+  for (int reg : step.registers) keys.push_back(storage_key(registers[reg]));
+  bool tensors = std::find(keys.begin(), keys.end(), nullptr) == keys.end();
+  return verdict(tensors && shared_as(keys, step.pattern));
 }
 
 // The leaves' values by the numbers that the step as it was given has for their registers; null with an error set.
@@ -93,6 +142,15 @@ Ref name_leaves(const Step& step, PyObject** registers) {
 }
 
 }  // namespace
+
+bool shared_as(const std::vector<const void*>& keys, const std::vector<int>& pattern) {
+  std::unordered_map<const void*, int> firsts;
+  firsts.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); i++) {
+    if (firsts.emplace(keys[i], i).first->second != pattern[i]) return false;
+  }
+  return true;
+}
 
 Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* roots) {
   PyObject* value = step.src >= 0 ? registers[step.src] : nullptr;
@@ -140,7 +198,7 @@ Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* r
     case Op::Same:
       return verdict(value == registers[step.registers[0]]);
     case Op::Distinct:
-      return verdict(std::none_of(step.registers.begin(), step.registers.end(), [&](int other) { return registers[other] == value; }));
+      return verdict(are_distinct(step, registers));
     case Op::Tensor:
       return verdict(tensor_matches(value, *step.tensor));
     case Op::Storages:

@@ -26,17 +26,23 @@ struct Step {
   int src = -1;
   PyObject* tuple = nullptr;  // the step as it was given
   PyObject* payload = nullptr;
-  Py_ssize_t number = 0;         // root: position; index: index; len: length; member: offset of the field
+  Py_ssize_t number = 0;         // root: position; index: index; len: length; member: offset of the field; distinct: how many are `ones`
   Py_hash_t hash = -1;           // key, absent
   PyTypeObject* type = nullptr;  // type, type_attr, type_lacks, tensor; member: class of the descriptor
   PyObject* name = nullptr;      // type_attr, type_lacks
   bool null_is_none = false;     // member: what an empty field reads as
   TensorSpecPtr tensor;          // tensor; null if only Python can tell
   RelationPtr relation;          // relation
-  std::vector<int> registers;    // same, distinct, storages: the other registers; relation: of the leaves
+  std::vector<int> registers;    // same: the other register; distinct, storages: all of them; relation: of the leaves
   std::vector<int> pattern;      // storages
   std::optional<AmbientPicture> passed, failed;  // ambient: the pictures that last passed and failed
 };
+
+// Up to so many objects are compared with each of the others: that takes less time than a table.
+constexpr size_t kFew = 8;
+
+// Whether positions share keys just as the pattern says, which gives for each the first that has the same key.
+bool shared_as(const std::vector<const void*>& keys, const std::vector<int>& pattern);
 
 // Fills `step` from a step tuple, apart from the registers' numbers. Sets a Python error and returns false if it is malformed.
 bool parse_step(PyObject* tuple, Step& step);

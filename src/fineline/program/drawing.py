@@ -35,7 +35,7 @@ def does_more(cap: Capture) -> bool:
 def may_fail(cap: Capture) -> bool:
     """Whether the graph may raise, or may be found not to hold, where the guards hold."""
     inexact = cap.symbols is not None and cap.symbols.inexact
-    return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph)
+    return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph, cap.recorder.untyped)
 
 
 class Generators:

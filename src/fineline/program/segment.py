@@ -23,6 +23,8 @@ from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import NULL
 from fineline.capture.in_place import lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
+from fineline.capture.local_classes import guard_distinct_classes
+from fineline.capture.lookups import guard_lookups
 from fineline.capture.places import is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
 from fineline.capture.traces import ShownPlace, Variable
@@ -287,6 +289,8 @@ class SegmentWriter:
         gm = None
         self._check_draws()
         self._guard_aliases()
+        guard_lookups(cap)
+        guard_distinct_classes(cap)
         now = ambient_facts()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
@@ -349,7 +353,7 @@ class SegmentWriter:
             # What is made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
-        return kept_outputs(recorder.graph, outputs, recorder.results, tracked)
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
@@ -397,7 +401,7 @@ class SegmentWriter:
                 symbols.draws.depend(symbols.draws.of)
 
     def _guard_aliases(self) -> None:
-        """What was written to must not turn out to be another object of its kind that was read as a different one."""
+        """Guards that what is written is none of the other objects of its kind, with one step for each kind."""
         cap = self.cap
         journal = cap.journal
         written = {w.src.reg: w.src for w in journal.written.values()} | {src.reg: src for _, src, _, _ in journal.slots.values()}
@@ -406,10 +410,14 @@ class SegmentWriter:
         kinds: dict[Any, list[Source]] = {}
         for src in cap.sources.values():
             kinds.setdefault(_kind(src), []).append(src)
-        for reg, src in written.items():
-            others = tuple([s.reg for s in kinds.get(_kind(src), ()) if s.reg != reg and not (s.op == src.op == "pin")])
-            if others:
-                cap.guards.check(src, "distinct", others, others)
+        for kind in {_kind(src): None for src in written.values()}:
+            alike = {src.reg: src for src in kinds.get(kind, ())}
+            ones = {reg: src for reg, src in written.items() if _kind(src) == kind}
+            # Two objects that the program holds stay two.
+            held = all([src.op == "pin" for src in ones.values()])
+            others = [src for reg, src in alike.items() if reg not in ones and not (held and src.op == "pin")]
+            if others or not held:
+                cap.guards.distinct(ones.values(), others)
 
     def _kinds(self, examples: list) -> Kinds | None:
         """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""

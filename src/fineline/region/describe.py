@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fineline.bytecode.asynchronous import let_pass
 from fineline.capture.frame import Frame
 from fineline.capture.places import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
 from fineline.program.segment import Segment
@@ -22,6 +22,9 @@ ACCESSES = {
     "key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes",
     "root": "is given", "pin": "is the same",
 }  # fmt: skip
+
+
+_MOST_OF_VALUE = 120
 
 
 class Guard(NamedTuple):
@@ -95,15 +98,17 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "type":
             return f"is of type {payload.__qualname__}"
         case "is" | "eq" | "weak":
-            return f"is {_short(payload() if op == 'weak' else payload)}"
+            text = value_text(payload() if op == "weak" else payload, _MOST_OF_VALUE)
+            article, _, rest = text.partition(" ")
+            return f"is the same {rest}" if article in ("a", "an") else f"is {text}"
         case "set_eq":
-            return f"is the set {_short(set(payload))}"
+            return f"is the set {value_text(set(payload), _MOST_OF_VALUE)}"
         case "len":
             return f"has length {payload}"
         case "keys":
-            return f"has the keys {_short(list(payload))}"
+            return f"has the keys {value_text(list(payload), _MOST_OF_VALUE)}"
         case "absent":
-            return f"has no {_short(payload)}"
+            return f"has no {value_text(payload)}"
         case "type_lacks":
             return "is not defined"
         case "type_attr":
@@ -113,7 +118,8 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "same":
             return f"is the same object as {segment.reads.sources[payload].text()}"
         case "distinct":
-            return "is an object of its own"
+            others = len(payload[0]) + len(payload[1]) - 1
+            return f"is not {segment.reads.sources[[*payload[0], *payload[1]][1]].text()}" if others == 1 else f"is none of {others} other objects"
         case "storages":
             return "is shared as it was"
         case "ambient":
@@ -123,17 +129,6 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "predicate":
             return str(payload[1])
     return ACCESSES.get(op, op)
-
-
-def _short(payload: Any) -> str:
-    if is_a(payload, type):
-        return payload.__qualname__
-    try:
-        text = repr(payload)
-    except Exception as e:  # a user's __repr__
-        let_pass(e)
-        text = f"a {type(payload).__name__}"
-    return text if len(text) < 120 else text[:117] + "..."
 
 
 def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:

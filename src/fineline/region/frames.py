@@ -29,6 +29,13 @@ def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
     return fn(*args, **kwargs)
 
 
+def _applying(code: types.CodeType) -> Any:
+    """Returns an ``_apply`` for functions of that code, named like these and, for messages, placed where they are."""
+    apply: Any = types.FunctionType(_apply.__code__, _apply.__globals__, code.co_name)
+    apply.__qualname__, apply.__wrapped__ = code.co_qualname, types.SimpleNamespace(__code__=code)
+    return apply
+
+
 class FrameRunner:
     """Calls functions whose own frame is interpreted without capture; their Python callees become regions, kept here."""
 
@@ -71,7 +78,7 @@ class FrameRunner:
     def _given(self, caller: types.FunctionType, fn: Any) -> Any:
         if type(fn) is not types.FunctionType or fn.__code__.co_flags & _LATER:
             return fn
-        return functools.partial(self._child(caller.__code__, fn.__code__, _apply), fn)
+        return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
 
     frame = None  # what a Capture asks of its machine
 
@@ -86,12 +93,16 @@ class FrameRunner:
         later, torchs = fn.__code__.co_flags & _LATER, (fn.__module__ or "").partition(".")[0] == "torch"
         if later or torchs or classify_torch(fn) not in (None, "python"):
             return lambda: fn(*args, **kwargs)
-        applied = self._child(caller, fn.__code__, _apply)
+        applied = self._child(caller, fn.__code__, None)
         return lambda: applied(fn, *args, **kwargs)
 
-    def _child(self, caller: types.CodeType, key: Any, fn: Callable) -> Any:
+    def _child(self, caller: types.CodeType, key: Any, fn: Callable | None) -> Any:
+        """Returns a region for ``fn``; for functions of the code ``key``, which are given to it, if that is None."""
         found = self.children.get((id(caller), id(key)))
         if found is None:
-            make = self.make_region()
-            found = self.children[id(caller), id(key)] = (caller, key, make(fn) if make is not None else fn)
+            found = self.children[id(caller), id(key)] = (caller, key, self._made(fn or _applying(key)))
         return found[2]
+
+    def _made(self, fn: Callable) -> Callable:
+        make = self.make_region()
+        return make(fn) if make is not None else fn

@@ -26,8 +26,8 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
     small = n > 0 and (recorder.only_state or few)
     compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
-        region.tally.close(kind)
-        compile_graph = region.tally.watch(kind, compile_graph, plain=small or region.backend.name == "eager")
+        captured = region.tally.close(kind)
+        compile_graph = region.tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
     segment = writer.compile(compile_graph, site.again(run.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
@@ -43,7 +43,8 @@ def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
             region._note(Event("eager", "FL435", writer.uncompiled, *at))
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
-    site.add(run.nargs, run.kwnames, segment)
+    outside = "skipped" if declared is not None and run.vm.outside == "skipped" else "eager"
+    site.add(run.nargs, run.kwnames, segment, outside)
     # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
     # behind however many graph breaks it is.
     call = call_under_way()

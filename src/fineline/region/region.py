@@ -59,6 +59,7 @@ from fineline.region.varying import Varying, marked
 from fineline.region.ways import FEW_CALLS, Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
+from fineline.report.tally import OperatorCounts, Tally
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
 
@@ -101,8 +102,8 @@ class Region:
         self.rules_of_process = RULEBOOK.facts()[0]
         # How often each rule has decided something, over all captures.
         self.fired: Counter[Rule] = Counter()
-        # Counts operators, for explain.
-        self.tally: Any = None
+        # Counts operators, for explain and reports of whole programs.
+        self.tally: OperatorCounts | None = None
         # Writes the programs.
         self.writer: Callable[[Any, str], SegmentWriter] = SegmentWriter
         # Makes the machines, for explain; the calls that they have met, where a report of them is wanted.
@@ -128,14 +129,30 @@ class Region:
     def miss(self, args: tuple, kwargs: dict) -> Any:
         state = CallState()
         try:
-            out = self.capture(self.entry, args, kwargs)
-            return run_on(out) if goes_on(out) else out
+            if self.tally is not None:
+                return self._counted_miss(args, kwargs)
+            return self._captured(args, kwargs)
         except BaseException as e:
             if self._stopped_by(e):
                 state.put_back()
             if not is_a(e, InternalError):
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
+
+    def _captured(self, args: tuple, kwargs: dict) -> Any:
+        """Captures a call from its start, and runs what is behind the captured code."""
+        out = self.capture(self.entry, args, kwargs)
+        return run_on(out) if goes_on(out) else out
+
+    def _counted_miss(self, args: tuple, kwargs: dict) -> Any:
+        assert self.tally is not None
+        try:
+            return self.tally.during("skipped", self._captured, args, kwargs)
+        finally:
+            if "counts" not in self.said:
+                # Where nothing is captured, too.
+                self.said.add("counts")
+                self.tell_tree()
 
     def failed(self, error: BaseException, program: Any) -> None:
         """A call that the guards of ``program`` let through raises: if that comes from outside, PyTorch is left as the call has found it."""
@@ -233,7 +250,7 @@ class Region:
                 found = self._retry(site, args, kwargs)
                 if found is not None:
                     return found[0]()
-            if site is not self.entry and (None in SCOPE.blocks or watching(self.tally)):
+            if site is not self.entry and (None in SCOPE.blocks or watching()):
                 site.blocked = True
             if self.options.renew():
                 for varying in self.varying.values():
@@ -379,7 +396,7 @@ class Region:
     def _ambient_refusal(self) -> str | None:
         if None in SCOPE.blocks:
             return "the call is made in a with disable() block"
-        if (mode := watching(self.tally)) is not None:
+        if (mode := watching()) is not None:
             return mode
         if torch._C._get_tracing_state() is not None:
             return "torch.jit.trace is active"
@@ -455,8 +472,10 @@ class Region:
         self.tell(Event("rules", "FL003", "rules that were met", *place_of(self.fn), detail={"fired": self.fired}))
 
     def tell_tree(self) -> None:
-        if self.tree is not None:
-            self.tell(Event("tree", "FL004", "calls that were captured", *place_of(self.fn), detail={"tree": self.tree, "of": id(self)}))
+        """Has listeners hear of the calls, and of the counts, both of which may grow."""
+        if self.tree is not None or self.tally is not None:
+            detail = {"tree": self.tree, "of": id(self), "ran": self.tally.counts if self.tally is not None else None}
+            self.tell(Event("tree", "FL004", "calls that were captured", *place_of(self.fn), detail=detail))
 
     def _note_once(self, event: Event) -> None:
         known = f"{event.reason} {event.where}"
@@ -479,9 +498,14 @@ class Region:
     def child(self, fn: Callable) -> Callable:
         """A region for what such a function calls: its dispatcher."""
         own = self.options
-        region = Region(fn, self.backend, replace(own, opaque=set(), linked={}))
-        region.tally, region.machine, region.fired = self.tally, self.machine, self.fired
+        region = Region(fn, self.backend, replace(own, opaque=set(), linked={}, name=None))
+        self.watch_alike(region)
+        region.fired = self.fired
         return region.entry.dispatcher
+
+    def watch_alike(self, region: Region) -> None:
+        """Has the calls of another region be seen by who sees those of this one."""
+        region.tally, region.machine = self.tally and self.tally.of_another(), self.machine
 
     @property
     def min_graph_operators(self) -> int:
@@ -504,7 +528,7 @@ class Region:
         plain = self.backend.name == "eager"
         state, stop = Standing(ambient_facts()) if plain else CallState(), None
         at = place_of(self.fn)
-        if self.shows_graphs or self.tally is not None:
+        if self.shows_graphs or is_a(self.tally, Tally):
             describe_nodes(gm)
         if self.shows_graphs:
             add_example_values(gm, examples)
@@ -555,6 +579,9 @@ def _forked() -> None:
     for region in list(_ALL):
         region.lock = threading.RLock()
         region.capturing = None
+        if region.tally is not None:
+            # They are the parent's.
+            region.tally.counts.clear()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -13,6 +13,7 @@ import torch
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
+from fineline.capture.compute import computing
 from fineline.capture.debuggers import STOPS
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
@@ -92,7 +93,7 @@ class Run:
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = breaks_here(region.options.breaks) != "any" or trial
         vm.shows_layouts = region.shows_graphs
-        vm.trial, vm.inside, vm.fired = Trial, BodyMachine, region.fired
+        vm.trial, vm.inside, vm.fired = vm.trial or Trial, vm.inside or BodyMachine, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
@@ -134,6 +135,7 @@ class Run:
             vm.cap.made.update(map(id, made))
             for f, counts in zip(stack(vm.frame), site.idle, strict=False):
                 f.idle, f.worked = counts
+            vm.note_continuation(site.template.stack)
             if site.raised:
                 self.stop = args[-1]
             else:
@@ -141,8 +143,11 @@ class Run:
                 vm.pending = (args[-1], site.template.then, data, site.template.push)
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
+        """Registers what is alive behind a border, last what the eager call gave or raised."""
         cap = self.vm.cap
-        return tuple([self._root(v, cap.guards.root(i, name, v)) for i, (v, name) in enumerate(zip(values, names, strict=True))])
+        roots = [cap.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
+        cap.given = roots[-1]
+        return tuple([self._root(v, src) for v, src in zip(values, roots, strict=True)])
 
     def _root(self, v: Any, src: Source) -> Any:
         """Registers what a border has left; a text of it that varies, also in a tuple, has not been read so far."""
@@ -177,15 +182,14 @@ class Run:
         try:
             value = TRACERS.holding(self._go) if self.vm.fakes is not None else self._go()
         except BaseException as e:
-            if self.released or not (e is self.vm.interrupt or asynchronous(e) is e):
+            if self.released or not self._comes_from_outside(e):
                 raise
-            if self._interrupted(e):
-                # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left.
-                args, kwargs = self.call
+            if not self._interrupted(e):
                 self._release()
-                return self.region.run_eagerly(self.site, args, kwargs, e)
-            self._release()
-            raise
+                raise
+            # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left. Not here: while ``e`` is being
+            # handled, what the blocks raise would get other contexts.
+            self.behind = functools.partial(self.region.run_eagerly, self.site, *self.call, e)
         finally:
             self.vm.pause.end()
         while self.behind is not None:
@@ -196,7 +200,7 @@ class Run:
         return run_on(value) if self.start is self.region.entry and goes_on(value) else value
 
     def _take_behind(self) -> Callable[[], Any]:
-        """Takes out what is done instead of the rest of this run, so that nothing holds what is alive there."""
+        """Returns what is done instead of the rest of this run; no frame holds it: it may hold an exception, of which the traceback leads there."""
         behind, self.behind = self.behind, None
         assert behind is not None
         return behind
@@ -213,7 +217,7 @@ class Run:
         except Retreat as e:
             self._retreat(e.error, e.text, e.again, e.draws)
         except BaseException as e:
-            if e is vm.interrupt or from_outside(e):
+            if e is vm.interrupt or (from_outside(e) and self._comes_from_outside(e)):
                 raise
             if vm.fakes is not None and vm.abandoned is None:
                 self._retreat("FL515", f"the call raises {type(e).__name__}")
@@ -233,8 +237,9 @@ class Run:
         if vm.cap.active:
             try:
                 writer = region.writer(vm.cap, self._name())
-                writer.returns(value)
-                keep(self, writer)
+                with computing(vm):
+                    writer.returns(value)
+                    keep(self, writer)
                 self.kept = True
                 if vm.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
@@ -262,6 +267,10 @@ class Run:
             return None
         self._release()
         return real_result(vm, value)
+
+    def _comes_from_outside(self, e: BaseException) -> bool:
+        """Returns whether ``e`` has come from outside during this run, or leaves an eager call that it begins behind."""
+        return self.vm.interrupted_by(e) or (e is self.stop and asynchronous(e) is e)
 
     def _interrupted(self, e: BaseException) -> bool:
         """What came from outside leaves this run: on fakes, nothing has happened; -> whether the frames before it have to be told."""
@@ -331,7 +340,9 @@ class Run:
                 template = template_at(self, border, template.held | found)
                 writer, after, failed = self._written(template, border, place, declared, idle is not None)
             self.passed = self._passed(template)
-            keep(self, writer, declared)
+            vm.note_break(template.stack)
+            with computing(vm):
+                keep(self, writer, declared)
             sites = [after.site] if failed is None else [after.site, failed.site]
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
@@ -387,7 +398,8 @@ class Run:
         writer = SegmentWriter(self.vm.cap, self._name())
         behind = (after.go_on, failed.go_on if failed is not None else None)
         vm = self.vm
-        writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, vm.place(), vm.handled)
+        with computing(vm):
+            writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, vm.place(), vm.handled)
         return writer, after, failed
 
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
@@ -437,7 +449,7 @@ class Run:
         self._iterated(containers)
         vm.cap.made.update(map(id, decomposed))
 
-        if site.left or None in SCOPE.blocks or watching(self.region.tally):
+        if site.left or None in SCOPE.blocks or watching():
             vm.cap.active, vm.resume = False, self.resume
             site.blocked = self.ended = True
 
@@ -460,6 +472,7 @@ class Run:
             return vm.beyond(border)
         template.place = place
         template.pass_on()
+        vm.note_break(template.stack)
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
@@ -504,6 +517,7 @@ class Run:
         roots = tuple([src.value for src in self.vm.cap.guards.roots()])
         take_back(self, anew=True)
         self.vm.cap.journal.forget()
+        self.vm.forget_calls()
         if self.region.tally is not None:
             self.region.tally.drop()
         fake = self.vm.fakes is not None

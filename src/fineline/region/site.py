@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,13 +17,14 @@ from fineline.capture.signals import Unhandled
 from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
-from fineline.program.continuation import Continuation, call_under_way, run_on
+from fineline.program.continuation import Continuation, call_under_way, goes_on, run_on
 from fineline.program.segment import Segment
 from fineline.program.template import Template
 from fineline.raw import TRACEBACK, told
 from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
+from fineline.report.tally import OperatorCounts
 
 NOWHERE: Mapping = MappingProxyType({})
 
@@ -193,7 +195,8 @@ class Site:
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment) -> None:
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment, outside: str) -> None:
+        """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
         self.calls.add(call_under_way())
@@ -202,7 +205,9 @@ class Site:
         if export is not None:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
-        self.dispatcher.set_entries([(nargs, kwnames, program, segment.run), *self.dispatcher.entries])
+        tally = self.region.tally
+        run = segment.run if tally is None else functools.partial(_counted, tally, outside, segment.run)
+        self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)
 
         def compiled(run: Callable) -> None:
@@ -211,3 +216,9 @@ class Site:
                 site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
 
         segment.run.compiled = compiled
+
+
+def _counted(tally: OperatorCounts, kind: str, run: Callable, *args: Any) -> Any:
+    """Runs a program, in which all that is in no graph counts as of that kind, and so does what is eager behind it."""
+    out = tally.during(kind, run, *args)
+    return (out[0].made_by(functools.partial(tally.during, kind)), out[1]) if goes_on(out) else out

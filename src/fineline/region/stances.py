@@ -47,4 +47,5 @@ def _another(region: Any, backend: Backend, key: Any) -> Callable:
     """The dispatcher, which owns it, of a region for the same function, whose graphs another backend compiles."""
     other = type(region)(region.fn, backend, replace(region.options, opaque=set(), linked={}))
     other.stands_for, other.had_first_call = key, True
+    region.watch_alike(other)
     return other.entry.dispatcher

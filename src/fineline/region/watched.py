@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
+from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
+from fineline.capture.body_machine import BodyMachine, BodyTensors
 from fineline.capture.frame import Frame
+from fineline.capture.idle import stack
 from fineline.capture.machine import Machine
 from fineline.capture.places import is_own, is_stand_in
 from fineline.capture.signals import Border
 from fineline.capture.tensors import TensorOps
+from fineline.capture.trial import Trial, TrialTensors
+from fineline.graph.fake import Fakes
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.region.describe import place_of, user_place
@@ -38,6 +44,8 @@ class Tree:
     def __init__(self, name: str, place: tuple[str, int]) -> None:
         self.root = Node(name, *place, "captured")
         self.under_way = [self.root]
+        # Of each place behind a graph break, the nodes of the frames, the innermost first, that were left there last.
+        self.left: dict[Any, list[Node | None]] = {}
         self._size = 1
 
     def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
@@ -116,15 +124,23 @@ class EagerCalls:
             self.tree.under_way.pop()
 
 
-class WatchedTensors(TensorOps):
+class _Counting(TensorOps):
     """Counts each frame's operators; a custom operator is a call of its own."""
 
-    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any) -> None:
-        super().record(vm, op, target, fx_args, fx_kwargs, result)
-        vm.node_of(vm.frame).operators += 1
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+        super().record(vm, op, target, fx_args, fx_kwargs, result, untyped)
+        vm.note_operator()
         name = _custom_operator(target)
         if name:
             vm.note_call(name, None, "opaque", 1)
+
+
+class WatchedTrialTensors(_Counting, TrialTensors):
+    """Operators of a trial, counted."""
+
+
+class WatchedBodyTensors(_Counting, BodyTensors):
+    """Operators of a control-flow operator's body, counted."""
 
 
 def _custom_operator(target: Any) -> str:
@@ -135,26 +151,25 @@ def _custom_operator(target: Any) -> str:
     return "" if name.partition("::")[0] in _PYTORCHS else name
 
 
-class Watched(Machine):
+class _WatchedCalls(Machine):
     """A machine that writes down whom it calls."""
 
-    def __init__(self, tree: Tree, options: Any) -> None:
-        super().__init__(options)
+    tree: Tree
+    # The calls in the bodies of the operator that is captured next, and in those of the latest.
+    bodies: list[Node]
+    latest: list[Node]
+    # What of the tree is new since the last graph break: nodes with their parents, and of whom each operator was.
+    new_nodes: list[tuple[Node, Node]]
+    new_operators: list[tuple[Node, int]]
+
+    def watch(self, tree: Tree) -> None:
         self.tree = tree
-        self.tensors = WatchedTensors()
+        self._begin_segment()
+        self.trial, self.inside = WatchedTrial, WatchedBody
 
-    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
-        if self.opaque is not None:
-            return
-        f, caller = self.frame, self.node_of(self.frame)
-        while f is not None and f.info.code in _PASSED:
-            f = f.back
-        node = self.tree.add(caller, name, place_of(fn) if fn is not None else user_place(f, None), colour)
-        caller.operators, node.operators = caller.operators - operators, operators
-
-    def beyond(self, border: Border) -> Any:
-        with EagerCalls(self.tree, getattr(_called(border), "__code__", None)):
-            return super().beyond(border)
+    def outermost(self) -> Node:
+        """Returns the node for what is called by no frame of this machine's."""
+        return self.tree.under_way[-1]
 
     def node_of(self, f: Frame | None) -> Node:
         while f is not None:
@@ -162,7 +177,47 @@ class Watched(Machine):
             if node is not None:
                 return node
             f = f.back
-        return self.tree.under_way[-1]
+        return self.outermost()
+
+    def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
+        node = self.tree.add(parent, name, place, colour)
+        self.new_nodes.append((parent, node))
+        return node
+
+    def note_operator(self) -> None:
+        """Hears of an operator, which may run the bodies that have just been captured."""
+        node = self.node_of(self.frame)
+        self._count(node, 1)
+        self.new_nodes += [(node, body) for body in self.bodies]
+        node.children += self.bodies
+        self.latest, self.bodies = self.bodies, []
+
+    def _count(self, node: Node, operators: int) -> None:
+        node.operators += operators
+        self.new_operators.append((node, operators))
+
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        if self.opaque is not None:
+            return
+        f, caller = self.frame, self.node_of(self.frame)
+        while f is not None and f.info.code in _PASSED:
+            f = f.back
+        node = self.add(caller, name, place_of(fn) if fn is not None else user_place(f, None), colour)
+        if operators:
+            self._count(caller, -operators)
+            self._count(node, operators)
+            caller.children[:] = [child for child in caller.children if not any([child is body for body in self.latest])]
+            node.children += self.latest
+
+    def forget_calls(self) -> None:
+        for parent, node in self.new_nodes:
+            parent.children[:] = [child for child in parent.children if child is not node]
+        for node, operators in self.new_operators:
+            node.operators -= operators
+        self._begin_segment()
+
+    def _begin_segment(self) -> None:
+        self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
     def push_function(
         self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
@@ -173,8 +228,69 @@ class Watched(Machine):
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.cap.active else "eager"
             place = (fn.__code__.co_filename, fn.__code__.co_firstlineno)
-            frame.node = self.tree.add(self.node_of(f), fn.__qualname__, place, colour)
+            frame.node = self.add(self.node_of(f), fn.__qualname__, place, colour)
         return frame
+
+
+class _WatchedBody(_WatchedCalls, Trial):
+    """A trial that is watched: its calls are those of a body of the operator that it is for, if it gives one."""
+
+    def watch_body(self, shown: bool) -> None:
+        self.shown, self.root = shown, Node("", "", 0, "captured")
+        self.watch(self.outer.tree)  # type: ignore[attr-defined]
+
+    def outermost(self) -> Node:
+        return self.root
+
+    def attempt(self, fn: Any, args: list) -> Any:
+        value = super().attempt(fn, args)
+        bodies: list[Node] = self.outer.bodies  # type: ignore[attr-defined]
+        # A body may be captured more than once.
+        bodies += [node for node in self.root.children if self.shown and node not in bodies]
+        return value
+
+
+class WatchedTrial(_WatchedBody):
+    """The machine of an autograd function that is watched."""
+
+    def __init__(
+        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False, turned: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(outer, given, made, later, writes, turned)
+        self.tensors = WatchedTrialTensors(later, turned)
+        # A backward is captured with its forward, and called at another time.
+        self.watch_body(shown=not later)
+
+
+class WatchedBody(_WatchedBody, BodyMachine):
+    """The machine of a control-flow operator's body that is watched."""
+
+    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
+        super().__init__(outer, fakes, indices)
+        self.tensors = WatchedBodyTensors(indices)
+        self.watch_body(shown=True)
+
+
+class Watched(_WatchedCalls):
+    """The machine of a capture that is watched."""
+
+    def __init__(self, tree: Tree, options: Any) -> None:
+        super().__init__(options)
+        self.tensors = _Counting()
+        self.watch(tree)
+
+    def note_break(self, place: Any) -> None:
+        self.tree.left[place] = [getattr(f, "node", None) for f in stack(self.frame)]
+        self._begin_segment()
+
+    def note_continuation(self, place: Any) -> None:
+        for f, node in zip(stack(self.frame), self.tree.left.get(place, ()), strict=False):
+            if node is not None:
+                f.node = node
+
+    def beyond(self, border: Border) -> Any:
+        with EagerCalls(self.tree, getattr(_called(border), "__code__", None)):
+            return super().beyond(border)
 
     def at_border(self, border: Border) -> Frame:
         fn = _called(border)
@@ -183,7 +299,7 @@ class Watched(Machine):
             return super().at_border(border)
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
-        self.tree.under_way.append(self.tree.add(self.node_of(self.frame), str(name), place, "eager"))
+        self.tree.under_way.append(self.add(self.node_of(self.frame), str(name), place, "eager"))
         try:
             return super().at_border(border)
         finally:

@@ -1,4 +1,4 @@
-"""Counts the operators that run under ``explain``, by what became of them.
+"""Counts the operators that run in calls of a compiled function, by what became of them.
 
 "captured": in graphs; "eager": one by one, at graph breaks, between them, or where a capture was given up; "skipped": in code that was
 not looked into, because of a rule or a built-in skip.
@@ -6,40 +6,45 @@ not looked into, because of a rule or a built-in skip.
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import importlib
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # What becomes of the operators of the segment that is being captured is not known before its end.
 OPEN = "open"
+# Of each kind of operator, in the order of reports.
+FATES = ("captured", "eager", "skipped")
 
-class Tally(TorchDispatchMode):
-    """Sees every ATen operator that runs. ``where`` tells, for the innermost capture, what an operator that runs now is to it."""
 
-    # A sub-graph that a node runs counts as one.
-    supports_higher_order_operators = True
+class _Where(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Callable[[], str]] = []
+
+
+class OperatorCounts:
+    """The counts, and what an operator that runs now is. Subclasses see the operators."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
-        self.where: list[Callable[[], str]] = []
+        self._where = _Where()
         # Of the segment that is being captured.
         self._open = 0
 
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        # PyTorch compiles its control-flow operators in eager code too; where it sees a mode that may object to that, it runs
-        # them in a way of its own, with other results.
-        return True
+    @property
+    def where(self) -> list[Callable[[], str]]:
+        """Tell, for each capture and each graph that is under way in this thread, what an operator is to it; the innermost decides."""
+        return self._where.stack
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kind = self.where[-1]() if self.where else "skipped"
-        if kind:
-            self.saw(func, kind)
-        return func(*args, **(kwargs or {}))
+    def fate(self) -> str:
+        """Returns what an operator that runs now is; "": none of the user's."""
+        where = self._where.stack
+        return where[-1]() if where else "skipped"
 
     def saw(self, func: Any, kind: str) -> None:
         """An operator is about to run."""
@@ -48,40 +53,134 @@ class Tally(TorchDispatchMode):
         else:
             self.counts[kind] += 1
 
-    def close(self, kind: str) -> None:
-        """What has been captured since the last time became ``kind``."""
-        self.counts[kind] += self._open
-        self._open = 0
+    def close(self, kind: str) -> int:
+        """What has been captured since the last time became ``kind``; returns how many operators that were, 0 on fakes."""
+        captured, self._open = self._open, 0
+        self.counts[kind] += captured
+        return captured
 
     def drop(self) -> None:
         """... is taken back, and is going to run again."""
         self._open = 0
 
-    @contextlib.contextmanager
-    def _all_are(self, kind: str) -> Iterator[None]:
-        self.where.append(lambda: kind)
-        try:
-            yield
-        finally:
-            self.where.pop()
+    def of_another(self) -> OperatorCounts:
+        """Returns the counts for another region that is watched as part of this one: the same."""
+        return self
 
-    def watch(self, kind: str, compile_graph: Callable, plain: bool) -> Callable:
+    def during(self, kind: str, call: Callable, *args: Any) -> Any:
+        """Makes a call in which operators are of that kind, unless something inside of it says otherwise."""
+        where = self._where.stack
+        depth = len(where)
+        where.append(lambda: kind)
+        try:
+            return call(*args)
+        finally:
+            del where[depth:]
+
+    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
         """A graph that runs again counts too: what it runs is of that kind. What runs while it is compiled does not count.
 
-        ``plain``: it runs operator by operator. What a compiler has made of it may run other ones: then those of the graph count.
+        ``plain``: it runs operator by operator. What a compiler has made of it may run other ones: then those ``captured`` count, or if none
+        ran then, the graph's nodes.
         """
 
         def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
-            with self._all_are(""):
-                call = compile_graph(gm, examples, kinds)
-            operators = sum([node.op in ("call_function", "call_method") for node in gm.graph.nodes])
+            call = self.during("", compile_graph, gm, examples, kinds)
+            operators = captured or sum([node.op in ("call_function", "call_method") for node in gm.graph.nodes])
 
             def run(*args: Any) -> Any:
                 if not plain:
                     self.counts[kind] += operators
-                with self._all_are(kind if plain else ""):
-                    return call(*args)
+                return self.during(kind if plain else "", call, *args)
 
             return run
 
         return compiled
+
+
+class Tally(OperatorCounts, TorchDispatchMode):
+    """Sees every ATen operator that runs in a block, for ``explain``."""
+
+    # A sub-graph that a node runs counts as one.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # PyTorch compiles its control-flow operators in eager code too; where it sees a mode that may object to that, it runs
+        # them in a way of its own, with other results.
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kind = self.fate()
+        if kind:
+            self.saw(func, kind)
+        return func(*args, **(kwargs or {}))
+
+
+class _Hearers(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[OperatorCounts] = []
+
+
+class Hearing:
+    """Which function's calls are under way in each thread: operators are counted for the innermost."""
+
+    def __init__(self) -> None:
+        self._threads = _Hearers()
+        # Where a thread of PyTorch's works for one of the user's, this is whose it is taken for.
+        self._latest: OperatorCounts | None = None
+
+    def hear(self) -> None:
+        """An operator is about to run."""
+        stack = self._threads.stack
+        counts = stack[-1] if stack else self._latest
+        if counts is not None and (kind := counts.fate()):
+            counts.saw(None, kind)
+
+    def during(self, counts: OperatorCounts, make: Callable[[], Any]) -> Any:
+        """Makes a call whose operators count for ``counts``."""
+        hear_operators = _core()
+        stack = self._threads.stack
+        if hear_operators is None or (stack and stack[-1] is counts):
+            return make()
+        before = self._latest
+        try:
+            stack.append(counts)
+            self._latest = counts
+            if len(stack) == 1:
+                hear_operators(self.hear)
+            return make()
+        finally:
+            stack.pop()
+            self._latest = before
+            if not stack:
+                hear_operators(None)
+
+
+_HEARING = Hearing()
+
+
+@functools.cache
+def _core() -> Callable[[Callable[[], None] | None], None] | None:
+    try:
+        return getattr(importlib.import_module("fineline._native"), "hear_operators", None)
+    except ImportError:
+        return None
+
+
+class RunCounts(OperatorCounts):
+    """Hears of the operators in calls of a region, for ``fineline run --explain``: nothing that runs is changed by that.
+
+    Without the native core nothing is heard.
+    """
+
+    @staticmethod
+    def available() -> bool:
+        return _core() is not None
+
+    def of_another(self) -> OperatorCounts:
+        """Returns counts of its own, as it is reported of by itself."""
+        return RunCounts()
+
+    def during(self, kind: str, call: Callable, *args: Any) -> Any:
+        return _HEARING.during(self, functools.partial(super().during, kind, call, *args))

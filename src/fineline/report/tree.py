@@ -13,7 +13,8 @@ class Node:
     """A frame, or a call that ran outside of the capture.
 
     ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its result
-    is baked in). ``operators``: those recorded in the frame itself, without its children.
+    is baked in). ``operators``: those recorded in the frame itself, without its children; frames in the body of an operator, such as a branch
+    of ``torch.cond``, have those of the body's own graph.
     """
 
     name: str

@@ -34,7 +34,8 @@ def of_object(fn: Any, change: Callable[[Any, type, type], Any]) -> tuple[Any, A
     return (lambda x: fn(x, obj)), (X,), change(obj, child, base)
 
 
-for _name, _read, _change in [
+# What reads an object, and what changes it, its class or the base of that.
+OF_OBJECTS: list[tuple[str, Any, Any]] = [
     ("class_attr", lambda x, o: x * type(o).scale, lambda o, c, b: attr(b, "scale", 3)),
     ("class_attr_by_instance", lambda x, o: x * o.scale, lambda o, c, b: attr(b, "scale", 3)),
     ("class_attr_overridden_in_child", lambda x, o: x * o.scale, lambda o, c, b: attr(c, "scale", 3)),
@@ -77,7 +78,8 @@ for _name, _read, _change in [
     ("function_in_dict_of_class", lambda x, o: type(o).__base__.__dict__["method"](o, x),
      lambda o, c, b: attr(b, "method", lambda self, x: x - 1)),
     ("function_attribute", lambda x, o: x * getattr(o.method, "tag", 1), lambda o, c, b: attr(b.method, "tag", 5)),
-]:
+]
+for _name, _read, _change in OF_OBJECTS:
     CASES[_name] = lambda read=_read, change=_change: of_object(read, change)
 
 

@@ -29,7 +29,8 @@ def matched(p: Any) -> int:
     return 3
 
 
-for _name, _make, _read, _change in [
+# What makes the data, what reads it, what changes it.
+ROWS: list[tuple[str, Any, Any, Any]] = [
     ("enum_members", enumeration, lambda x, k: x * len(k), lambda k: doing(lambda: k._member_names_.append("A"), k._member_names_.pop)),
     ("enum_attribute", enumeration, lambda x, k: x * getattr(k.A, "extra", 2), lambda k: attr(k.A, "extra", 7)),
     ("enum_class_attribute", enumeration, lambda x, k: x * getattr(k, "extra", 2), lambda k: attr(k, "extra", 7)),
@@ -91,7 +92,8 @@ for _name, _make, _read, _change in [
     ("class_attribute_deleted", lambda: type("S", (type("B", (), {"p": 2}),), {"p": 3})(), lambda x, d: x * d.p, lambda d: attr(type(d), "p")),
     ("mixin_attribute_added", lambda: type("S", (type("A", (), {}), type("B", (), {"p": 2})), {})(), lambda x, d: x * d.p,
      lambda d: attr(type(d).__bases__[0], "p", 7)),
-]:
+]
+for _name, _make, _read, _change in ROWS:
     def _data_case(make=_make, read=_read, change=_change):
         d = make()
         return (lambda x: read(x, d)), (X,), change(d)
