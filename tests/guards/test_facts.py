@@ -296,9 +296,10 @@ def test_failures_are_explained() -> None:
     old = tensor_facts(torch.zeros(2))
     assert explain_failure(("tensor", -1, 0, old), torch.zeros(3)) == "tensor: sizes (2,) -> (3,)"
     assert explain_failure(("eq", -1, 0, 1), 2) == "eq: 1 -> 2"
-    assert explain_failure(("len", -1, 0, 1), []) == "len: 1 -> 0"
-    assert explain_failure(("key", 1, 0, "a"), {}) == "key: 'a' is not in the dict"
-    assert explain_failure(("absent", -1, 0, "a"), {"a": 1}) == "absent: 'a' is now in the dict"
+    assert explain_failure(("len", -1, 0, 1), []) == "len: length 1 -> 0"
+    assert explain_failure(("key", 1, 0, "a"), {}) == "key: it is gone"
+    assert explain_failure(("absent", -1, 0, "a"), {"a": 1}) == "absent: 'a' is there now"
+    assert explain_failure(("tensor", -1, 0, old), None) == "tensor: a Tensor -> None"
     with torch.no_grad():
         facts = ambient_facts()
     assert explain_failure(("ambient", -1, -1, facts), None).startswith("ambient state: grad_mode False -> True")

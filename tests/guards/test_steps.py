@@ -374,7 +374,7 @@ def test_the_explanation_of_objects_that_are_one_names_them() -> None:
     steps.check("distinct", -1, ((x, y), ()))
     twins = steps.twins(1)
     assert twins.holds((a, b)) and not twins.holds((b, b))
-    assert twins.reference.explain(((b, b),)) == "distinct: which objects are identical changed, for ['b']"
+    assert twins.reference.explain(((b, b),)) == "distinct: which objects are one changed, for ['b']"
 
 
 def case_tensor() -> Case:

@@ -661,7 +661,142 @@ def over_the_same_list_within(b):
     return total
 
 
-@pytest.mark.parametrize("fn", [over_list, over_progress, to_the_end], ids=lambda fn: fn.__name__)
+def over_reversed(b, total=0.0):
+    for x in reversed(b):
+        total = step(x, total)
+    return total
+
+
+def over_a_sorted_list(b, total=0.0):
+    for x in sorted(b, key=lambda x: x.dim()):
+        total = step(x, total)
+    return total
+
+
+def over_a_tuple_of_it(b, total=0.0):
+    for x in tuple(b):
+        total = step(x, total)
+    return total
+
+
+def over_a_deque(b, total=0.0):
+    for x in collections.deque(b):
+        total = step(x, total)
+    return total
+
+
+def while_there_is_one(b, total=0.0):
+    q = collections.deque(b)
+    while q:
+        total = step(q.popleft(), total)
+    return total
+
+
+def over_slices(b, total=0.0):
+    for i in range(0, len(b), 2):
+        total = step(torch.stack(b[i : i + 2]), total)
+    return total
+
+
+def over_items_of_slices(b, total=0.0):
+    for i in range(0, len(b) - 1, 2):
+        for x in b[i : i + 2]:
+            total = step(x, total)
+    return total
+
+
+def over_numbers_below_its_length(b, total=0.0):
+    for i in range(len(b)):
+        total = step(b[i], total)
+    return total
+
+
+def over_numbers_in_a_comprehension(b):
+    return [step(b[0] * i) for i in range(len(b))]
+
+
+def divided_by_its_length(b, total=0.0):
+    for x in b:
+        total = step(x, total) / len(b)
+    return total
+
+
+def strictly_together(b, total=0.0):
+    for i, (x, y) in enumerate(zip(b, b, strict=True)):
+        total = step(x + y, total) + i
+    return total
+
+
+ANY_LENGTH = [
+    over_list, over_enumerate, over_map, over_progress, over_slice, over_pairs, in_a_comprehension,
+    in_a_generator_expression, to_the_end, over_reversed, over_a_sorted_list, over_a_tuple_of_it, over_a_deque,
+    over_slices, over_numbers_below_its_length, over_numbers_in_a_comprehension, divided_by_its_length, strictly_together,
+]  # fmt: skip
+for fn in (
+    over_reversed, over_a_sorted_list, over_a_tuple_of_it, over_a_deque, while_there_is_one, over_slices, over_items_of_slices,
+    over_numbers_below_its_length, over_numbers_in_a_comprehension, divided_by_its_length, strictly_together,
+):  # fmt: skip
+    table.snippet(**ANY)(fn)
+
+
+@pytest.mark.parametrize("fn", [over_a_deque, over_slices, over_items_of_slices], ids=lambda fn: fn.__name__)
+def test_the_programs_do_not_grow_with_the_turns(fn: Callable) -> None:
+    counts = [sum(programs(fineline.compile(fn, backend="eager"), fn, [n])) for n in (20, 40, 80)]
+    assert counts[0] == counts[1] == counts[2] < 16
+
+
+@fineline.disable
+def add_to(q: collections.deque, x: torch.Tensor) -> None:
+    q.append(x)
+
+
+@table.snippet(**ANY)
+def over_a_deque_that_eager_code_adds_to(b):
+    q, total = collections.deque(b), 0.0
+    try:
+        for k, x in enumerate(q):
+            total = step(x, total)
+            if k == 2:
+                add_to(q, x)
+                q.popleft()
+    except RuntimeError as e:
+        return total, str(e)
+    return total
+
+
+@table.snippet(**ANY)
+def over_a_deque_that_the_body_adds_to(b):
+    q, total = collections.deque(b), 0.0
+    try:
+        for x in q:
+            total = step(x, total)
+            if total > 1.0:
+                q.append(x)
+    except RuntimeError as e:
+        return total, str(e)
+    return total
+
+
+@pytest.mark.parametrize("container", [dict, collections.deque, tuple], ids=lambda t: t.__name__)
+def test_other_containers_of_any_length(container: type) -> None:
+    """A tuple that the call is given is guarded on its length: the recompile limit holds."""
+
+    def total_of(b):
+        total = 0.0
+        for x in b.values() if type(b) is dict else b:
+            total = step(x, total)
+        return total
+
+    compiled = fineline.compile(total_of, backend="eager")
+    for n in range(8, 24):
+        items = [t(n + k, 2, 3) for k in range(n)]
+        b = dict(enumerate(items)) if container is dict else container(items)
+        assert compiled(b) == total_of(b)
+    limits = [event for event in fineline.report(compiled).events if event.kind == "limit"]
+    assert bool(limits) is (container is tuple)
+
+
+@pytest.mark.parametrize("fn", ANY_LENGTH, ids=lambda fn: fn.__name__)
 def test_lists_of_any_length_take_few_programs(fn: Callable) -> None:
     """What is read of the list before the first graph break is guarded, and not its length."""
     compiled = fineline.compile(fn, backend="eager")

@@ -143,10 +143,15 @@ def write_item(vm: Any, a: Any, key: Any, value: Any) -> bool:
 
 
 # -- tensors of them -----------------------------------------------------------------------------------------------------
-class TensorOf(NamedTuple):
+class _Nth(NamedTuple):
+    n: int
+
+
+class TensorOf(_Nth):
     """A tensor with an array's memory, as a member of the array: the ``n``-th, as each is an object of its own."""
 
-    n: int
+    __slots__ = ()
+    MEMBER_TEXTS = MappingProxyType({"": "torch.from_numpy({of})"})
 
     @property
     def __name__(self) -> str:

@@ -19,6 +19,7 @@ from fineline.capture.signals import Border
 from fineline.capture.symbolic import SYMBOLIC, holds, settle_all
 from fineline.capture.watch import identify
 from fineline.guards.source import Source, root_of
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -35,7 +36,7 @@ class Entry:
 
     def __init__(self, fn: Any, cache: dict, key: Any, most: int | None) -> None:
         self.cache, self.key, self.most = cache, key, most
-        self.__name__ = f"cache[{key!r:.80}]"
+        self.__name__ = f"cache[{value_text(key)}]"
         self.link: Any = None
         self.result: Any = None
         self.misses = -1

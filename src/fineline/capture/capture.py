@@ -263,11 +263,12 @@ class Capture:
         self.recorder.inputs.clear()
         held: tuple[Any, ...] = (
             self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
-            self.functions, self.global_values, self.expanded, self.made, self.keys, self.met,
+            self.functions, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
         )  # fmt: skip
         for table in held:
             table.clear()
-        self.journal, self.given = Journal(), None
+        self.given = None
+        self.journal = Journal()
 
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""

@@ -94,12 +94,14 @@ class LiveIterator:
 class FollowingItem:
     """Reads an item of an iterator, for guards: a descriptor without a setter."""
 
+    MEMBER_TEXTS = MappingProxyType({"": "item {at} that {of} gives next"})
+
     def __init__(self, ahead: int) -> None:
-        self.ahead = ahead
+        self.at = ahead
         self.__name__ = f"item_{ahead}"
 
     def __get__(self, it: Any, cls: type) -> Any:
-        return following(it, self.ahead)
+        return following(it, self.at)
 
 
 class EndsAfter:

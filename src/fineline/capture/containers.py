@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import in_python, type_info
-from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.capture import HEAP_TYPE, Capture
 from fineline.capture.frame import Frame
 from fineline.capture.overriding import overrides
 from fineline.capture.proxies import shown
@@ -22,7 +22,7 @@ from fineline.capture.signals import Border
 from fineline.capture.subscripts import store_dict_item
 from fineline.capture.symbolic import only_numbers, settle_all
 from fineline.graph.recorder import NotForGraph
-from fineline.guards.evaluate import SIZED
+from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
 
 TENSOR_LEN = Tensor.__len__
@@ -80,22 +80,28 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)
         if t in natives.CONTAINERS:
-            _guard_length(cap, obj, then, data)
-            return vm.finish(f, len(obj), then, data)
+            return vm.finish(f, _read_length(cap, obj, then, data), then, data)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(cap, t).look(cap, "__len__")[1]
             if in_python(method):
                 return vm.call(f, protocols.length, [obj], None, then, data)
-            _guard_length(cap, obj, then, data)
-            return vm.finish(f, len(obj), then, data)
+            return vm.finish(f, _read_length(cap, obj, then, data), then, data)
         return natives.call(vm, f, len, len, [obj], None, then, data)
     return vm.finish(f, len(obj), then, data)
 
 
-def _guard_length(cap: Any, obj: Any, then: Any, data: Any) -> None:
+def _read_length(cap: Capture, obj: Any, then: Any, data: Any) -> Any:
+    """Returns the guarded length of a container, or a symbol if it is the length that varies."""
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
-        if cap.journal.wrote(obj) or is_a(obj, (types.MappingProxyType, bytearray)):
+        wrote = cap.journal.wrote(obj)
+        if cap.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and cap.symbols.varying.length(src):
+            # What has been written to, and not been read as a whole, has only grown.
+            before = raw_len(cap.journal.before(obj))
+            return cap.read(before, cap.guards.access(src, "member", LENGTH, before)) + (raw_len(obj) - before)
+        if wrote and is_a(obj, (list, collections.deque)):
+            cap.guards.check(src, "len", raw_len(cap.journal.before(obj)))
+        elif wrote or is_a(obj, (types.MappingProxyType, bytearray)):
             try:
                 cap.expand(obj, ordered=False)
             except NotForGraph as e:
@@ -104,6 +110,7 @@ def _guard_length(cap: Any, obj: Any, then: Any, data: Any) -> None:
             cap.guards.check(src, "len", len(obj))
         else:
             raise Border(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
+    return len(obj)
 
 
 def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -17,7 +17,8 @@ from fineline.capture.conditions import merge
 from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
-from fineline.capture.iteration import Stepped, iterate, step_eagerly
+from fineline.capture.iteration import TUPLES_OF, Stepped, iterate, read_item, step_eagerly
+from fineline.capture.list_readers import LIST_READERS, next_item
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
 from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided, text_of
@@ -25,17 +26,10 @@ from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.raw import STOP_VALUE
 
-LIST_ITERATOR: type = type(iter([]))
-
 
 # -- iteration -------------------------------------------------------------------------------------------------------
 def GET_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
-    obj, cap = f.stack.pop(), vm.cap
-    if type(obj) is list and cap.active and id(obj) in cap.sources and f.info.instructions[f.ip].name == "FOR_ITER":
-        # Nothing but the loop sees the iterator: each item is guarded as the loop comes to it.
-        f.stack.append(cap.fresh(iter(obj)))
-        return None
-    return iterate(vm, f, obj)
+    return iterate(vm, f, f.stack.pop())
 
 
 def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
@@ -46,7 +40,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     cap = vm.cap
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         try:
-            f.stack.append(next(it) if t is not LIST_ITERATOR or not cap.active else _next_of_list(cap, it))
+            f.stack.append(next(it) if t not in LIST_READERS or not cap.active else next_item(cap, it))
         except StopIteration:
             f.stack.pop()
             f.ip = arg
@@ -60,7 +54,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
             f.stack.pop()
             f.ip = arg
         else:
-            f.stack.append(it.value if not cap.active else _loaded(cap, it))
+            f.stack.append(_item_of(vm, it, type(f.stack[-1])))
         return None
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -69,31 +63,18 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _next_of_list(cap: Any, it: Any) -> Any:
-    """Returns the next item for a loop over a list.
-
-    Of a list that existed before, and that has been neither read as a whole nor written to, it guards just that item, and the length at the end.
-    """
-    _, args, *state = it.__reduce__()
-    held = args[0]
-    src = cap.sources.get(id(held)) if state else None
-    if src is None or id(held) in cap.expanded:
-        return next(it)
-    if cap.journal.wrote(held):
-        cap.expand(held)
-        return next(it)
-    try:
-        value = next(it)
-    except StopIteration:
-        cap.guards.check(src, "len", list.__len__(held))
-        raise
-    return cap.read(value, cap.guards.access(src, "index", state[0], value))
-
-
 def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
     src = cap.sources.get(id(step))
     value = getattr(step, name)
     return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
+
+
+def _item_of(vm: Any, step: Stepped, kind: type) -> Any:
+    """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
+    src = vm.cap.sources.get(id(step)) if vm.cap.active else None
+    if src is None:
+        return step.value
+    return read_item(vm, step.value, vm.cap.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
 
 
 def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> None:
@@ -215,8 +196,8 @@ def from_type(cap: Any, t: type) -> None:
     info.look(cap, "__len__")
 
 
-def _length_truth(vm: Any, f: Frame, n: int, state: tuple) -> Frame | None:
-    return vm.finish(f, n != 0, *state)
+def _length_truth(vm: Any, f: Frame, n: Any, state: tuple) -> Frame | None:
+    return truth(vm, f, n, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:
@@ -411,7 +392,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     if value is None:
         if type(receiver) in natives.ITERATORS and id(receiver) not in vm.cap.sources:
             try:
-                f.stack.append(next(receiver))
+                f.stack.append(next_item(vm.cap, receiver) if type(receiver) in LIST_READERS and vm.cap.active else next(receiver))
             except StopIteration as stop:
                 return sent(vm, f, STOP_VALUE.__get__(stop), arg)
             return None

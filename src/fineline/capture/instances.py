@@ -51,6 +51,8 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
                 return vm.call(f, ITEMS_OF[new], args, None, _made_of, state)
             raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+        if at_once and new is not BaseException.__new__:
+            natives.read_all(vm, args, cls, args, kwargs, then, data)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
     cap.made.add(id(obj))
     return _initialise(vm, f, obj, state)

@@ -19,8 +19,10 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.list_readers import LIST_READERS, next_item
 from fineline.capture.operators import call_special
 from fineline.capture.overriding import overrides
+from fineline.capture.polyfill_iterators import RangeIterator
 from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.capture.ruled import call_ruled
 from fineline.capture.signals import Border
@@ -104,14 +106,42 @@ def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
 
 
 def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+    if vm.unsteady and type(obj) is not list and vm.unlike(f, obj):
+        raise Border(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
     try:
-        vm.cap.expand(obj)
+        if type(obj) is not list:
+            vm.cap.expand(obj)
     except Exception as e:
         let_pass(e)
         raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
     it = iter(obj)
     vm.cap.made.add(id(it))
     return vm.finish(f, it, then, data)
+
+
+def _goes_round_breaks(vm: Any, f: Frame) -> bool:
+    """Returns whether what the instruction gives is what a loop, or a comprehension, goes through in which graphs have been broken."""
+    at = f.ip
+    ahead = f.info.instructions[at : at + 3]
+    if ahead and ahead[0].name == "GET_ITER":
+        at, ahead = at + 1, ahead[1:]
+    elif f.info.instructions[at - 1].name != "GET_ITER":
+        return False
+    # A comprehension is called with the iterator.
+    end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
+    return any([at <= ip <= end for ip in vm.options.break_places.get(f.info.code, ())])
+
+
+def _range(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    if (
+        vm.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(vm, f) and breaks_here(vm.options.breaks) == "any"
+    ):  # fmt: skip
+        at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+        if type(step) is int and step:
+            return vm.call(f, RangeIterator, [at, stop, step], None, natives.stand_in, (then, data))
+    return natives.call(vm, f, fn, fn, args, kwargs, then, data)
 
 
 def _iter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -126,6 +156,7 @@ class Stepped:
     """One step of an iterator that ran eagerly."""
 
     __slots__ = ("ended", "value")
+    MEMBER_TEXTS = MappingProxyType({"value": "the iterator's next item", "ended": "whether the iterator has ended"})
 
     def __init__(self, value: Any, ended: bool) -> None:
         self.value, self.ended = value, ended
@@ -148,7 +179,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if t is InterpretedGenerator:
         return vm.resume_generator(f, it, None, then, data)
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
-        value = next(it)
+        value = next_item(cap, it) if t in LIST_READERS and cap.active else next(it)
         return vm.finish(f, value, then, data)
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -168,18 +199,19 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
         raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
     try:
-        value = next(it)
+        # Where the segment has read the container as a whole, symbols may stand in it.
+        value = cap.journal.original(next(it))
     except StopIteration:
-        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"ends after {ahead} items"), ("ends", ahead))
+        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
         raise
     except RuntimeError:
         # The container has changed: the iterator says so itself.
         raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
-    value = _read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
+    value = read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
     return vm.finish(f, value, then, data)
 
 
-def _read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
+def read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
     """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
     cap = vm.cap
     if breaks_here(vm.options.breaks) == "any":
@@ -189,7 +221,7 @@ def _read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
             cap.check_type(src, tuple)
             cap.guards.check(src, "len", len(v))
             cap.adopt(v, src)
-            found = tuple([_read_item(vm, x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
+            found = tuple([read_item(vm, x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
             cap.adopt(found, src)
             return found
     return cap.read(v, src)
@@ -263,6 +295,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         builtins.next: _next,
         zip: _zip,
         enumerate: _zip,
+        range: _range,
         CarriedIterator.__next__: _next_carried,
         protocols.unraisable: _unraisable,
         InterpretedGenerator.__dict__["gi_frame"].fget: _frame_of,

@@ -114,6 +114,15 @@ class Journal:
         if w is not None:
             w.before[key] = value
 
+    def original(self, value: Any) -> Any:
+        """Returns ``value``, an item or a tuple of items, with the numbers themselves where symbols stand for them in containers."""
+        if not self.replaced:
+            return value
+        numbers = {id(new): old for _, _, old, new in self.replaced}
+        if type(value) is tuple and any([id(v) in numbers for v in value]):
+            return tuple([self.original(v) for v in value])
+        return numbers.get(id(value), value)
+
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         """About to set a slot, or a tensor's attribute, through its descriptor."""
         if self.met is not None:

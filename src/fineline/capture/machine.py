@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, NoReturn
 
 import torch
@@ -36,6 +38,7 @@ from fineline.capture.subscripts import FEW_KEYS
 from fineline.capture.symbolic import numbers
 from fineline.capture.tensors import TensorOps
 from fineline.capture.traces import SHALLOW, Traces, check_depth, raised_inside
+from fineline.capture.watch import VIEWS, shown_by
 from fineline.errors import InternalError, Unsupported
 from fineline.graph.fake import Fakes, NoTwin
 from fineline.graph.recorder import NotForGraph
@@ -47,6 +50,10 @@ from fineline.report.tally import OPEN
 from fineline.stacks import StackPlace
 
 _NULLS = (NULL,) * 64
+# What a container holds at a place seldom goes round: a program for each of so many.
+FEW_CONTENTS = 2
+# So many numbers in a container tell what it holds from what others hold.
+MOST_NUMBERS = 16
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
@@ -145,6 +152,8 @@ class Machine:
         self.marker = object()
         # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
         self.turn: weakref.ref[Any] | None = None
+        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" alone.
+        self.unsteady: Mapping[str, str] = {}
         # So many indices, or keys, that vary at one place have a program each.
         self.few_keys = FEW_KEYS
 
@@ -233,6 +242,27 @@ class Machine:
         if self.cap.numpy:
             found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
         return bool(found) and None not in found and self.asked(f, found, few)
+
+    def unlike(self, f: Frame, obj: Any) -> bool:
+        """Returns whether a container that is about to be read as a whole held others here when earlier calls were captured.
+
+        Numbers that vary are symbols in a container that the segment has not written to.
+        """
+        cap = self.cap
+        if not cap.active or not self.unsteady:
+            return False
+        src, shown = cap.sources.get(id(obj)), ""
+        if type(obj) in VIEWS:
+            held = gc.get_referents(obj)[0]
+            src, shown = (cap.sources[id(held)], "") if id(held) in cap.sources else (src, f".{shown_by.__name__}")
+            obj = held
+        what = self.unsteady.get(src.text() + shown) if src is not None and id(obj) not in cap.expanded else None
+        written = id(obj) in cap.journal.written
+        if src is None or what is None or (what == "numbers" and not written):
+            return False
+        before = cap.journal.before(obj)
+        found = [v for v in islice(before, MOST_NUMBERS) if type(v) in (int, float)] if written else []
+        return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def asked(self, f: Frame, found: list, few: int) -> bool:
         """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""

@@ -21,6 +21,7 @@ from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
+from fineline.capture.list_readers import LIST_READERS, READER_MAKERS, read_lists
 from fineline.capture.lookups import look_up, look_up_key, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
@@ -56,6 +57,7 @@ NESTED = frozenset(
 MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
 WRITTEN_OUT = PRINTERS | HASHERS
+MANY = (list, dict, set, deque, *VIEWS)
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 # What looks for the elements of one set, or of other iterables, in another.
@@ -306,6 +308,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return vm.finish(f, args[0], then, data)
     info = classify(key)
+    if vm.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
+        _ask_contents(vm, f, fn, key, args, kwargs, then, data)
     if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
@@ -400,6 +404,27 @@ def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
     """Sees to it that a call that asks for a number which has varied before runs at a border."""
     if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
         raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+
+
+def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a border."""
+    # These read a list item by item, or not at all.
+    spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
+    for a in (*args, *(kwargs or {}).values()):
+        if is_a(a, MANY) and not any([a is one for one in spared]) and vm.unlike(f, a):
+            reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
+            looped = then is None and f.info.instructions[f.ip].name == "GET_ITER"
+            if key in ITERATORS and not looped:
+                # What reads the iterator would go to a graph break for each item.
+                continue
+            if looped:
+                # What the result holds would have to be known in turn.
+                raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
+            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+
+
+def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return iter(fn(*args, **kwargs))
 
 
 def _polyfill(key: Any, args: list) -> tuple[Any, list]:
@@ -499,7 +524,10 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
-            cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
+            if t in LIST_READERS and key not in READER_MAKERS:
+                read_lists(cap, a)
+            elif t is not list or key not in READER_MAKERS:
+                cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values, key in SET_WALKERS)
         elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
@@ -508,6 +536,18 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
             guard_identity(cap, *values)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+
+
+def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
+    """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
+    try:
+        for a in values:
+            if type(a) in LIST_READERS:
+                read_lists(vm.cap, a)
+            else:
+                vm.cap.expand(a)
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 
 
 def _only_grows(cap: Capture, target: Any) -> bool:

@@ -155,6 +155,8 @@ def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
 
 
 def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    if vm.unsteady and any([is_a(v, natives.MANY) and vm.unlike(vm.frame, v) for v in (a, b)]):
+        raise Border(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
         vm.cap.expand(a, deep)
         vm.cap.expand(b, deep)
@@ -376,6 +378,8 @@ def _few_keys(cap: Any, container: Any) -> bool:
 def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     cap = vm.cap
     t = type(container)
+    if vm.unsteady and is_a(container, (list, set, deque)) and vm.unlike(f, container):
+        raise Border(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
     if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.capture import natives, protocols
 from fineline.capture.arrays import write_item
-from fineline.capture.attributes import in_python, load_attr, raw_lookup, type_info
+from fineline.capture.attributes import MISSING, in_python, load_attr, raw_lookup, type_info
 from fineline.capture.caches import lasts
 from fineline.capture.capture import SINGLETONS, VALUES, is_value
 from fineline.capture.floats import hint
@@ -21,8 +21,9 @@ from fineline.capture.numpy_numbers import symbol_for
 from fineline.capture.operators import call_special, python_method
 from fineline.capture.proxies import shown
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import settle_all
+from fineline.capture.symbolic import holds, settle_all
 from fineline.capture.symbolic_forms import item_of
+from fineline.capture.watch import ItemFromEnd
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 
@@ -37,7 +38,7 @@ def _programs(vm: Any, obj: Any, key: Any) -> int:
 
     A module in the item makes programs of its own, also where it is read behind a break: for those, a break gains nothing.
     """
-    at = hint(key) if type(obj) in (list, tuple) else None
+    at = hint(key) if type(obj) in (list, tuple) and type(key) is torch.SymInt else None
     apart = at is not None and -len(obj) <= at < len(obj) and not _is_data(obj[at])
     return FEW_KEYS if apart else int(vm.few_keys)
 
@@ -63,8 +64,9 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(cap, key) if cap.numpy and is_a(obj, Tensor) else key
         cap.settle(key)
     if vm.fakes is not None and not is_a(obj, Tensor):
-        if type(key) is torch.SymInt and vm.varied(f, (key,), _programs(vm, obj, key)):
-            raise Border(operator.getitem, (obj, key), None, "FL448", f"an item of a {t.__name__}, at a number that varies")
+        if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and vm.varied(f, (key,), _programs(vm, obj, key)):
+            what = "an item" if type(key) is torch.SymInt else "a slice"
+            raise Border(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not natives.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
         natives.read_as_index(vm, key, operator.getitem, (obj, key))
@@ -77,7 +79,10 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(vm.tensors.operator(vm, operator.getitem, [obj, key], None) if item is None else item)
         return None
     if t is list:
-        f.stack.append(_list_item(cap, obj, key))
+        item = _item_by_itself(vm, obj, key)
+        if item is MISSING and vm.unsteady and type(key) is slice and vm.unlike(f, obj):
+            raise Border(operator.getitem, (obj, key), None, "FL448", "a slice of a list that holds more or less each time")
+        f.stack.append(_list_item(cap, obj, key) if item is MISSING else item)
         return None
     if is_a(obj, type):
         return _class_getitem(vm, f, obj, key)
@@ -142,6 +147,32 @@ def _dict_item(cap: Any, d: dict, key: Any) -> Any:
     value = dict.__getitem__(d, key)
     src = cap.sources.get(id(d))
     return cap.read_key(d, src, key, value) if src is not None else value
+
+
+def _item_by_itself(vm: Any, obj: list, key: Any) -> Any:
+    """Returns the item of a list that has only been appended to, or that holds more or less each time; MISSING if more has to be known."""
+    cap = vm.cap
+    src = cap.sources.get(id(obj))
+    if src is None or id(obj) in cap.expanded or type(key) not in (int, slice):
+        return MISSING
+    if type(key) is slice:
+        return _slice_by_itself(cap, obj, key, src)
+    before, n = cap.journal.before(obj), list.__len__(obj)
+    old = list.__len__(before)
+    if -n <= key < 0 and (-key <= n - old or vm.unsteady.get(src.text()) == "length"):
+        value = list.__getitem__(obj, key)
+        return value if -key <= n - old else cap.read(value, cap.guards.access(src, "member", ItemFromEnd(key + n - old), value))
+    return MISSING if not 0 <= key < old or n == old else cap.read(before[key], cap.guards.access(src, "index", key, before[key]))
+
+
+def _slice_by_itself(cap: Any, obj: list, key: slice, src: Any) -> Any:
+    """Returns the items of a slice that lies inside of a list, and does not depend on the list's length."""
+    n = list.__len__(cap.journal.before(obj))
+    if not all([type(k) is int and 0 <= k <= n for k in (key.start or 0, key.stop)]) or key.step not in (None, 1):
+        return MISSING
+    at = key.start or 0
+    items = [cap.read(v, cap.guards.access(src, "index", at + i, v)) for i, v in enumerate(cap.journal.before(obj)[at : key.stop])]
+    return cap.fresh(items)
 
 
 def _list_item(cap: Any, obj: list, key: Any) -> Any:

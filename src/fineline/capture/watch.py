@@ -36,6 +36,7 @@ from torch.nn.attention import SDPBackend
 
 from fineline.guards.evaluate import same_constant
 from fineline.guards.source import Source
+from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 
 CLASS_MRO = type.__dict__["__mro__"]
@@ -190,7 +191,7 @@ def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any)
         answer = cap.answers[fn]
     src = cap.guards.pin(fn, getattr(fn, "__name__", "query"))
     ident = ("answer", args, tuple(kwargs.items()))
-    cap.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {answer!r}"), ident)
+    cap.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)
 
 
 def _is_subclass(cls: type, answer: bool, base: Any) -> bool:
@@ -252,6 +253,7 @@ class ShownBy:
     """What a mappingproxy, or a view of a dict, shows, as a member."""
 
     __name__ = "shown"
+    MEMBER_TEXTS = MappingProxyType({"": "the dict behind {of}"})
 
     def __get__(self, obj: Any, cls: type) -> Any:
         # It holds nothing else.
@@ -264,12 +266,25 @@ shown_by = ShownBy()
 class DequeItem:
     """A deque's item as a member: guard steps index lists and tuples only."""
 
+    MEMBER_TEXTS = MappingProxyType({"": "{of}[{at}]"})
+
     def __init__(self, at: int) -> None:
         self.at = at
         self.__name__ = f"item_{at}"
 
     def __get__(self, obj: deque, cls: type) -> Any:
         return deque.__getitem__(obj, self.at)
+
+
+class ItemFromEnd:
+    """A list's item as a member, by how far it is from the end."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.__name__ = f"item_{at}"
+
+    def __get__(self, obj: list, cls: type) -> Any:
+        return list.__getitem__(obj, self.at)
 
 
 class Number(property):

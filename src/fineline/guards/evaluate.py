@@ -242,6 +242,15 @@ def raw_len(value: Any) -> int:
     raise TypeError(f"no raw length for {type(value).__name__}")
 
 
+class Length(property):
+    """The length of a list, tuple, dict, set or deque, as a member: a number that may vary."""
+
+    __name__ = "__len__()"
+
+
+LENGTH = Length(raw_len)
+
+
 def raw_set(value: Any) -> frozenset[Any]:
     """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
@@ -279,6 +288,8 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
     match op:
         case "tensor" if is_a(value, torch.Tensor):
             return f"tensor: {describe_difference(payload, tensor_facts(value))}"
+        case "tensor":
+            return f"tensor: a {payload.cls.__name__} -> {value_text(value)}"
         case "ambient":
             return f"ambient state: {describe_difference(payload, ambient_facts())}"
         case "is" | "eq" | "set_eq":
@@ -286,31 +297,36 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
         case "type":
             return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
         case "len" if is_a(value, SIZED):
-            return f"len: {payload} -> {raw_len(value)}"
+            return f"len: length {payload} -> {raw_len(value)}"
         case "keys" if is_a(value, dict):
-            return f"keys: {value_text(payload)} -> {value_text(tuple(dict.keys(value)))}"
-        case "key" | "absent":
-            return f"{op}: {value_text(payload)} {'is not' if op == 'key' else 'is now'} in the dict"
+            old, new = value_text(list(payload)), value_text(list(dict.keys(value)))
+            return f"keys: keys {old} -> {new}" if old != new else f"keys: other objects as keys, {new}"
+        case "key":
+            return "key: it is gone"
+        case "absent":
+            return f"absent: {value_text(payload)} is there now"
         case "type_attr" | "type_lacks":
-            return f"{op}: {payload[0].__qualname__}.{payload[1]} {'is gone' if op == 'type_attr' else 'is now defined'}"
+            return f"{op}: {'it is gone' if op == 'type_attr' else 'it is defined now'}"
         case "function":
-            return f"function: code or defaults of {value_text(value)} changed"
+            was = f"function {payload[0].co_qualname}"
+            text = value_text(value)
+            return f"function: {was} -> {text}" if text != was else f"function: other code or defaults of {text}"
         case "same":
-            return f"same: which objects are identical changed, for {value_text(value)}"
+            return f"same: which objects are one changed, for {value_text(value)}"
         case "distinct":
             reg = repeated(payload, registers or {})
-            return f"distinct: which objects are identical changed, for {value_text((registers or {}).get(-1 if reg is None else reg))}"
+            return f"distinct: which objects are one changed, for {value_text((registers or {}).get(-1 if reg is None else reg))}"
         case "storages":
             return "storages: which tensors share memory changed"
         case "weak":
             return f"weak: {_change(payload(), value)}"
         case "predicate":
-            return f"predicate: {payload[1]}, for {value_text(value)}"
+            return f"predicate: no longer true: {payload[1]}; it is {value_text(value)}"
         case "relation":
             numbers = [_leaf_text(leaf, registers or {}) for leaf in payload[0]]
             found = f", and {'it is' if len(numbers) == 1 else 'they are'} {', '.join(numbers)}" if numbers else ""
             return f"relation: {payload[2]}{found}"
-    return f"{op}: {getattr(payload, '__name__', None) or value_text(payload)} cannot be read from an object of type {type(value).__qualname__}"
+    return f"{op}: {value_text(value)} does not have it"
 
 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:

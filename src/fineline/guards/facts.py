@@ -5,6 +5,7 @@ Both functions return a named tuple, so a guard compares with ``==`` and a failu
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -179,17 +180,23 @@ def _agrees(name: str, expected: Any, found: Any) -> bool:
 
 def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
     """Name the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
-    names = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
+    names: Any = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
     if len(old) != len(new):
         return f"{len(old)} facts -> {len(new)} facts"
-    parts = [f"{name} {_text(name, a)} -> {_text(name, b)}" for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
-    return ", ".join(parts)
+    differing = [(name, a, b) for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
+    # What a tensor's other facts say of it decides most of its dispatch keys.
+    told = [part for part in differing if part[0] != "dispatch_keys"] or differing
+    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in told])
+
+
+# What facts are called where their names are not PyTorch's.
+_IN_WORDS = MappingProxyType({"cls": "class", "dispatch_keys": "dispatch keys", "dispatch_include": "dispatch keys", "dispatch_exclude": "dispatch keys"})
 
 
 def _text(name: str, value: Any) -> str:
-    """A fact as a person would write it: key sets by their bits, classes by their name."""
+    """A fact as a person would write it: key sets and classes by their names."""
     if name.startswith("dispatch"):
-        return f"{value:#x}"
+        return str(torch._C.DispatchKeySet.from_raw_repr(value)).removeprefix("DispatchKeySet")
     if is_a(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return sizes_text(value) if name in ("sizes", "strides") and value is not None else repr(value)

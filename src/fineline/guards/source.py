@@ -14,6 +14,7 @@ from fineline.kinds import is_a
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
 # Characters of a key.
 MOST_OF_KEY = 200
+_TYPE_DICT: Any = type.__dict__["__dict__"]
 _NO_CHILDREN: Any = MappingProxyType({})
 _NO_CHECKS: Any = frozenset()
 
@@ -59,7 +60,15 @@ class Source:
             return f"{parent.text()}[{self.key}]"
         if op == "cell":
             return self.key or f"{parent.text()}.cell_contents"
-        return f"{parent.text()}.{getattr(self.key, '__name__', self.key)}"
+        return _member_text(self.key, parent.text())
+
+
+def _member_text(descriptor: Any, of: str) -> str:
+    """Returns what a member is called. Where the class that has it is fineline's own, its ``MEMBER_TEXTS`` say what it is to the user."""
+    name = getattr(descriptor, "__name__", "?")
+    texts = _TYPE_DICT.__get__(getattr(descriptor, "__objclass__", type(descriptor))).get("MEMBER_TEXTS")
+    text = texts.get(name, texts.get("")) if is_a(texts, MappingProxyType) else None
+    return f"{of}.{name}" if text is None else str(text).format(of=of, at=getattr(descriptor, "at", 0))
 
 
 def root_of(src: Source) -> Source:

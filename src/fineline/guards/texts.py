@@ -21,7 +21,8 @@ _PLAIN = (
 )  # fmt: skip
 _BRACKETS: Mapping[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", deque: "[]"}
 _DICTS = frozenset({dict, OrderedDict, defaultdict, types.MappingProxyType})
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_BASES: tuple[Any, ...] = (int, float, str, bytes)
+_FUNCTIONS = (types.FunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
@@ -52,6 +53,10 @@ def _text(value: Any, depth: int, most: int) -> str:
         return _items(_BRACKETS[t], value, depth, most)
     if t in _DICTS:
         return _pairs(value, depth, most)
+    for base in _BASES:
+        if is_a(value, base):
+            # What it holds as one of these, whatever it says of itself.
+            return f"{t.__qualname__}({_text(base.__pos__(value) if base in (int, float) else base.__getitem__(value, slice(None)), depth, most)})"
     return _object(value, t)
 
 
@@ -86,6 +91,8 @@ def _object(value: Any, t: type) -> str:
         return f"method {getattr(value.__func__, '__qualname__', '?')} of {_object_or_class(value.__self__)}"
     if is_a(value, types.BuiltinFunctionType) and not is_a(value.__self__, (types.ModuleType, type(None))):
         return f"method {value.__name__} of {_object_or_class(value.__self__)}"
+    if is_a(value, types.BuiltinFunctionType):
+        return f"function {value.__name__}"
     if is_a(value, _FUNCTIONS):
         return f"function {getattr(value, '__qualname__', '') or getattr(value, '__name__', '?')}"
     if is_a(value, functools.partial):

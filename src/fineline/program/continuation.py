@@ -5,7 +5,6 @@ A segment's program returns before the eager call is made: no frame of it holds 
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -30,12 +29,6 @@ class Continuation:
 
     def __init__(self, go_on: Callable, through: Callable | None = None, go_on_raised: Callable | None = None) -> None:
         self.go_on, self.through, self.go_on_raised = go_on, through, go_on_raised
-
-    def made_by(self, make: Callable) -> Continuation:
-        """Returns a continuation whose calls are made by ``make``, which is given what is called and its arguments."""
-        go_on, through, go_on_raised = [None if fn is None else functools.partial(make, fn) for fn in (self.go_on, self.through, self.go_on_raised)]
-        assert go_on is not None
-        return Continuation(go_on, through, go_on_raised)
 
 
 def goes_on(out: Any) -> bool:

@@ -19,6 +19,7 @@ from fineline.capture.capture import GETTERS, is_value
 from fineline.capture.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.capture.frame import InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
+from fineline.capture.list_readers import reversed_recipe
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Uncompiled, Unrebuildable
 from fineline.capture.stand_ins import METHODS, Recipe, table_recipe
@@ -161,7 +162,7 @@ def _view(r: Any, v: Any) -> str:
 
 
 def _reduced(r: Any, v: Any) -> str:
-    recipe = table_recipe(v)
+    recipe = reversed_recipe(r.cap, v) or table_recipe(v)
     if recipe is not None:
         return iterator(r, v, recipe)
     fn, args, *rest = v.__reduce__()

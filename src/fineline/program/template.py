@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from types import CellType, CodeType, FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
 from fineline.capture.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.journal import EMPTY, contents
+from fineline.capture.list_readers import reversed_recipe
 from fineline.capture.machine import Machine
 from fineline.capture.natives import ITERATORS
 from fineline.capture.places import is_own
@@ -153,6 +154,7 @@ TAKEN_APART = frozenset([t for t in KINDS if issubclass(t, Lazy)])
 # What tells the turns of a loop apart.
 COUNTERS = (int, float)
 RANGE_ITERATOR: type = type(iter(range(0)))
+DEQUE_ITERATOR: type = type(iter(deque()))
 
 
 class Template:
@@ -319,6 +321,9 @@ class Template:
                 return Const(v)
             if (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in self._passed:
                 return self._iterator(v)
+        elif t is DEQUE_ITERATOR:
+            # It alone knows whether the deque has changed.
+            return self._root(v)
         elif (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in cap.sources and id(v) not in self._passed:
             return self._iterator(v)
         if id(v) not in cap.sources and id(v) not in self._passed and self._holds_suspended(v):
@@ -427,7 +432,7 @@ class Template:
             if type(it) is RangeIterator or (any(turned) and at in self.lone):
                 self.iterators[at] = self._rest_of_range(it, *turned)
                 return Reduced(at)
-            recipe = table_recipe(it)
+            recipe = reversed_recipe(self._cap, it) or table_recipe(it)
             reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
             self._kept.append(reduced)
             state = reduced[2] if len(reduced) > 2 else None

@@ -24,7 +24,7 @@ ACCESSES = {
 }  # fmt: skip
 
 
-_MOST_OF_VALUE = 120
+_MOST_OF_VALUE, _MOST_NAMES = 120, 5
 
 
 class Guard(NamedTuple):
@@ -41,7 +41,7 @@ class Guard(NamedTuple):
 def guard_at(segment: Segment, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
     name = payload.text if op == "relation" else _subject(segment, at)
-    return Guard(name, _claim(segment, op, payload), _place(segment, at))
+    return Guard(name, _claim(segment, op, payload, at), _place(segment, at))
 
 
 def guards_of(segment: Segment) -> tuple[Guard, ...]:
@@ -57,7 +57,33 @@ def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
     """The guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
     reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
     _, _, change = reference.explain(roots).partition(": ")
-    return f"{_subject(segment, at)}: {change or 'changed'}{_read_at(segment, at)}"
+    change = _of_sources(segment, at) or change or "changed"
+    return f"{_subject(segment, at)}: {change}{_read_at(segment, at)}"
+
+
+def _of_sources(segment: Segment, at: int) -> str:
+    """Returns what a call has changed, of a guard that is about several sources or an attribute that is absent; "" for another one."""
+    op, _, _, payload = segment.steps[at]
+    sources = segment.reads.sources
+    if op == "same":
+        return f"the same object as {sources[payload].text()} -> another object"
+    if op == "distinct":
+        ones, others = payload
+        texts = [sources[reg].text() for reg in (*ones[1:], *others)]
+        if len(ones) == 1 or len(texts) == 1:
+            return f"an object of its own -> the same object as {texts[0] if len(texts) == 1 else 'one of ' + _listed(texts)}"
+        return f"different objects, as are {_listed(texts)} -> two of them are one"
+    if op == "absent" and _lacks_attribute(segment, at):
+        return "it is there now"
+    if op == "storages":
+        return f"which of {_listed([sources[reg].text() for reg in payload[0]])} share memory has changed"
+    return ""
+
+
+def _listed(texts: list[str]) -> str:
+    """A few of many."""
+    shown = texts[:_MOST_NAMES] + [f"{len(texts) - _MOST_NAMES} others"] * (len(texts) > _MOST_NAMES)
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def subject(segment: Segment, at: int) -> str:
@@ -66,15 +92,24 @@ def subject(segment: Segment, at: int) -> str:
 
 
 def _subject(segment: Segment, at: int) -> str:
+    op, _, _, payload = segment.steps[at]
     src = segment.reads.source(segment.steps[at])
+    if src is not None and src.parent is not None and _lacks_attribute(segment, at):
+        return f"{src.parent.text()}.{payload}"
     if src is not None:
         return str(src.text())
-    op, _, _, payload = segment.steps[at]
     if op == "type_lacks":
         return f"{payload[0].__qualname__}.{payload[1]}"
     if op == "relation":
         return "the relation"
     return "the tensors' memory" if op == "storages" else "PyTorch's state"
+
+
+def _lacks_attribute(segment: Segment, at: int) -> bool:
+    """Returns whether guard number ``at`` says that an object has no attribute of a name."""
+    op, _, _, payload = segment.steps[at]
+    src = segment.reads.source(segment.steps[at])
+    return op == "absent" and src is not None and src.op == "dict" and type(payload) is str
 
 
 def _place(segment: Segment, at: int) -> str:
@@ -90,7 +125,7 @@ def _read_at(segment: Segment, at: int) -> str:
     return f" (read at {place})" if place else ""
 
 
-def _claim(segment: Segment, op: str, payload: Any) -> str:
+def _claim(segment: Segment, op: str, payload: Any, at: int) -> str:
     match op:
         case "tensor":
             grad = ", requires grad" if payload.requires_grad else ""
@@ -108,7 +143,7 @@ def _claim(segment: Segment, op: str, payload: Any) -> str:
         case "keys":
             return f"has the keys {value_text(list(payload), _MOST_OF_VALUE)}"
         case "absent":
-            return f"has no {value_text(payload)}"
+            return "is not there" if _lacks_attribute(segment, at) else f"has no {value_text(payload)}"
         case "type_lacks":
             return "is not defined"
         case "type_attr":
@@ -149,7 +184,7 @@ def call_stack(fn: Any, template: Template | None) -> tuple[StackPlace, ...]:
         name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
         return (*to_the_user(), (*place_of(fn), name))
     inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in template.stack if not is_own(info.code)]
-    return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in reversed(inside)])
+    return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in inside])
 
 
 def place_of(fn: Any) -> tuple[str, int]:

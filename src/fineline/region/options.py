@@ -81,6 +81,8 @@ class Options:
     # A turn of a loop that has programs of its own is a place of its own.
     asked_numbers: dict[tuple[weakref.ref[Any] | None, CodeType, int], dict[object, list]] = field(default_factory=dict)
     asked_outside: set[tuple[weakref.ref[Any] | None, CodeType, int]] = field(default_factory=set)
+    # Where graph breaks were: by code, the instructions that the frames around each were at.
+    break_places: dict[CodeType, set[int]] = field(default_factory=dict)
     # Functions whose variables others look at.
     looked_at: set[CodeType] = field(default_factory=set)
     # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.

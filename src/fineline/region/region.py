@@ -61,7 +61,7 @@ from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 from fineline.report.tally import OperatorCounts, Tally
 from fineline.report.tree import Node
-from fineline.stacks import StackPlace
+from fineline.stacks import StackPlace, to_the_user
 
 log = logging.getLogger("fineline")
 
@@ -129,9 +129,7 @@ class Region:
     def miss(self, args: tuple, kwargs: dict) -> Any:
         state = CallState()
         try:
-            if self.tally is not None:
-                return self._counted_miss(args, kwargs)
-            return self._captured(args, kwargs)
+            return self._captured(args, kwargs) if self.tally is None else self._counted_miss(args, kwargs)
         except BaseException as e:
             if self._stopped_by(e):
                 state.put_back()
@@ -140,7 +138,6 @@ class Region:
             raise
 
     def _captured(self, args: tuple, kwargs: dict) -> Any:
-        """Captures a call from its start, and runs what is behind the captured code."""
         out = self.capture(self.entry, args, kwargs)
         return run_on(out) if goes_on(out) else out
 
@@ -465,7 +462,7 @@ class Region:
             return
         self.fired[rule] += 1
         file, _, line = caller().rpartition(":")
-        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule)))
+        self._note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule), detail={"stack": to_the_user()}))
         self.tell_rules()
 
     def tell_rules(self) -> None:
@@ -484,6 +481,9 @@ class Region:
             self._note(event)
 
     def _note(self, event: Event) -> None:
+        if event.kind != "graph" and not event.stack and (event.file, event.line) == place_of(self.fn):
+            # It is about the call of the function.
+            event = replace(event, detail={**event.detail, "stack": call_stack(self.fn, None)})
         event = self.tell(event)
         if len(self.events) < 10_000:
             self.events.append(event)

@@ -15,6 +15,7 @@ from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.compute import computing
 from fineline.capture.debuggers import STOPS
+from fineline.capture.frame import Frame
 from fineline.capture.idle import IDLE, idle_frame, leave, stack
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
@@ -109,6 +110,7 @@ class Run:
             # Without graph breaks, all that has happened can be undone.
             vm.switches = not (trial or symbols or why) and site is region.entry and region.options.fullgraph
             vm.may_restart = None if trial else functools.partial(may_restart, self)
+        vm.unsteady = site.varying.unsteady
         if site.blocked:
             vm.resume = self.resume
         if site.template is not None and site.template.chain in region.turns.unrolled:
@@ -318,12 +320,12 @@ class Run:
             raise Abandoned
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
-        stack = user_stack(f)
+        frames = user_stack(f)
         rule, built_in = deciding_rule(border, place)
-        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": stack, "built_in": built_in}))
+        region._note(Event("break", border.error, border.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
         if border.error in UNSEEN:
             unseen = place_of(border.fn) if border.error != "FL430" and hasattr(border.fn, "__code__") else place
-            detail = {"stack": stack}
+            detail = {"stack": frames}
             region._note(Event("skipped", border.error, border.reason, *(unseen if unseen[1] else place), border.rule, detail=detail))
         if self.borders >= MOST_BORDERS:
             vm.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {border.reason}", False)
@@ -332,7 +334,7 @@ class Run:
         idle = idle_frame(vm, declared)
         if idle is not None:
             newly = leave(vm, idle)
-            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place))
+            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place, detail={"stack": frames}))
         try:
             template = template_at(self, border)
             writer, after, failed = self._written(template, border, place, declared, idle is not None)
@@ -347,6 +349,7 @@ class Run:
             if idle is not None:
                 after.site.left, after.site.newly_left, after.site.blocked = idle.info, newly, True
             region.sites += [site for site in sites if not site.met]
+            self._note_place(f)
             if vm.cap.active:
                 self._tell_texts(template, border, after.site, sites)
             if vm.fakes is not None:
@@ -402,6 +405,11 @@ class Run:
             writer.border(border.fn, border.args_, border.kwargs, template.roots, *behind, vm.place(), vm.handled)
         return writer, after, failed
 
+    def _note_place(self, f: Frame) -> None:
+        """Notes where the frames around a graph break are: the loops that they are in go round it."""
+        for frame in stack(f):
+            self.region.options.break_places.setdefault(frame.info.code, set()).add(frame.ip)
+
     def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
         """Texts that vary before a border do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.vm.texts
@@ -443,7 +451,7 @@ class Run:
             vm.cap.active = False
             self.ended = True
             return
-        self.site, site.informed = site, bool(vm.known)
+        self.site, site.informed, vm.unsteady = site, bool(vm.known), site.varying.unsteady
         self.nargs, self.kwnames = len(roots) + 1, ()
         self._roots([*roots, value], [*template.names, name])
         self._iterated(containers)
@@ -464,11 +472,11 @@ class Run:
         settle(vm, border)
         vm.cap.made = Everything()
         assert vm.frame is not None
-        place = user_place(vm.frame, self.region.fn)
+        place, frames = user_place(vm.frame, self.region.fn), {"stack": user_stack(vm.frame)}
         try:
             template = Template(vm, border, constants=False)
         except Unrebuildable as e:
-            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place))
+            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return vm.beyond(border)
         template.place = place
         template.pass_on()
@@ -476,7 +484,8 @@ class Run:
         live = (*template.roots, vm.beyond(border))
         dispatcher = next((d for s, d in self.site.resumed if s.template is not None and s.template.same(template)), None)
         if dispatcher is None and self.borders >= MOST_BORDERS:
-            self.region._note_once(Event("eager", "FL428", f"over {MOST_BORDERS} graph breaks in one call, the last behind a block", *place))
+            text = f"over {MOST_BORDERS} graph breaks in one call, the last behind a block"
+            self.region._note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:
             # A function that is left is one border, as it will be at the next call.
@@ -484,7 +493,7 @@ class Run:
             self.passed = self._passed(template)
             if len(self.site.resumed) >= self.region.options.recompile_limit:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
-                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place))
+                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
                 return live[-1]
             site = Site(self.region, template, False, passed=self.passed)
             dispatcher = site.dispatcher

@@ -206,7 +206,7 @@ class Site:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
         tally = self.region.tally
-        run = segment.run if tally is None else functools.partial(_counted, tally, outside, segment.run)
+        run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)
 
@@ -218,7 +218,17 @@ class Site:
         segment.run.compiled = compiled
 
 
-def _counted(tally: OperatorCounts, kind: str, run: Callable, *args: Any) -> Any:
-    """Runs a program, in which all that is in no graph counts as of that kind, and so does what is eager behind it."""
-    out = tally.during(kind, run, *args)
-    return (out[0].made_by(functools.partial(tally.during, kind)), out[1]) if goes_on(out) else out
+def _counted(tally: OperatorCounts, run: Callable, kind: str) -> Callable:
+    """Returns what runs a program, in which all that is in no graph is of that kind, and so is what follows it: programs there say otherwise."""
+
+    def within(call: Callable | None) -> Callable | None:
+        return functools.partial(tally.during, kind, call) if call is not None else None
+
+    def program(*args: Any) -> Any:
+        out = tally.during(kind, run, *args)
+        if not goes_on(out):
+            return out
+        behind: Continuation = out[0]
+        return Continuation(functools.partial(tally.during, kind, behind.go_on), within(behind.through), within(behind.go_on_raised)), out[1]
+
+    return program

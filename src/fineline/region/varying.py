@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.bytecode.asynchronous import let_pass
+from fineline.capture.watch import DequeLength
 from fineline.graph.fake import unwarned
-from fineline.guards.evaluate import read_leaf, read_step
+from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
 from fineline.guards.facts import tensor_facts
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
 from fineline.guards.source import Source
@@ -47,6 +49,8 @@ class Varying:
         self._numbers: set[str] = set()
         # Behind a border: the texts, and bytes, that do.
         self.texts: set[str] = set()
+        # The containers that have held more or less ("length"), or other numbers alone ("numbers").
+        self.unsteady: dict[str, str] = {}
         # The live values behind a border of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
@@ -127,6 +131,10 @@ class Varying:
             return False
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
 
+    def length(self, src: Source) -> bool:
+        """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
+        return f"{src.text()}.{LENGTH.__name__}" in self._numbers
+
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
         """It is known of a live value behind a border that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
         self._told.add(name)
@@ -153,15 +161,20 @@ class Varying:
     def _compare_all(self, roots: tuple) -> None:
         registers: dict[int, Any] = {}
         sources: dict[int, Source] = {}
+        read: Counter[int] = Counter()
+        lengths: dict[int, int] = {}
         resized: set[str] = set()
         steps, all_sources = self._newest
         for op, dst, reg, payload in steps:
             if op in ACCESS:
+                read[reg] += op != "type_attr"
                 try:
                     registers[dst] = read_step(op, registers.get(reg), payload, roots)
                 except Exception as e:  # whatever goes wrong in a guard, there is no value
                     let_pass(e)
                     continue
+            elif op in ("len", "keys", "set_eq") or (op == "predicate" and type(payload[0]) is DequeLength):
+                lengths[reg] = payload if op == "len" else payload[0].n if op == "predicate" else len(payload)
             elif op == "relation":
                 self._relate(payload, registers, sources, resized)
             elif reg not in registers:
@@ -174,8 +187,19 @@ class Varying:
                 src = all_sources[reg]
                 if type(payload) in (int, float):
                     self._numbers.add(src.text())
+                    if src.op in ("index", "key", "member") and src.parent is not None:
+                        self.unsteady.setdefault(src.parent.text(), "numbers")
                 elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
                     self.texts.add(src.text())
+
+        for reg, n in lengths.items():
+            if reg not in registers or not is_a(registers[reg], SIZED) or raw_len(registers[reg]) == n:
+                continue
+            text = all_sources[reg].text()
+            self.unsteady[text] = "length"
+            # One of which all items are read has a program for each length in any case.
+            if n > read[reg]:
+                self._numbers.add(f"{text}.{LENGTH.__name__}")
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes what differs of a tensor; -> whether a size does."""

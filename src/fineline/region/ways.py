@@ -15,6 +15,8 @@ from fineline.region.site import Site
 
 # So many turns of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
 TURNS = 3
+# So many in a row of two loops in one another may differ from those before; then each has programs of its own.
+DIFFERENT_TURNS = 5
 # As many turns as most loops over layers have are captured as they come, on the real values: what is constant in the code stays so.
 FEW_TURNS = 4
 # If the programs at a place in a loop come from no more calls than these, it is the turns that differ.
@@ -140,7 +142,8 @@ class Turns:
         template = site.template
         if template is not None and (template.turned or (template.carried and site.passed[template.stack] > FEW_TURNS)):
             self._others[template.chain] += 1
-            if self._others[template.chain] >= TURNS:
+            # Two loops in one another come to a place more than once a turn of the outer one.
+            if self._others[template.chain] >= (DIFFERENT_TURNS if template.turned and template.carried else TURNS):
                 self.unroll(site)
 
     def again(self, site: Site) -> None:

@@ -1,0 +1,113 @@
+"""Iterators made here over lists that existed before: each item is a read of its own, and the length is guarded where the list ends.
+
+A list that C reads as a whole is guarded as a whole. `iter`, `enumerate` and `zip` read one item at a time, and so does what asks them.
+Two calls whose lists differ behind the last item that was read, before a graph break say, have one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from fineline.capture.capture import Capture
+from fineline.capture.stand_ins import Recipe
+from fineline.capture.watch import ItemFromEnd
+from fineline.guards.source import Source
+
+LIST_ITERATOR: type = type(iter([]))
+REVERSED_ITERATOR: type = type(reversed([]))
+OVER_LISTS = frozenset({LIST_ITERATOR, REVERSED_ITERATOR})
+# Iterators over a list, and those that read others and give their items as they are.
+LIST_READERS: frozenset[type] = frozenset({*OVER_LISTS, enumerate, zip})
+# What makes them.
+READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
+
+
+class Unread(NamedTuple):
+    """An iterator over a list that the segment has neither read as a whole nor written to."""
+
+    iterator: Any
+    held: list
+    source: Source
+    # The index of the next item.
+    at: int
+
+
+def unread_lists(cap: Capture, it: Any) -> list[Unread]:
+    """Returns the iterators over unread lists that ``it`` consists of."""
+    t = type(it)
+    if t not in OVER_LISTS:
+        parts = it.__reduce__()[1] if t in LIST_READERS else ()
+        return [found for part in (parts[:1] if t is enumerate else parts) if type(part) in LIST_READERS for found in unread_lists(cap, part)]
+    _, (held,), *state = it.__reduce__()
+    src = cap.sources.get(id(held)) if state else None
+    if src is None or id(held) in cap.expanded:
+        return []
+    return [Unread(it, held, src, state[0])]
+
+
+def read_lists(cap: Capture, it: Any) -> None:
+    """Guards as a whole the lists that ``it`` goes through: C is about to read them."""
+    for unread in unread_lists(cap, it):
+        cap.expand(unread.held)
+
+
+def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
+    """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
+    if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(cap, it)):
+        return None
+    (unread,) = found
+    if cap.journal.wrote(unread.held):
+        read_lists(cap, it)
+        return None
+    return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
+
+
+def reversed_behind(held: list, taken: int) -> Iterator[Any]:
+    """Returns an iterator from the end of a list that has given so many items."""
+    it = reversed(held)
+    it.__setstate__(len(held) - 1 - taken)
+    return it
+
+
+def next_item(cap: Capture, it: Any) -> Any:
+    """Returns the next item of one of the `LIST_READERS`; guards what it reads of unread lists, and the length of one that ends."""
+    # Two that read one iterator take its items in turn.
+    found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
+    if found and any([cap.journal.wrote(unread.held) for unread in found]):
+        read_lists(cap, it)
+        found = []
+    if not found:
+        return next(it)
+    try:
+        value = next(it)
+    finally:
+        items = {id(unread.iterator): iter(_taken(cap, unread)) for unread in found}
+    return _with_read(it, value, items)
+
+
+def _taken(cap: Capture, unread: Unread) -> list[Any]:
+    """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
+    held, src = unread.held, unread.source
+    state = unread.iterator.__reduce__()[2:]
+    if type(unread.iterator) is REVERSED_ITERATOR:
+        # By how far each is from the end: so that the length may be any.
+        places = range(unread.at, state[0] if state else -1, -1)
+        items = [cap.read(held[i], cap.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
+    else:
+        items = [cap.read(v, cap.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
+    if not state:
+        cap.guards.check(src, "len", list.__len__(held))
+    return items
+
+
+def _with_read(it: Any, value: Any, items: dict[int, Iterator[Any]]) -> Any:
+    """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
+    t = type(it)
+    if t in OVER_LISTS:
+        return next(items[id(it)]) if id(it) in items else value
+    if t not in LIST_READERS:
+        return value
+    parts = it.__reduce__()[1]
+    new = (value[0], _with_read(parts[0], value[1], items)) if t is enumerate else tuple(map(lambda part, v: _with_read(part, v, items), parts, value))
+    return value if all([a is b for a, b in zip(new, value, strict=True)]) else new
