@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pytest
 import torch
@@ -102,6 +102,55 @@ def slotted() -> type:
     return Made
 
 
+def frozen() -> type:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Made:
+        k: int = 2
+        names: list = dataclasses.field(default_factory=list)
+
+    return Made
+
+
+def generic() -> type:
+    kind = TypeVar("kind")
+
+    class Made(Generic[kind]):
+        k = 2
+
+    return Made
+
+
+def typed_tuple() -> type:
+    class Made(NamedTuple):
+        a: int = 2
+        b: int = 3
+
+        def method(self, x):
+            return x * self.a
+
+    return Made
+
+
+def with_special_methods() -> type:
+    class Made:
+        def __iter__(self):
+            yield from (1, 2)
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return i
+
+        def __bool__(self):
+            return True
+
+        def __add__(self, other):
+            return other * 2
+
+    return Made
+
+
 def by_type() -> type:
     return type("Made", (), {"__call__": lambda self, x: x + 1})
 
@@ -137,6 +186,17 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = {
     "isinstance": (closing, lambda c, x: x + isinstance(c(), c)),
     "an_exception": (lambda: type("Made", (ValueError,), {}), caught),
     "a_class_derived_from_it": (closing, lambda c, x: type("Derived", (c,), {})()(x)),
+    "isinstance_of_an_abstract_class": (abstract, lambda c, x: x * isinstance(c(), c) + isinstance(c(), collections.abc.Hashable)),
+    "frozen_and_slotted": (frozen, lambda c, x: x * c().k + len(c(5).names)),
+    "fields": (data_class, lambda c, x: x * len(dataclasses.fields(c)) * dataclasses.replace(c(), k=9).k),
+    "a_generic_class": (generic, lambda c, x: x * c().k),
+    "a_typed_named_tuple": (typed_tuple, lambda c, x: c().method(x) + sum(c()._replace(a=7))),
+    "special_methods": (with_special_methods, lambda c, x: (c() + x) * len(c()) * c()[1] * sum(c()) * bool(c())),
+    "a_partial": (lambda: functools.partial(data_class(), k=4), lambda p, x: p().method(x)),
+    "a_bound_method": (lambda: closing()().__call__, lambda method, x: method(x)),
+    "a_dict_class": (lambda: type("Made", (dict,), {"n": 2}), lambda c, x: x * c(a=1)["a"] * c.n),
+    "a_key_of_a_dict": (closing, lambda c, x: x * {c: 2}[c]),
+    "several_of_one_name": (lambda: [with_members(n) for n in (1, 2, 3)], lambda made, x: x * sum([c.factor for c in made])),
     "behind_another_break": (closing, lambda c, x: c()(x) + fineline.disable(lambda: 1)() + c()(x)),
 }
 

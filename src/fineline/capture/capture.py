@@ -169,7 +169,7 @@ class Capture:
                 self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
-            if self.given is not None and is_a(v, type):
+            if self.given is not None and is_a(v, type) and id(v) not in self.met:
                 meet_class(self, v, src)
             if self.classes and v in self.classes:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
@@ -289,7 +289,7 @@ class Capture:
 
     def check_type(self, src: Source, t: type) -> None:
         """Guards the type of what ``src`` gives."""
-        if self.given is not None and t.__flags__ & HEAP_TYPE:
+        if self.given is not None and id(t) not in self.met:
             meet_class(self, t, src)
         if self.classes and t in self.classes:
             self.load(t, self.guards.access(src, "member", CLASS_OF, t))

@@ -29,10 +29,11 @@ from fineline.capture.native_table import classify
 from fineline.capture.signals import Border
 from fineline.capture.stand_ins import KINDS
 from fineline.capture.symbolic import SYMBOLIC, settle_all
-from fineline.capture.watch import guard_mro, guard_subclass, is_instance
+from fineline.capture.watch import CLASS_MRO, guard_mro, guard_subclass, is_instance
 from fineline.kinds import is_a
 
 OBJECT_CLASS = object.__dict__["__class__"]
+OBJECT_HOOK = object.__dict__["__subclasshook__"]
 # What metaclasses answer with from the classes alone, without the user's code.
 STATIC_CHECKS = frozenset(
     raw_lookup(meta, check)
@@ -113,7 +114,14 @@ def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
         if src is not None:
             cap.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
     elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or cap.classes.is_given(cls)):
-        guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
+        _guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
+
+
+def _guard_subclass(cap: Any, cls: type, base: Any, answer: bool) -> None:
+    """Guards what an abstract class answers about ``cls``; that it is a base says enough, unless it has a say of its own."""
+    inherits = answer and any([k is base for k in CLASS_MRO.__get__(cls)])
+    if not inherits or special_method(cap, base, "__subclasshook__") is not OBJECT_HOOK:
+        guard_subclass(cap, cls, base, answer)
 
 
 def _to_bool(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
@@ -131,7 +139,7 @@ def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
         if vm.cap.active and is_a(cls, type) and cls is not c:
             guard_mro(vm.cap, cls)
             if is_a(c, abc.ABCMeta):
-                guard_subclass(vm.cap, cls, c, issubclass(cls, c))
+                _guard_subclass(vm.cap, cls, c, issubclass(cls, c))
     return vm.finish(f, issubclass(cls, classes), then, data)
 
 

@@ -168,10 +168,10 @@ def _is_read_by_content(cls: type) -> bool:
 
 def meet_class(cap: Any, cls: type, src: Any) -> None:
     """Decides how guards know a class that is first met behind a graph break: by what it holds, if an eager call makes it anew each time."""
-    root = root_of(src)
-    if root is cap.given or id(cls) not in cap.met:
-        cap.met.add(id(cls))
-        if root.op == "root" and type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not cap.classes.is_given(cls):
+    cap.met.add(id(cls))
+    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not cap.classes.is_given(cls):
+        root = root_of(src)
+        if root.op == "root":
             cap.classes.meet(cls, root is cap.given)
 
 
