@@ -101,7 +101,7 @@ def compile(
 
 def check_callable(fn: Any) -> None:
     if not callable(fn):
-        raise BadArgument(f"a {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
+        raise BadArgument(f"an object of type {type(fn).__name__} is not callable: {fn!r:.80}", id="FL201")
 
 
 @dataclass(frozen=True)

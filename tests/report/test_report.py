@@ -149,3 +149,39 @@ def test_the_page_stands_alone_is_well_formed_and_escapes() -> None:
     assert checker.open == [] and "<script" not in text and "&lt;script&gt;" in text and "process 7 (&lt;b&gt;.py)" in text
     assert "http" not in text and all(word in text for word in ("graph breaks", "calls", "programs", "guards", "code of the graphs", "rules"))
     assert "No compiled function was called." in page([("", [])])
+
+
+@fineline.disable
+def kept(x):
+    return x + 1
+
+
+@torch.compiler.disable
+def kept_by_torch(x):
+    return x + 1
+
+
+def test_parts_of_an_explanation_are_told_in_a_line() -> None:
+    def f(x):
+        return kept(x) * x.sum().item()
+
+    told = fineline.explain(f)(torch.ones(3))
+    line = f.__code__.co_firstlineno + 1
+    name = f.__qualname__
+    assert repr(told.breaks) == (
+        f"[<break FL400 at {__file__}:{line} in {name}: kept is disabled>, "
+        f"<break FL502 at {__file__}:{line} in {name}: item reads a tensor's values>]"
+    )
+    assert repr(told.tree) == f"<captured {name} at {__file__}:{line - 1}, with 2 calls in it; print it to read them>"
+    assert repr(told.tree.children[1]) == f"<eager Tensor.item at {__file__}:{line}>"
+
+
+def test_what_was_never_called_says_so() -> None:
+    compiled = fineline.compile(kept_by_torch.__wrapped__, backend="eager")
+    assert str(fineline.report(compiled)) == "kept_by_torch: nothing has been captured"
+
+
+def test_a_call_under_a_mark_of_pytorchs_is_the_users_function() -> None:
+    told = fineline.explain(lambda x: kept_by_torch(x) * 2)(torch.ones(3))
+    [call] = told.tree.children
+    assert (call.name, call.file, call.children) == ("kept_by_torch", __file__, [])

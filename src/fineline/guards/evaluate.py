@@ -296,7 +296,7 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
         case "is" | "eq" | "set_eq":
             return f"{op}: {_change(payload, value)}"
         case "type":
-            return f"type: {payload.__qualname__} -> {type(value).__qualname__}"
+            return f"type: {_change(payload, type(value))}"
         case "len" if is_a(value, SIZED):
             return f"len: length {payload} -> {raw_len(value)}"
         case "keys" if is_a(value, dict):

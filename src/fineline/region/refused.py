@@ -39,7 +39,7 @@ def refused(
         step = f"Write the rule {_rule_for(error, fn, place)}{here}. Or: {words.next_step}"
         return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step, stack=stack)
     step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
-    return Unsupported(text, id="FL102", where=where, rule=rule, next_step=step, stack=stack)
+    return Unsupported(text, id="FL102", where=where, rule=rule or _entry(error), next_step=step, stack=stack)
 
 
 # What Python calls to read a tensor -> the method that does so.
@@ -61,12 +61,20 @@ def deciding_rule(border: Border, place: tuple[str, int]) -> tuple[str, bool]:
 
     That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
     """
-    if border.rule:
-        return border.rule, border.rule.startswith("built-in")
+    rule = named_rule(border, place)
+    users = border.error == "FL401" or (border.rule and not border.rule.startswith("built-in"))
+    return rule or _entry(border.error), not users
+
+
+def named_rule(border: Border, place: tuple[str, int]) -> str:
+    """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about what is called; empty if there is none."""
     if border.error == "FL401":
-        return str(break_rule(f"{place[0]}:{place[1]}", border.message)), False
-    found = built_in_rule(border.fn, border.args_)
-    return found or f"built-in {border.error} at fineline/refusals.toml: {REFUSALS[border.error].title}", True
+        return border.rule or str(break_rule(f"{place[0]}:{place[1]}", border.message))
+    return border.rule or built_in_rule(border.fn, border.args_)
+
+
+def _entry(error: str) -> str:
+    return f"built-in {error} at fineline/refusals.toml: {REFUSALS[error].title}"
 
 
 def _rule_for(error: str, fn: Any, place: tuple[str, int]) -> str:

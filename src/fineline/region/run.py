@@ -54,7 +54,7 @@ from fineline.region.describe import call_stack, describe_miss, place_of, select
 from fineline.region.entry import entry_frame
 from fineline.region.keep import keep
 from fineline.region.outside import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.refused import built_in_rule, deciding_rule, refused
+from fineline.region.refused import deciding_rule, named_rule, refused
 from fineline.region.restart import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
@@ -312,7 +312,7 @@ class Run:
         elif breaks == "none" or (breaks == "declared" and border.error not in ASKED):
             if reads and vm.fakes is None and self.why not in ("", border.reason):
                 border.reason += f", and in fake mode {self.why}"
-            rule = border.rule or built_in_rule(border.fn, border.args_)
+            rule = named_rule(border, place)
             vm.abandoned = refused(border.error, border.reason, place, rule, breaks, border.fn, user_stack(f), selector_of(f))
             raise Abandoned
         if self.trial:

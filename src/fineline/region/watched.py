@@ -289,17 +289,18 @@ class Watched(_WatchedCalls):
                 f.node = node
 
     def beyond(self, border: Border) -> Any:
-        with EagerCalls(self.tree, getattr(_called(border), "__code__", None)):
+        with EagerCalls(self.tree, _code_of(_called(border))):
             return super().beyond(border)
 
     def at_border(self, border: Border) -> Frame:
         fn = _called(border)
-        code = getattr(fn, "__code__", None)
+        code = _code_of(fn)
         if self.opaque is not None or (code is not None and is_own(code)):
             return super().at_border(border)
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
-        self.tree.under_way.append(self.add(self.node_of(self.frame), str(name), place, "eager"))
+        name = str(name).replace("TensorBase.", "Tensor.")
+        self.tree.under_way.append(self.add(self.node_of(self.frame), name, place, "eager"))
         try:
             return super().at_border(border)
         finally:
@@ -309,3 +310,11 @@ class Watched(_WatchedCalls):
 def _called(border: Border) -> Any:
     """Returns what runs at a border."""
     return wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
+
+
+def _code_of(fn: Any) -> CodeType | None:
+    """Returns the code of a function; of one that a library has wrapped, as PyTorch's marks do, its own."""
+    code: CodeType | None = getattr(fn, "__code__", None)
+    while code is not None and is_library(code.co_filename) and is_a(inner := getattr(fn, "__wrapped__", None), types.FunctionType):
+        fn, code = inner, inner.__code__
+    return code

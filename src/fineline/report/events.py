@@ -10,7 +10,7 @@ from fineline.refusals import REFUSALS
 from fineline.stacks import StackPlace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Event:
     """Something that a capture met or did.
 
@@ -63,6 +63,11 @@ class Event:
             "stack": [{"file": file, "line": line, "function": name} for file, line, name in self.stack],
         }  # fmt: skip
         return {**known, **more, **{key: value for key, value in self.detail.items() if key in ("ops", "places", "built_in")}}
+
+    def __repr__(self) -> str:
+        place = f" at {self.where}" if self.file else ""
+        function = f" in {self.function}" if self.function else ""
+        return f"<{self.kind} {self.id}{place}{function}: {self.reason}>"
 
     def __str__(self) -> str:
         place = f" at {self.where}" if self.file else ""

@@ -92,6 +92,8 @@ class Explanation(FamiliarNames):
     @property
     def headline(self) -> str:
         """The numbers, in one line."""
+        if not self.events:
+            return f"{self.name}: nothing has been captured"
         eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
         again = f", {_count(len(self.recompiles), 'recompile')}" if self.recompiles else ""
         return (
@@ -115,7 +117,7 @@ class Explanation(FamiliarNames):
                 lines.append(f"    at   {_where(places[0])}")
         for title, kind in SECTIONS:
             lines += self._section(title, [e for e in self.events if e.kind == kind])
-        if self.rules or self.unmatched_marks:
+        if self.rules or (self.unmatched_marks and self.events):
             lines.append("  rules:")
             lines += [f"    {_count(n, 'time') if n else 'never matched'}: {rule}" for rule, n in self.rules.items()]
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 
-@dataclass
+@dataclass(repr=False)
 class Node:
     """A frame, or a call that ran outside of the capture.
 
@@ -59,6 +59,10 @@ class Node:
             first, *rest = child.lines(indent + "  ")
             yield first + (f"  ({times} times)" if times > 1 else "")
             yield from rest
+
+    def __repr__(self) -> str:
+        calls = f", with {len(self.children)} call{'' if len(self.children) == 1 else 's'} in it; print it to read them" if self.children else ""
+        return f"<{self.colour} {self.name} at {self.file}:{self.line}{calls}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
