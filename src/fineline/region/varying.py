@@ -26,7 +26,6 @@ from fineline.kinds import is_a
 from fineline.policy.dims import DIMS, Mark
 from fineline.program.segment import Segment
 
-
 # What a container holds that may differ from call to call.
 HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})
 
