@@ -8,12 +8,19 @@ import datetime
 import decimal
 import fractions
 import hashlib
+import html
 import io
+import json
 import math
 import os
+import pprint
 import queue
+import reprlib
+import shlex
+import string
 import struct
 import time
+import urllib.parse
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -270,3 +277,64 @@ def test_a_deque_with_an_end_is_not_taken_for_one_without() -> None:
         fast(torch.ones(1), kept)
         fast(torch.ones(1), short)
     assert (len(kept), len(short)) == (4, 2)
+
+
+# Libraries that put texts of numbers together in lists, and ask whether they are empty.
+TEXTS: dict[str, Callable[[int], Any]] = {
+    "json": lambda n: json.dumps({"step": n}),
+    "json_of_a_float": lambda n: json.dumps({"loss": n * 0.5}),
+    "json_of_containers": lambda n: json.dumps({"a": [n, {"b": n}], "c": str(n)}),
+    "json_of_a_list": lambda n: json.dumps([n, n + 1]),
+    "json_of_a_number": lambda n: json.dumps(n),
+    "json_of_a_text": lambda n: json.dumps(f"step {n}"),
+    "json_in_order": lambda n: json.dumps({"step": n, "a": 1}, sort_keys=True),
+    "json_there_and_back": lambda n: json.loads(json.dumps({"step": n})),
+    "pretty": lambda n: pprint.pformat({"step": n}),
+    "template": lambda n: string.Template("$a of $b").substitute(a=n, b=20),
+    "query": lambda n: urllib.parse.urlencode({"step": n}),
+    "quoted": lambda n: shlex.quote(f"step {n}"),
+    "escaped": lambda n: html.escape(f"<{n}>"),
+    "joined": lambda n: "".join(["step", str(n)]),
+    "joined_from_a_generator": lambda n: ",".join(str(k) for k in (n, n + 1)),
+    "abridged": lambda n: reprlib.repr([n, n]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_that_libraries_make(name: str, twin: str) -> None:
+    make = TEXTS[name]
+
+    def fn(x, n):
+        return body(x), make(n), x * n
+
+    steps = [Step(place, lambda place: (t(place, 4), place + 2)) for place in range(18)]
+    check(Program(name, lambda: fn, steps, frozenset(range(10)), breaks=True, repeats=True), twin)
+
+
+@fineline.disable
+def word(n: int) -> str:
+    return "" if n % 3 == 0 else f"word {n}"
+
+
+@pytest.mark.parametrize("kind", ["if", "not", "while", "and", "or", "conditional"])
+def test_whether_a_text_is_empty(kind: str, twin: str) -> None:
+    """A text that varies is guarded on no more than that."""
+
+    def fn(x, n):
+        s = word(n)
+        if kind == "if":
+            return (x * 2, s) if s else (x * 3, s)
+        if kind == "not":
+            return (x * 2, s) if not s else (x * 3, s)
+        if kind == "while":
+            while s:
+                x, s = x * 2, ""
+            return x * 3, s
+        if kind == "and":
+            return (x * 2, s) if s and n else (x * 3, s)
+        if kind == "or":
+            return x * 2, s or "none"
+        return x * (2 if s else 3), s
+
+    steps = [Step(place, lambda place: (t(place, 4), place + 2)) for place in range(18)]
+    check(Program(kind, lambda: fn, steps, frozenset(range(18 if kind == "or" else 8)), breaks=True, repeats=True), twin)

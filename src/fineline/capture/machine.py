@@ -53,8 +53,9 @@ from fineline.stacks import StackPlace
 _NULLS = (NULL,) * 64
 # What a container holds at a place seldom goes round: a program for each of so many.
 FEW_CONTENTS = 2
-# So many numbers in a container tell what it holds from what others hold.
+# So many numbers and texts in a container tell what it holds from what others hold.
 MOST_NUMBERS = 16
+TOLD_APART = (int, float, str, bytes)
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
@@ -153,7 +154,7 @@ class Machine:
         self.marker = object()
         # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
         self.turn: weakref.ref[Any] | None = None
-        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" alone.
+        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
         self.unsteady: Mapping[str, str] = {}
         # So many indices, or keys, that vary at one place have a program each.
         self.few_keys = FEW_KEYS
@@ -263,7 +264,8 @@ class Machine:
         if src is None or what is None or (what == "numbers" and not written):
             return False
         before = cap.journal.before(obj)
-        found = [v for v in islice(before, MOST_NUMBERS) if type(v) in (int, float)] if written else []
+        held = before.values() if is_a(before, dict) else before
+        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what == "texts" else []
         return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def asked(self, f: Frame, found: list, few: int) -> bool:

@@ -54,6 +54,8 @@ _HOLDERS = frozenset({dict, OrderedDict, defaultdict, set, frozenset, list, tupl
 # Of more, it would take too long to ask at each instruction whether they are still held.
 _FEW = 8
 _TELL_APART = ("IS_OP", "COMPARE_OP")
+# What asks of a text whether it is empty, and leaves nothing of it.
+_TRUTHS = frozenset({"UNARY_NOT", *[f"POP_JUMP_{way}_IF_{truth}" for way in ("FORWARD", "BACKWARD") for truth in ("TRUE", "FALSE")]})
 # Arguments of BINARY_OP: texts in a row, and a pattern that is filled in.
 _ADDITIONS = (0, 13)
 _REMAINDERS = (6, 19)
@@ -107,6 +109,10 @@ def attend(vm: Any, f: Frame) -> bool:
         del s[-3:]
         f.ip += 1
         raise Border(operator.setitem, (held, key, value), None, "FL448", f"{name} reads {text.where}, which varies").discard()
+    if text.fn is None and name in _TRUTHS and (src := vm.cap.lazy.get(id(text.value))) is not None:
+        s[-1] = filled = bool(text.value)
+        vm.cap.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
+        return False
     known_next_time(vm, text)
     if id(text.value) not in texts:
         return attend(vm, f)

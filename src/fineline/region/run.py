@@ -416,7 +416,7 @@ class Run:
         for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
             for site in sites:
                 site.varying.add_text(name)
-        if any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
+        if border.error == "FL448" or any([id(a) in texts or holds(a) for a in (*border.args_, *border.kwargs.values())]):
             after.varying.add_made("result")
 
     @property

@@ -26,6 +26,9 @@ from fineline.kinds import is_a
 from fineline.policy.dims import DIMS, Mark
 from fineline.program.segment import Segment
 
+# What a container holds that may differ from call to call.
+HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})
+
 
 class Dim(NamedTuple):
     """A size that varies. ``marked``: the user has said so, and a constant in its place is an error."""
@@ -49,7 +52,7 @@ class Varying:
         self._numbers: set[str] = set()
         # Behind a border: the texts, and bytes, that do.
         self.texts: set[str] = set()
-        # The containers that have held more or less ("length"), or other numbers alone ("numbers").
+        # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
         # The live values behind a border of which this is all.
         self._told: set[str] = set()
@@ -185,10 +188,10 @@ class Varying:
                     resized.add(src.text())
             elif op == "eq" and type(registers[reg]) is type(payload) and registers[reg] != payload:
                 src = all_sources[reg]
+                if src.op in ("index", "key", "member") and src.parent is not None and type(payload) in HELD:
+                    self.unsteady.setdefault(src.parent.text(), HELD[type(payload)])
                 if type(payload) in (int, float):
                     self._numbers.add(src.text())
-                    if src.op in ("index", "key", "member") and src.parent is not None:
-                        self.unsteady.setdefault(src.parent.text(), "numbers")
                 elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
                     self.texts.add(src.text())
 
