@@ -97,6 +97,62 @@ def test_each_kind_after_each_other(write: Callable, twin: str) -> None:
         check(program(write, (first, second, first)), twin)
 
 
+def through_data(x):
+    x.data.mul_(0.5)
+    return x.detach() + 1
+
+
+def through_detach(x):
+    y = x * 2
+    x.detach().add_(1)
+    return y.detach()
+
+
+def items_through_data(x):
+    x.data[0] = 2
+    return x.detach()
+
+
+def a_view_of_data(x):
+    x.data.view(-1)[1:].add_(1)
+    return x.detach()
+
+
+def data_copied(x):
+    x.data.copy_(torch.ones_like(x))
+    return x.detach()
+
+
+def with_and_without_a_history(x):
+    with torch.no_grad():
+        x.mul_(2)
+    x.data.add_(1)
+    return x.detach()
+
+
+HIDDEN = [through_data, through_detach, items_through_data, a_view_of_data, data_copied, with_and_without_a_history]
+
+
+@pytest.mark.parametrize("write", HIDDEN, ids=lambda f: f.__name__)
+def test_writes_that_autograd_does_not_see(write: Callable, twin: str) -> None:
+    """Behind AOTAutograd, too, which writes with a history."""
+    kinds = ("without a gradient", "a leaf", "a leaf's view", "a result", "a result's view", "detached")
+    for first in ("a leaf", "a leaf's view", "a result"):
+        check(program(write, (first, *kinds, first)), twin)
+
+
+@pytest.mark.parametrize("write", HIDDEN, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("first_call", ["live", "compiled"])
+def test_such_writes_into_one_of_several_views(write: Callable, first_call: str) -> None:
+    """PyTorch forbids to ask those for anything afterwards, and so the oracle can't."""
+    compiled = fineline.compile(handled(write), backend="aot_eager", options={"first_call": first_call})
+    for _ in range(3):
+        wholes = [t(1, grad=True) * 2 for _ in range(2)]
+        for whole, fn in zip(wholes, (handled(write), compiled), strict=True):
+            fn(whole.split(2)[0])
+        assert torch.equal(*wholes)
+
+
 def test_what_nobody_handles_is_raised_as_it_is() -> None:
     for fullgraph in (False, True):
         fn = fineline.compile(itself, backend="eager", fullgraph=fullgraph)

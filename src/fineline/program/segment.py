@@ -22,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import NULL
-from fineline.capture.in_place import lies_on_itself
+from fineline.capture.in_place import guard_hidden_writes, lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.places import is_own
 from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
@@ -47,6 +47,9 @@ from fineline.stacks import PROGRAM
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+
+
+_DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
 
 
 class Next:
@@ -341,6 +344,8 @@ class SegmentWriter:
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
+            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(cap, self.written()):
+                self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
             with in_state(cap.start_ambient, now, cap.answers):
                 compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
             # Compiled code would look for the memory of fake tensors.
@@ -423,6 +428,11 @@ class SegmentWriter:
     def written(self) -> list[Source]:
         """The inputs whose memory the graph writes into."""
         return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
+
+    def _hides_writes(self) -> bool:
+        """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
+        nodes = self.cap.recorder.graph.nodes if self.cap.recorder.mutated else ()
+        return any([n.target in _DETACHING or (n.target is getattr and n.args[1] == "data") for n in nodes])
 
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
