@@ -66,7 +66,8 @@ def zeros_for_no_gradient(random_program: RandomProgram, twin: str, how: str) ->
 
 def kind(how: str) -> str:
     """Where a difference shows, without names and numbers."""
-    return re.sub(r"[\d\[\]#]+.*|u\d+", "", how.split("\n  ")[1] if "\n  " in how else how).split(":")[0]
+    line = re.sub(r"^call \d+, ", "", how.split("\n  ")[1] if "\n  " in how else how)
+    return re.sub(r"[\d\[\]#]+|u\d+", "", line).split(": ")[0]
 
 
 def differs(candidate: RandomProgram, twin: str, wanted: str) -> bool:
