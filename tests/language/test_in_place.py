@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -151,6 +152,43 @@ def test_such_writes_into_one_of_several_views(write: Callable, first_call: str)
         for whole, fn in zip(wholes, (handled(write), compiled), strict=True):
             fn(whole.split(2)[0])
         assert torch.equal(*wholes)
+
+
+OVERWRITTEN: dict[str, Callable] = {
+    "mul": lambda x, w: x * w,
+    "mm": lambda x, w: x.mm(w),
+    "linear": lambda x, w: torch.nn.functional.linear(x, w),
+    "div": lambda x, w: x / w,
+    "pow": lambda x, w: (x * x).pow(w),
+    "where": lambda x, w: torch.where(w > 0, x * w, x),
+    "lerp": lambda x, w: torch.lerp(x, w, w),
+    "layer_norm": lambda x, w: torch.nn.functional.layer_norm(x, (4,), w[0], w[1]),
+    "addcmul": lambda x, w: torch.addcmul(x, x, w),
+    "einsum": lambda x, w: torch.einsum("ij,jk->ik", x, w),
+    "maximum": lambda x, w: torch.maximum(x, w) * w,
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_what_gradients_need_is_overwritten(name: str, twin: str) -> None:
+    """Eager code raises where it goes backward, and not before."""
+
+    def make():
+        weight = t(7, 4, 4, grad=True)
+        # What AOTAutograd has PyTorch say while it finds out.
+        warnings.filterwarnings("ignore", "Error detected in ")
+
+        def fn(x):
+            y = OVERWRITTEN[name](x, weight)
+            with torch.no_grad():
+                weight.mul_(0.5)
+            return y
+
+        return fn, weight
+
+    # A write behind AOTAutograd counts another number of versions, which the error tells.
+    steps = [Step(i, lambda i: (t(i, 4, 4, grad=True),)) for i in range(3)]
+    check(Program(name, make, steps, frozenset(range(3)), min_graphs=0, breaks=True), twin)
 
 
 def test_what_nobody_handles_is_raised_as_it_is() -> None:

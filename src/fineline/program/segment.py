@@ -49,6 +49,8 @@ from fineline.stacks import PROGRAM
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
 
+# What autograd says where a graph can't be differentiated.
+_OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
 _DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
 
 
@@ -409,6 +411,9 @@ class SegmentWriter:
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
+            if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
+                self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+                return as_it_is(gm)
             symbols = self.cap.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # On fakes the number is a symbol, or read between two graphs.
