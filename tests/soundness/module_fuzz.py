@@ -29,8 +29,12 @@ TOLERANCE = {"aot": 1e-5, "aot_fake": 1e-5, "aot_dynamic": 1e-5}
 
 
 MISSING = ("NameError", "TypeError: 'NoneType'", "NotImplementedError")  # eagerly: the program has lost what it is about
-# What AOTAutograd's graphs do in one step of autograd's has all gradients or none: zeros where eager code has no gradient at all.
-ZEROS = re.compile(r"/grad\[1\]: 2 parts != \d+ parts: \('NoneType', 'None'\) != \('tensor'")
+# The results of one of AOTAutograd's graphs have one backward: gradients are zeros where eager code has none, and what one result needs goes
+# with another's.
+ONE_BACKWARD = re.compile(
+    r"/grad\[1\]: 2 parts != \d+ parts: \('NoneType', 'None'\) != \('tensor'"
+    r"|backward: '\d+ differentiated' != 'RuntimeError: Trying to backward through the graph a second time"
+)
 
 
 class Invalid(Exception):
@@ -55,9 +59,9 @@ def difference(program: Program, twin: str) -> str | None:
     return None
 
 
-def zeros_for_no_gradient(random_program: RandomProgram, twin: str, how: str) -> bool:
-    """Whether all that differs is that a gradient is there where eager code has none."""
-    if not twin.startswith("aot") or ZEROS.search(how.split("\n  ")[1] if "\n  " in how else how) is None:
+def has_one_backward(random_program: RandomProgram, twin: str, how: str) -> bool:
+    """Whether all that differs is what follows from one backward for all results of a graph."""
+    if not twin.startswith("aot") or ONE_BACKWARD.search(how.split("\n  ")[1] if "\n  " in how else how) is None:
         return False
     program = random_program.program()
     program.backward = False
@@ -143,7 +147,7 @@ class Count:
         self.ran: collections.Counter[str] = collections.Counter()
         self.found: list[tuple[int, str, str]] = []
         self.invalid: list[tuple[int, str]] = []
-        self.zeros = 0
+        self.one_backward = 0
         self.raised = self.calls = 0
 
     def one(self, seed: int, twins: Sequence[str]) -> list[tuple[str, str]]:
@@ -156,8 +160,8 @@ class Count:
                 if (how := difference(program, twin)) is not None:
                     if difference(random_program.program(), "identity") is not None:
                         raise Invalid("eager code does not do the same twice")
-                    if zeros_for_no_gradient(random_program, twin, how):
-                        self.zeros += 1
+                    if has_one_backward(random_program, twin, how):
+                        self.one_backward += 1
                     else:
                         found.append((twin, how))
                 self.ran[twin] += 1
@@ -172,8 +176,8 @@ class Count:
 
     def __str__(self) -> str:
         ran = ", ".join(f"{twin} {number}" for twin, number in self.ran.items())
-        zeros = f" ({self.zeros} have zeros for no gradient)" if self.zeros else ""
-        return f"{ran}; {len(self.found)} differ{zeros}, {len(self.invalid)} invalid; {self.raised} of {self.calls} eager calls raised"
+        beside = f" (and {self.one_backward} in what one backward for all results makes)" if self.one_backward else ""
+        return f"{ran}; {len(self.found)} differ{beside}, {len(self.invalid)} invalid; {self.raised} of {self.calls} eager calls raised"
 
 
 def main(argv: list[str] | None = None) -> int:
