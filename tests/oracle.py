@@ -92,6 +92,7 @@ class Program:
     max_graphs: int | None = None  # over all calls, in the twins without forced borders
     breaks: bool = False  # more than one graph per capture is to be expected
     backward: bool = True  # differentiate what the call returns, where possible
+    one_by_one: bool = False  # ... tensor after tensor: the operators of several threads have no order, nor has the sum of their gradients
     tolerance: float = 0.0
     twins: tuple[str, ...] | None = None  # only these
     repeats: bool = False  # operators run twice at a capture that turns to the other mode, or tries in vain to make a graph
@@ -349,11 +350,14 @@ def random_state() -> tuple[int, int, int]:
     return (hash(torch.get_rng_state().numpy().tobytes()), hash(random.getstate()), hash((numpy_state[1].tobytes(), numpy_state[2])))  # type: ignore[index]
 
 
-def differentiate(tensors: list[torch.Tensor]) -> str:
+def differentiate(tensors: list[torch.Tensor], one_by_one: bool = False) -> str:
     unique = list({id(x): x for x in tensors if x.requires_grad}.values())
     try:
-        if unique:
-            seeds = [torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.dtype) for x in unique]
+        seeds = [torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.dtype) for x in unique]
+        if one_by_one:
+            for x, seed in zip(unique, seeds, strict=True):
+                x.backward(seed, retain_graph=True)
+        elif unique:
             torch.autograd.backward(unique, seeds)
         return f"{len(unique)} differentiated"
     except Exception as error:  # the same one must come from the compiled program
@@ -392,7 +396,7 @@ def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = 
             if count is not None:
                 parts["operators"] = count.since()
             if program.backward and freezer.differentiable:
-                parts["backward"] = differentiate(freezer.differentiable)
+                parts["backward"] = differentiate(freezer.differentiable, program.one_by_one)
                 parts["world after backward"] = freezer.moment({"result": result, **given})
             seen.append(Observation(parts, error is not None, *counts, error=f"{type(error).__name__}: {error}"))
             if error is not None:

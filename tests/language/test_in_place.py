@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -95,6 +96,99 @@ def test_each_kind_after_each_other(write: Callable, twin: str) -> None:
     kinds = [k for k in KINDS if (twin, k) != ("counted", "of an inference mode")]
     for first, second in itertools.product(("a leaf", "a result", "one of split", "expanded"), kinds):
         check(program(write, (first, second, first)), twin)
+
+
+def through_data(x):
+    x.data.mul_(0.5)
+    return x.detach() + 1
+
+
+def through_detach(x):
+    y = x * 2
+    x.detach().add_(1)
+    return y.detach()
+
+
+def items_through_data(x):
+    x.data[0] = 2
+    return x.detach()
+
+
+def a_view_of_data(x):
+    x.data.view(-1)[1:].add_(1)
+    return x.detach()
+
+
+def data_copied(x):
+    x.data.copy_(torch.ones_like(x))
+    return x.detach()
+
+
+def with_and_without_a_history(x):
+    with torch.no_grad():
+        x.mul_(2)
+    x.data.add_(1)
+    return x.detach()
+
+
+HIDDEN = [through_data, through_detach, items_through_data, a_view_of_data, data_copied, with_and_without_a_history]
+
+
+@pytest.mark.parametrize("write", HIDDEN, ids=lambda f: f.__name__)
+def test_writes_that_autograd_does_not_see(write: Callable, twin: str) -> None:
+    """Behind AOTAutograd, too, which writes with a history."""
+    kinds = ("without a gradient", "a leaf", "a leaf's view", "a result", "a result's view", "detached")
+    for first in ("a leaf", "a leaf's view", "a result"):
+        check(program(write, (first, *kinds, first)), twin)
+
+
+@pytest.mark.parametrize("write", HIDDEN, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("first_call", ["live", "compiled"])
+def test_such_writes_into_one_of_several_views(write: Callable, first_call: str) -> None:
+    """PyTorch forbids to ask those for anything afterwards, and so the oracle can't."""
+    compiled = fineline.compile(handled(write), backend="aot_eager", options={"first_call": first_call})
+    for _ in range(3):
+        wholes = [t(1, grad=True) * 2 for _ in range(2)]
+        for whole, fn in zip(wholes, (handled(write), compiled), strict=True):
+            fn(whole.split(2)[0])
+        assert torch.equal(*wholes)
+
+
+OVERWRITTEN: dict[str, Callable] = {
+    "mul": lambda x, w: x * w,
+    "mm": lambda x, w: x.mm(w),
+    "linear": lambda x, w: torch.nn.functional.linear(x, w),
+    "div": lambda x, w: x / w,
+    "pow": lambda x, w: (x * x).pow(w),
+    "where": lambda x, w: torch.where(w > 0, x * w, x),
+    "lerp": lambda x, w: torch.lerp(x, w, w),
+    "layer_norm": lambda x, w: torch.nn.functional.layer_norm(x, (4,), w[0], w[1]),
+    "addcmul": lambda x, w: torch.addcmul(x, x, w),
+    "einsum": lambda x, w: torch.einsum("ij,jk->ik", x, w),
+    "maximum": lambda x, w: torch.maximum(x, w) * w,
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_what_gradients_need_is_overwritten(name: str, twin: str) -> None:
+    """Eager code raises where it goes backward, and not before."""
+
+    def make():
+        weight = t(7, 4, 4, grad=True)
+        # What AOTAutograd has PyTorch say while it finds out.
+        warnings.filterwarnings("ignore", "Error detected in ")
+
+        def fn(x):
+            y = OVERWRITTEN[name](x, weight)
+            with torch.no_grad():
+                weight.mul_(0.5)
+            return y
+
+        return fn, weight
+
+    # A write behind AOTAutograd counts another number of versions, which the error tells.
+    steps = [Step(i, lambda i: (t(i, 4, 4, grad=True),)) for i in range(3)]
+    check(Program(name, make, steps, frozenset(range(3)), min_graphs=0, breaks=True), twin)
 
 
 def test_what_nobody_handles_is_raised_as_it_is() -> None:

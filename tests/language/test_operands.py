@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
+import itertools
 import operator
 
 import pytest
@@ -246,6 +247,102 @@ LOG: list[str] = []
 def registered_subclasses_come_second(x):
     LOG.clear()
     return x + 1, Base() == Virtual(), Base() + Virtual(), [*LOG], issubclass(Virtual, Base)
+
+
+class Bare:
+    pass
+
+
+class Refusing:
+    def __iadd__(self, other):
+        return NotImplemented
+
+
+def add(a, b):
+    a += b
+
+
+def subtract(a, b):
+    a -= b
+
+
+def either(a, b):
+    a |= b
+
+
+def power(a, b):
+    a **= b
+
+
+def product(a, b):
+    a @= b
+
+
+def remainder(a, b):
+    a %= b
+
+
+def shifted(a, b):
+    a <<= b
+
+
+ASSIGNMENTS = [add, subtract, either, power, product, remainder, shifted]
+
+
+@table.snippet()
+def assignments_say_which_they_are(x):
+    pairs = [(3, "a"), (None, 1), ([1], 1), ((1,), [1]), ({1}, [1]), ({}, 1), (1.5, b"a"), (range(2), 1)]
+    return x + 1, [attempt(f, a, b) for f in ASSIGNMENTS for a, b in pairs]
+
+
+@table.snippet()
+def assignments_of_the_users_say_which_they_are(x):
+    pairs = [(Bare(), 1), (1, Bare()), (Refusing(), 1), (Refusing(), Bare())]
+    return x + 1, [attempt(f, a, b) for f in ASSIGNMENTS for a, b in pairs]
+
+
+def counting(x):
+    yield x
+    yield x
+
+
+def iterators(x):
+    """Such as the interpreter has its own classes for."""
+    return [
+        counting(x), (y for y in [x]), map(lambda y: y, [x]), filter(lambda y: True, [x]), zip(counting(x), [x]), enumerate(counting(x)),
+        itertools.chain([x], counting(x)), itertools.islice(counting(x), 1), itertools.accumulate([x, x]), itertools.groupby([1, 1], lambda y: y),
+        iter(lambda: x, None), itertools.starmap(Bare, [(x,)]), itertools.takewhile(lambda y: True, [x]),
+    ]  # fmt: skip
+
+
+IMPOSSIBLE = {
+    "added": lambda it: it + 1,
+    "added to": lambda it: 1 + it,
+    "called": lambda it: it(),
+    "an item": lambda it: it[0],
+    "compared": lambda it: it < 1,
+    "negated": lambda it: -it,
+    "measured": len,
+    "an attribute": lambda it: it.absent,
+    "a method": lambda it: it.absent(),
+    "a float": float,
+    "joined": lambda it: ",".join([it]),
+    "an index": lambda it: [1][it],
+    "keywords": lambda it: dict(**it),
+    "a product": lambda it: it @ it,
+}
+
+
+def _on_iterators(name):
+    def make():
+        return lambda x: (x + 1, [attempt(IMPOSSIBLE[name], it) for it in iterators(x)])
+
+    make.__name__ = f"iterators {name}"
+    table.program(breaks=True, backward=False, min_graphs=0)(make)
+
+
+for each in IMPOSSIBLE:
+    _on_iterators(each)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -61,7 +61,35 @@ def between_writes(call: Callable) -> Callable:
     return fn
 
 
-@pytest.mark.parametrize("around", [handled, between_writes], ids=lambda f: f.__name__)
+def behind_another(call: Callable) -> Callable:
+    """What the operator raises leaves the call, and has the exception that is being handled as its context."""
+
+    def fn(x, i):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            try:
+                return x + 1, call(i)
+            finally:
+                x.add_(1)
+
+    return fn
+
+
+def handled_behind_another(call: Callable) -> Callable:
+    def fn(x, i):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            try:
+                return x + 1, call(i)
+            except (RuntimeError, IndexError, ValueError) as e:
+                return x + 2, type(e.__context__).__name__, str(e.__context__)
+
+    return fn
+
+
+@pytest.mark.parametrize("around", [handled, between_writes, behind_another, handled_behind_another], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_what_raised_may_not_raise_again(name: str, around: Callable, twin: str) -> None:
     call, good, bad = OPERATORS[name]
@@ -148,6 +176,18 @@ def a_dtype_that_is_not_taken(x):
         return torch.linalg.inv(torch.ones(2, 2, dtype=torch.int64))
     except RuntimeError as e:
         return x * 2, str(e)
+
+
+def in_a_handler(x):
+    try:
+        raise KeyError("first")
+    except KeyError:
+        return x.clone()[1:].index_select(0, torch.tensor([2, 1]))
+
+
+@table.program(breaks=True, min_graphs=0, calls=5, args=lambda place: (t(place, grad=place % 2 == 1),), recompiles=range(5))
+def its_context_at_each_call():
+    return in_a_handler
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.hooks import RemovableHandle
 
 Tree = tuple[Any, ...]
 
@@ -194,6 +195,8 @@ class Freezer:
             return self.of_exception(obj, name, number)
         if cls is types.FunctionType:
             return self.of_function(obj, number)
+        if cls is RemovableHandle:
+            return self.of_handle(obj, name, number)
         body = self.body(obj, cls)
         if body is None and cls.__dictoffset__ == 0 and not ours(cls.__module__):
             return ("opaque", name, number)
@@ -272,6 +275,15 @@ class Freezer:
         chain = (self.freeze(error.__cause__), self.freeze(error.__context__), error.__suppress_context__)
         group = self.items(error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
         return ("exception", name, number, self.items(error.args), self.attributes(error), ("chain", *chain), group)
+
+    def of_handle(self, handle: RemovableHandle, name: str, number: int) -> Tree:
+        """Where its hook is among the others: PyTorch counts all hooks of the process, also those that AOTAutograd makes for itself."""
+        tables = (handle.hooks_dict_ref(), *[ref() for ref in handle.extra_dict_ref])
+        return ("handle", name, number, *[None if table is None else self.place(handle.id, table) for table in tables])
+
+    def place(self, key: int, table: dict[int, Any]) -> Tree:
+        keys = list(table)
+        return (self.items(list(table.values())), keys.index(key) if key in table else None)
 
     def of_module(self, module: torch.nn.Module, name: str, number: int) -> Tree:
         space = dict(module.__dict__)

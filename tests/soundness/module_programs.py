@@ -352,7 +352,9 @@ class Made:
 
         steps = [step(place) for place in range(self.random_program.calls)]
         made = self.make  # a function of its own: it has a name
-        return Program(f"module program {self.random_program.seed}", made, steps, min_graphs=0, breaks=True, raw=self.random_program.raw)
+        kind = self.random_program.kind
+        name = f"module program {self.random_program.seed}"
+        return Program(name, made, steps, min_graphs=0, breaks=True, raw=self.random_program.raw, one_by_one=kind == "threads")
 
 
 def generate(seed: int) -> RandomProgram:

@@ -106,6 +106,19 @@ def guard_writes(vm: Any, targets: Iterable[Any]) -> None:
         cap.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 
 
+def guard_hidden_writes(cap: Any, written: Iterable[Any]) -> bool:
+    """Guards what autograd allows for inputs that a graph writes into behind its back; returns whether it refuses one.
+
+    AOTAutograd writes into those with a history.
+    """
+    found = False
+    for src in [s for s in written if s.value.requires_grad]:
+        refused = _refused(src.value)
+        found = found or refused
+        cap.guards.check(src, "predicate", (partial(_still, refused), f"autograd {'refuses' if refused else 'allows'} to write in place"), "written")
+    return found
+
+
 def _refused(t: Tensor) -> bool:
     """Whether autograd refuses a write into ``t`` that becomes part of a history."""
     if not t._is_view():

@@ -468,7 +468,9 @@ class Machine:
 
     def beyond(self, border: Border) -> Any:
         """What is called at a border."""
-        if border.raised is not None:
+        if border.raised is not None and self.handled is not None:
+            under(self.handled, border.raise_again)
+        elif border.raised is not None:
             border.raise_again()
         if self.on_skip is not None and not self.cap.active:
             self.on_skip(self, border)

@@ -81,15 +81,17 @@ def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
     inplace = arg >= 13
     op, name = BINARY[arg - 13 if inplace else arg]
     if _scalar(cap, a, b):
-        s.append(op(a, b))
+        s.append(INPLACE[arg - 13](a, b) if inplace else op(a, b))
         return None
     if inplace:
         return inplace_operator(vm, f, a, b, arg - 13)
     return binary(vm, f, a, b, op, name)
 
 
-def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | None:
+def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
+    """``written``: the operator as it stands in the code, where that is an assignment; it says so if it raises."""
     cap = vm.cap
+    written = written or op
     if op is operator.mod and type(a) is str and (text := waiting(vm, f, op, (a, b))) is not None:
         f.stack.append(text)
         return None
@@ -110,7 +112,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
             return None
     if not cap.active and not python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
-        f.stack.append(vm.native(op, (a, b), None))
+        f.stack.append(vm.native(written, (a, b), None))
         return None
     if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
         other = b if is_a(a, Tensor) else a
@@ -121,7 +123,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
             # The tensor's method looks for __torch_function__ and more.
             raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
-        return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", op])
+        return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
     if cap.numpy and vm.varied(f, (a, b)):
         raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
@@ -129,7 +131,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str) -> Frame | Non
         _expand(vm, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
-        result = op(a, written_out(b) if fills else b)
+        result = written(a, written_out(b) if fills else b)
         if type(result) not in VALUES:
             cap.made.add(id(result))
         f.stack.append(result)
@@ -196,17 +198,16 @@ def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | N
     if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
         return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
-        return binary(vm, f, a, b, op, name)
+        return binary(vm, f, a, b, op, name, iop)
     if not cap.active:
         f.stack.append(vm.native(iop, (a, b), None))
         return None
-    return vm.call(f, method, [a, b], None, _inplace_done, (a, b, op, name))
+    return vm.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
 
 
 def _inplace_done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     if result is NotImplemented:
-        a, b, op, name = state
-        return binary(vm, f, a, b, op, name)
+        return binary(vm, f, *state)
     f.stack.append(result)
     return None
 

@@ -104,6 +104,16 @@ KINDS: Mapping[type, type] = MappingProxyType(
     }
 )
 
+
+def _named_as(stand_in: type, kind: type) -> None:
+    """Has C call the objects of one class by the name of another, as where it says what they can't do."""
+    stand_in.__name__ = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+for _stand_in, _kind in KINDS.items():
+    if _stand_in.__module__.partition(".")[0] == "fineline":
+        _named_as(_stand_in, _kind)
+
 # A method of the interpreter's own generators -> that of Python's.
 METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {getattr(InterpretedGenerator, name): getattr(GeneratorType, name) for name in ("__iter__", "__next__", "close", "send", "throw")}

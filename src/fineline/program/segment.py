@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fineline.backends.eager import as_it_is
 from fineline.capture.capture import Capture, is_value
 from fineline.capture.frame import NULL
-from fineline.capture.in_place import lies_on_itself
+from fineline.capture.in_place import guard_hidden_writes, lies_on_itself
 from fineline.capture.journal import EMPTY, Written, contents
 from fineline.capture.local_classes import guard_distinct_classes
 from fineline.capture.lookups import guard_lookups
@@ -49,6 +49,11 @@ from fineline.stacks import PROGRAM
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+
+
+# What autograd says where a graph can't be differentiated.
+_OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
+_DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
 
 
 class Program:
@@ -307,6 +312,8 @@ class SegmentWriter:
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Retreat("FL515", "the graph writes into memory that several inputs share")
+            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(cap, self.written()):
+                self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
             with in_state(cap.start_ambient, now, cap.answers):
                 compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
             # Compiled code would look for the memory of fake tensors.
@@ -370,6 +377,9 @@ class SegmentWriter:
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
+            if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
+                self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+                return as_it_is(gm)
             symbols = self.cap.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # On fakes the number is a symbol, or read between two graphs.
@@ -389,6 +399,11 @@ class SegmentWriter:
     def written(self) -> list[Source]:
         """The inputs whose memory the graph writes into."""
         return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
+
+    def _hides_writes(self) -> bool:
+        """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
+        nodes = self.cap.recorder.graph.nodes if self.cap.recorder.mutated else ()
+        return any([n.target in _DETACHING or (n.target is getattr and n.args[1] == "data") for n in nodes])
 
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
