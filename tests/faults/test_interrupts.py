@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from importlib.metadata import EntryPoint
 
@@ -593,6 +594,40 @@ def test_while_a_backend_compiles(name, kind) -> None:
         with pytest.raises(kind):
             compiled(x)
     assert (state(), _get_current_dispatch_mode_stack(), _get_current_function_mode_stack()) == before
+    assert torch.equal(compiled(x), x * 2 + 1) and len(compiled._region.segments()) == 1
+
+
+def _while_a_frame_is_shown(monkeypatch) -> None:
+    """Python's traceback module drops exceptions there."""
+    shown = traceback._extract_caret_anchors_from_line_segment  # type: ignore[attr-defined]
+    monkeypatch.setattr(traceback, "_extract_caret_anchors_from_line_segment", lambda segment: (ring(), shown(segment))[1])
+
+
+def _while_a_setting_is_put_back(monkeypatch) -> None:
+    settings = type(torch._inductor.config)
+    put = settings.__setattr__
+
+    def put_slowly(self, name, value):
+        if name == "fallback_random" and not value:
+            ring()
+        put(self, name, value)
+
+    monkeypatch.setattr(settings, "__setattr__", put_slowly)
+
+
+@pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("moment", [_while_a_frame_is_shown, _while_a_setting_is_put_back])
+def test_where_pytorch_or_python_would_lose_it(monkeypatch, moment, dynamic, kind) -> None:
+    compiled, x = fineline.compile(lambda x: x * 2 + 1, backend="aot_eager", dynamic=dynamic), torch.ones(3, 3)
+    before = state()
+    with handled_by(_plain(kind)), monkeypatch.context() as patched:
+        moment(patched)
+        ON.append(1)
+        with pytest.raises(kind):
+            compiled(x)
+    assert not ON
+    check("", before)
     assert torch.equal(compiled(x), x * 2 + 1) and len(compiled._region.segments()) == 1
 
 

@@ -16,12 +16,18 @@ from torch.fx.graph import _BoxedCodeGen
 from fineline.backends.eager import unannounced
 from fineline.backends.lock import TRACERS
 from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
+from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """What Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
+    # PyTorch's settings are put back by Python code, which an exception from outside would end in the middle.
+    return standing_in(Deferral, handled_signals(), _compiled, gm, example_inputs)
+
+
+def _compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     # Else draws of random numbers that nobody uses are taken out of the graph, and later ones are others than in eager code.
     with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)

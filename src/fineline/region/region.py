@@ -25,7 +25,7 @@ from fineline.backends.registry import Backend
 from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from fineline.bytecode.handlers import take_away_stand_ins
+from fineline.bytecode.handlers import Deferral, handled_signals, standing_in, take_away_stand_ins
 from fineline.capture.machine import Machine
 from fineline.capture.modes import watching
 from fineline.capture.signals import Anew
@@ -512,6 +512,12 @@ class Region:
         own = self.options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
+    def _describe(self, gm: GraphModule, examples: list) -> None:
+        """Adds to a graph's nodes what a backend, or a report, finds there of the user's code and values."""
+        describe_nodes(gm)
+        if self.shows_graphs:
+            add_example_values(gm, examples)
+
     def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
 
@@ -529,9 +535,8 @@ class Region:
         state, stop = Standing(ambient_facts()) if plain else CallState(), None
         at = place_of(self.fn)
         if self.shows_graphs or is_a(self.tally, Tally):
-            describe_nodes(gm)
-        if self.shows_graphs:
-            add_example_values(gm, examples)
+            # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
+            standing_in(Deferral, handled_signals(), self._describe, gm, examples)
         try:
             where = ":".join(map(str, at))
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self.name)]):
