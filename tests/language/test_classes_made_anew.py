@@ -151,6 +151,15 @@ def with_special_methods() -> type:
     return Made
 
 
+def kept_in_a_global() -> type:
+    global kept
+    kept = with_members()
+    return kept
+
+
+kept: Any = None
+
+
 def by_type() -> type:
     return type("Made", (), {"__call__": lambda self, x: x + 1})
 
@@ -197,6 +206,7 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = {
     "a_dict_class": (lambda: type("Made", (dict,), {"n": 2}), lambda c, x: x * c(a=1)["a"] * c.n),
     "a_key_of_a_dict": (closing, lambda c, x: x * {c: 2}[c]),
     "several_of_one_name": (lambda: [with_members(n) for n in (1, 2, 3)], lambda made, x: x * sum([c.factor for c in made])),
+    "kept_in_a_global": (kept_in_a_global, lambda c, x: x * c.factor + (kept is c)),
     "behind_another_break": (closing, lambda c, x: c()(x) + fineline.disable(lambda: 1)() + c()(x)),
 }
 
@@ -441,3 +451,27 @@ def test_classes_that_look_alike(use: str, given: str, twin: str) -> None:
 
     steps = [Step(place, lambda place: (t(place), GIVEN[given][place])) for place in range(12)]
     check(Program(use, program, steps, frozenset(range(12)), breaks=True, backward=False, min_graphs=0, options={"recompile_limit": 100}), twin)
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "identity": lambda a, b: (a is b, a == b, a in (b, int)),
+    "instances": lambda a, b: (isinstance(a(), b), issubclass(a, b), type(a()) is type(b()), a().__class__ is b),
+    "made_here": lambda a, b: (len({a, b}), {a: 1}.get(b, 4), isinstance(type("Derived", (a,), {})(), b)),
+    "given_back": lambda a, b: [a, b, a, a(), b()],
+}
+TWO = (*[("new", "new")] * 3, ("new", "last"), ("held", "new"), ("new", "held"), ("held", "held"), ("last", "last"), ("new", "last"), ("new", "new"))
+
+
+@pytest.mark.parametrize("use", PAIRS)
+def test_two_classes_in_one_call(use: str, twin: str) -> None:
+    def program() -> Any:
+        eager = fineline.disable(World().give)
+
+        def call(x, first, second):
+            a, b = eager(first), eager(second)
+            return x.sin(), PAIRS[use](a, b)
+
+        return call, None
+
+    steps = [Step(place, lambda place: (t(place), *TWO[place])) for place in range(len(TWO))]
+    check(Program(use, program, steps, frozenset(range(9)), breaks=True, backward=False, options={"recompile_limit": 100}), twin)

@@ -206,7 +206,8 @@ def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
     elif is_a(v, (tuple, frozenset)):
         for part in frozenset.__iter__(v) if is_a(v, frozenset) else tuple.__iter__(v):
             _find_classes(part, found, depth + 1)
-    elif t is dict:
+    elif t is dict and depth:
+        # A dict that the program holds itself, as a module's globals, is read item by item, with guards.
         _find_classes((*v, *v.values()), found, depth + 1)
     elif t is weakref.ref:
         _find_classes(v(), found, depth + 1)
