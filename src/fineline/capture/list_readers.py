@@ -72,6 +72,9 @@ def reversed_behind(held: list, taken: int) -> Iterator[Any]:
 
 def next_item(cap: Capture, it: Any) -> Any:
     """Returns the next item of one of the `LIST_READERS`; guards what it reads of unread lists, and the length of one that ends."""
+    inner = it if type(it) is LIST_ITERATOR else it.__reduce__()[1][0] if type(it) is enumerate else None
+    if type(inner) is LIST_ITERATOR:
+        return _next_of_one(cap, it, inner)
     # Two that read one iterator take its items in turn.
     found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
     if found and any([cap.journal.wrote(unread.held) for unread in found]):
@@ -84,6 +87,27 @@ def next_item(cap: Capture, it: Any) -> Any:
     finally:
         items = {id(unread.iterator): iter(_taken(cap, unread)) for unread in found}
     return _with_read(it, value, items)
+
+
+def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
+    """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
+    _, (held,), *state = inner.__reduce__()
+    src = cap.sources.get(id(held)) if state else None
+    if src is None or id(held) in cap.expanded:
+        return next(it)
+    if cap.journal.wrote(held):
+        cap.expand(held)
+        return next(it)
+    try:
+        value = next(it)
+    except StopIteration:
+        cap.guards.check(src, "len", list.__len__(held))
+        raise
+    found = value if it is inner else value[1]
+    item = cap.read(found, cap.guards.access(src, "index", state[0], found))
+    if it is inner:
+        return item
+    return value if item is found else (value[0], item)
 
 
 def _taken(cap: Capture, unread: Unread) -> list[Any]:

@@ -526,7 +526,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
             if t in LIST_READERS and key not in READER_MAKERS:
                 read_lists(cap, a)
-            elif t is not list or key not in READER_MAKERS:
+            elif t is not list or key not in READER_MAKERS or (key is reversed and not _is_of_any_length(vm, a)):
                 cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values, key in SET_WALKERS)
@@ -536,6 +536,12 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
             guard_identity(cap, *values)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+
+
+def _is_of_any_length(vm: Any, held: list) -> bool:
+    """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
+    src = vm.cap.sources.get(id(held))
+    return src is not None and vm.unsteady.get(src.text()) == "length"
 
 
 def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
