@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
+import dataclasses
 import gc
 import re
 import sys
@@ -51,7 +52,8 @@ def difference(program: Program, twin: str) -> str | None:
     program.tolerance = TOLERANCE.get(twin, 0.0)
     try:
         with process_kept():
-            check(program, twin)
+            # What AOTAutograd compiles keeps nothing for a second backward; the sum's order is within the tolerance.
+            check(dataclasses.replace(program, one_by_one=False) if twin in TOLERANCE else program, twin)
     except Different as found:
         return str(found)
     except Exception as error:
