@@ -102,7 +102,7 @@ class Opaque:
             self.check(vm, t)
         sizes = vm.tensors.foreseen(vm, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
         self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
-        self.unmeasured = self.unmeasured or sizes is Foresight.UNFORESEEN
+        self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
         if vm.fakes is not None and kind == "data":
             raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(vm, compute(vm, fn, args, kwargs))

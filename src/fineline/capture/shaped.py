@@ -17,6 +17,7 @@ from torch._library.simple_registry import singleton
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.asynchronous import let_pass
+from fineline.capture.composites import is_composite
 from fineline.capture.compute import computing
 from fineline.capture.given_sizes import SIZED, tensors_for_sizes
 from fineline.capture.signals import Border
@@ -152,6 +153,8 @@ def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
         told = _told(vm, op, args, kwargs)
         if told is not None:
             return Foresight.FORESEEN if told else Foresight.BY_DATA
+    if is_composite(op) and _only_tensors(op._schema):
+        return Foresight.WATCHED
     # How many there are is for Python to see at once.
     return Foresight.UNFORESEEN if _only_tensors(op._schema) else Foresight.BY_DATA
 

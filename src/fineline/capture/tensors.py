@@ -18,6 +18,7 @@ from fineline.capture import unbacked
 from fineline.capture.assumptions import settle_first, settle_raising, writes_outside, writes_too_soon
 from fineline.capture.attributes import watches
 from fineline.capture.capture import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+from fineline.capture.composites import CompositeWatch
 from fineline.capture.compute import compute, compute_known
 from fineline.capture.frame import Frame, covered
 from fineline.capture.given_sizes import SIZED, SUBSCRIPTS, sizes, subscript
@@ -274,7 +275,12 @@ class TensorOps:
                 guard_writes(vm, targets)
             self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         try:
-            result = compute(vm, fn, args, kwargs)
+            if known is Foresight.WATCHED:
+                with CompositeWatch() as watch:
+                    result = compute(vm, fn, args, kwargs)
+                known = watch.foresight
+            else:
+                result = compute(vm, fn, args, kwargs)
         except Border as b:
             raise b.calls(*called) from None
         if vm.options.dense and scattered(result):

@@ -22,6 +22,7 @@ class Foresight(enum.Enum):
 
     FORESEEN = "they follow from what is guarded"
     BY_DATA = "the numbers in a tensor decide them"
+    WATCHED = "what its Python code calls tells, in one run"
     UNFORESEEN = "nobody can tell"
 
 

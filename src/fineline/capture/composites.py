@@ -1,0 +1,75 @@
+"""Composite operators of libraries in Python: one run, watched, tells if the numbers in tensors may decide the sizes of what they give.
+
+Such an operator is no more than what its Python code calls. If that code asks for no number in a tensor, and calls nothing whose sizes such
+numbers decide, then the sizes follow from those of its arguments, as those that a fake kernel gives do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.library import _impls
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fineline.graph.spellings import is_custom
+from fineline.graph.unmeasured import Foresight
+
+_KEY = "CompositeImplicitAutograd"
+# With one of these as well, other code than the composite may run.
+_OTHER_KEYS = ("CPU", "CUDA", "Autograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+# Methods in C that give the numbers in a tensor, and are no operators.
+_READERS = frozenset(["data_ptr", "numpy", "storage", "tolist", "untyped_storage", "_to_dlpack", "_to_dlpack_versioned"])
+_BY_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Returns whether an operator has Python code for what it is composed of, and no kernel of its own."""
+    name = op.name()
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return f"{name.replace('::', '/')}/{_KEY}" in _impls and not any([has_kernel(name, key) for key in _OTHER_KEYS])
+
+
+class _Operators(TorchDispatchMode):
+    def __init__(self, watch: CompositeWatch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        self._watch.sees_operator(func)
+        return func(*args, **(kwargs or {}))
+
+
+class CompositeWatch:
+    """Watches a run of a composite operator, as a context. ``foresight``: what is known then of the sizes of what it gives."""
+
+    def __init__(self) -> None:
+        self.foresight = Foresight.FORESEEN
+        self._operators = _Operators(self)
+
+    def __enter__(self) -> CompositeWatch:
+        self._operators.__enter__()
+        # Where somebody else hears of the calls, these are not known.
+        if sys.getprofile() is not None:
+            self.foresight = Foresight.UNFORESEEN
+        else:
+            sys.setprofile(self._hears)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if sys.getprofile() == self._hears:
+            sys.setprofile(None)
+        self._operators.__exit__(kind, error, trace)
+
+    def sees_operator(self, func: Any) -> None:
+        # Of another library's operator nothing is known.
+        if type(func) is not OpOverload or is_custom(func) or not _BY_DATA.isdisjoint(func.tags):
+            self.foresight = Foresight.UNFORESEEN
+
+    def _hears(self, frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in _READERS:
+            self.foresight = Foresight.UNFORESEEN
