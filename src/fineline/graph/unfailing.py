@@ -63,7 +63,7 @@ _OF_ANY_TYPE = (
     "zeros_like"
 )
 _OF_REAL_TYPES = (
-    "abs add ceil clamp clamp_max clamp_min cos cumsum exp floor ge gt iadd imul isub l1_loss le log lt masked_fill maximum minimum mse_loss mul neg "
+    "abs add arange ceil clamp clamp_max clamp_min cos cumsum exp floor ge gt iadd imul isub l1_loss le log lt masked_fill maximum minimum mse_loss mul neg "
     "reciprocal relu round rsqrt rsub sigmoid sign sin sqrt square sub subtract sum tanh truediv"
 )
 OF_ANY_TYPE = frozenset(_OF_ANY_TYPE.split())
