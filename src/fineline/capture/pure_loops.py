@@ -27,12 +27,16 @@ _MADE = (list, dict, set)
 _ITERATORS = frozenset(map(type, (iter(range(0)), iter(range(1 << 64)), iter(()), iter(""), iter([]), enumerate(()), zip())))
 
 
-def _references(holder: list | tuple, at: int) -> int:
-    return sys.getrefcount(holder[at])
+# Not every host has it: then loops over iterators are left to the interpreter.
+_COUNT = getattr(sys, "getrefcount", None)
+
+
+def _references(holder: list | tuple, at: int) -> int | None:
+    return _COUNT(holder[at]) if _COUNT is not None else None
 
 
 # References to an iterator that nobody has but its holder; and further ones, by the type of iterator that holds it.
-_ALONE = _references([iter(())], 0)
+_ALONE = _references([iter(())], 0) or 0
 _FURTHER = {enumerate: 1}
 
 
