@@ -492,6 +492,17 @@ def a_number_as_argument() -> Any:
     return fn
 
 
+@table.program(args=lambda i: (t(i), 100 + i), calls=5, recompiles=(1,))
+def a_number_that_is_only_moved() -> Any:
+    def fn(x, n):
+        items = []
+        for i in range(4):
+            items.append(n)
+        return x + 1, items
+
+    return fn
+
+
 @table.program(change={1: put(NUMBER=5), 2: put(NUMBER=3)}, calls=4, recompiles=(1, 2))
 def a_global_that_changes() -> Any:
     globals()["NUMBER"] = 3
