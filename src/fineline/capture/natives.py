@@ -21,7 +21,7 @@ from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.list_readers import LIST_READERS, READER_MAKERS, read_lists
+from fineline.capture.list_readers import LIST_READERS, READER_MAKERS, read_lists, unread_lists
 from fineline.capture.lookups import look_up, look_up_key, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
@@ -420,6 +420,9 @@ def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict
             if looped:
                 # What the result holds would have to be known in turn.
                 raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
+            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+        if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([vm.unlike(f, each.held) for each in unread_lists(vm.cap, a)]):
+            reason = f"{describe(fn)} reads what is left of a list that holds more or less each time"
             raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
 
 
