@@ -89,6 +89,11 @@ def reachable(value: Tensor) -> list[Tensor]:
     return found
 
 
+# Their sets are made at a graph break, once the ids in them have varied. A length that has varied there is a number like others: the first
+# capture with it serves all lengths.
+LENGTHS_AT_BREAKS = {"tensor_ids", "no_longer_tensor_ids"}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_is_seen_and_so_is_its_revert(name: str, evaluator: str) -> None:
     if evaluator == "dynamo":
@@ -120,6 +125,9 @@ def test_a_change_is_seen_and_so_is_its_revert(name: str, evaluator: str) -> Non
         assert list(differences(first, changed)), "the case changes nothing"
     captured = count.n
     again = agree("reverted")
+    if name in LENGTHS_AT_BREAKS:
+        assert count.n <= captured + 1, "captured more than once after the revert"
+        captured, again = count.n, agree("reverted, once more")
     assert count.n == captured, "captured again after the revert"
     assert list(differences(first, again)) == []
 

@@ -241,7 +241,7 @@ for _name, _read in [
     ("tensor_in_a_set_made", lambda x, a: x * (2 if x in {a} else 3)),
     ("tensor_in_a_dict_made", lambda x, a: x * (2 if x in {a: 1} else 3)),
     ("tensor_is_any", lambda x, a: x * (2 if any(x is v for v in [a]) else 3)),
-    ("tensor_ids", lambda x, a: x * (2 if len({id(x), id(a)}) == 2 else 3)),
+    ("tensor_ids", lambda x, a: x * len({id(x), id(a)})),
     ("tensor_set_to", lambda x, a: x * (2 if x.is_set_to(a) else 3)),
     ("tensor_in_a_list_made_or_error", lambda x, a: x * found(lambda: 2 if x in [a] else 3)),
     ("lists_of_tensors_compared", lambda x, a: x * found(lambda: [x] == [a])),
