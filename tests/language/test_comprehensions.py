@@ -308,7 +308,7 @@ def generator_from_outside_is_advanced() -> Any:
     return fn, g
 
 
-@table.snippet(args=lambda i: ([t(i), t(i + 1)], [2, 3, 2][i]), recompiles=(1,))
+@table.snippet(args=lambda i: ([t(i), t(i + 1)], [2, 3, 2][i]), recompiles=(1, 2))
 def comprehension_over_arguments(xs, n):
     return [x * k for x in xs for k in range(n)]
 

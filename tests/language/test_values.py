@@ -220,7 +220,7 @@ def dtype_argument(x, dtype):
     return x.to(dtype), torch.zeros(2, dtype=dtype), dtype.is_floating_point
 
 
-@table.snippet(args=lambda i: (t(0, [3, 5, 3][i], 4),), recompiles=(1,))
+@table.snippet(args=lambda i: (t(0, [3, 5, 3][i], 4),), recompiles=(1, 2))
 def sizes_change(x):
     rows = [x[i] * i for i in range(x.shape[0])]
     return torch.stack(rows).sum(0), x.numel() // 2, x.reshape(-1).shape[0] / 4

@@ -113,10 +113,20 @@ def guard_hidden_writes(cap: Any, written: Iterable[Any]) -> bool:
     """
     found = False
     for src in [s for s in written if s.value.requires_grad]:
-        refused = _refused(src.value)
-        found = found or refused
-        cap.guards.check(src, "predicate", (partial(_still, refused), f"autograd {'refuses' if refused else 'allows'} to write in place"), "written")
+        kind = _kind(src.value)
+        # A leaf that is no view AOTAutograd leaves without a history, as eager code does.
+        found = found or all(kind)
+        text = f"is {'a' if kind[0] else 'no'} view, and autograd {'refuses' if kind[1] else 'allows'} to write in place"
+        cap.guards.check(src, "predicate", (partial(_still_of, kind), text), "written through")
     return found
+
+
+def _kind(t: Tensor) -> tuple[bool, bool]:
+    return bool(t._is_view()), _refused(t)
+
+
+def _still_of(kind: tuple[bool, bool], t: Tensor) -> bool:
+    return _kind(t) == kind
 
 
 def _refused(t: Tensor) -> bool:
