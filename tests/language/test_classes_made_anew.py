@@ -219,6 +219,8 @@ def using(make: Callable[[], Any], use: Callable[[Any, Any], Any]) -> Callable[[
 for name, (make, use) in MADE.items():
 
     def program(make: Any = make, use: Any = use) -> Any:
+        # What an earlier run has left.
+        globals()["kept"] = None
         return using(make, use)
 
     program.__name__ = name

@@ -376,7 +376,7 @@ def refused(name):
 
     make.__name__ = name
     table.program(
-        calls=4, min_graphs=0, recompiles=(1, 2, 3), args=lambda place: (t(place, 4, 4), t(place + 9, 4, 4).to(dtype if place % 2 else torch.float32))
+        calls=4, min_graphs=0, recompiles=(1, 2, 3), repeats=True, args=lambda place: (t(place, 4, 4), t(place + 9, 4, 4).to(dtype if place % 2 else torch.float32))
     )(make)
 
 
