@@ -155,7 +155,7 @@ def few_operators_between_breaks(x):
     return w - 1, seen
 
 
-@table.program(breaks=True, options={"min_graph_operators": 3}, recompiles=(1,))
+@table.program(breaks=True, options={"min_graph_operators": 3}, recompiles=(1, 2))
 def few_operators_with_gradients_and_writes():
     weight, seen = torch.ones(4, requires_grad=True), []
 

@@ -200,8 +200,8 @@ class Varying:
                 continue
             text = all_sources[reg].text()
             self.unsteady[text] = "length"
-            # One of which all items are read has a program for each length in any case. Of an empty one, nobody can tell if they are.
-            if n > read[reg] or n == 0:
+            # One of which all items are read has a program for each length in any case.
+            if n > read[reg]:
                 self._numbers.add(member_text(LENGTH, text))
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
