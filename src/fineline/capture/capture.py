@@ -22,6 +22,7 @@ from fineline.capture.numpy_table import NUMBERS, NUMPY_SCALARS
 from fineline.capture.symbolic import SYMBOLIC
 from fineline.capture.watch import (
     HEAP_TYPE,
+    LIST_READERS,
     PLAIN_VALUE,
     BaseEquals,
     DequeItem,
@@ -31,6 +32,7 @@ from fineline.capture.watch import (
     guard_arguments,
     has_hidden_state,
     identify,
+    list_iterators,
     shown_by,
 )  # fmt: skip
 from fineline.graph.body import Part
@@ -354,7 +356,14 @@ class Capture:
 
     # -- containers ----------------------------------------------------------------------------------------------------
     def expand(self, obj: Any, deep: bool = False, ordered: bool = True, within: tuple[int, ...] = ()) -> None:
-        """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds."""
+        """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds.
+
+        Of iterators it guards the lists that they go through.
+        """
+        if type(obj) in LIST_READERS:
+            for it in list_iterators(obj):
+                self.expand(it.__reduce__()[1][0], deep, ordered, within)
+            return
         i = id(obj)
         src = self.sources.get(i)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:

@@ -167,7 +167,8 @@ def iterators_in(it: Any) -> list[Any]:
     """Returns the iterators that ``it`` reads, and those that they read."""
     found: list[Any] = []
     if type(it) in READERS:
-        parts = [y for x in gc.get_referents(it) for y in (x if type(x) is tuple else (x,))]
+        # Not by walking a tuple: that of `zip_longest` has holes where an iterator has ended, which Python must not see.
+        parts = [y for x in gc.get_referents(it) for y in (gc.get_referents(x) if type(x) is tuple else (x,))]
         for part in parts:
             if hasattr(type(part), "__next__"):
                 found += [part, *iterators_in(part)]

@@ -18,7 +18,7 @@ from fineline.capture.containers import length
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.instructions import Handler, family
 from fineline.capture.iteration import TUPLES_OF, Stepped, iterate, read_item, step_eagerly
-from fineline.capture.list_readers import LIST_READERS, next_item
+from fineline.capture.list_readers import next_item
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border, Finished, Retreat
 from fineline.capture.symbolic import FUNCTIONS, SYMBOLIC, decided, text_of
@@ -40,7 +40,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     cap = vm.cap
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
         try:
-            f.stack.append(next(it) if t not in LIST_READERS or not cap.active else next_item(cap, it))
+            f.stack.append(next_item(cap, it))
         except StopIteration:
             f.stack.pop()
             f.ip = arg
@@ -392,7 +392,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     if value is None:
         if type(receiver) in natives.ITERATORS and id(receiver) not in vm.cap.sources:
             try:
-                f.stack.append(next_item(vm.cap, receiver) if type(receiver) in LIST_READERS and vm.cap.active else next(receiver))
+                f.stack.append(next_item(vm.cap, receiver))
             except StopIteration as stop:
                 return sent(vm, f, STOP_VALUE.__get__(stop), arg)
             return None

@@ -19,7 +19,7 @@ from fineline.capture import natives, protocols
 from fineline.capture.attributes import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.capture.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.list_readers import LIST_READERS, next_item
+from fineline.capture.list_readers import next_item
 from fineline.capture.operators import call_special
 from fineline.capture.overriding import overrides
 from fineline.capture.polyfill_iterators import RangeIterator
@@ -179,8 +179,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if t is InterpretedGenerator:
         return vm.resume_generator(f, it, None, then, data)
     if t in natives.ITERATORS and id(it) not in cap.sources and natives.plain(cap, it):
-        value = next_item(cap, it) if t in LIST_READERS and cap.active else next(it)
-        return vm.finish(f, value, then, data)
+        return vm.finish(f, next_item(cap, it), then, data)
     method = special_method(cap, t, "__next__")
     if is_a(method, types.FunctionType):
         return vm.call(f, method, [it], None, then, data)

@@ -11,15 +11,10 @@ from typing import Any, NamedTuple
 
 from fineline.capture.capture import Capture
 from fineline.capture.stand_ins import Recipe
-from fineline.capture.watch import ItemFromEnd
+from fineline.capture.watch import LIST_ITERATOR, LIST_READERS, OVER_LISTS, REVERSED_ITERATOR, ItemFromEnd, list_iterators
 from fineline.guards.source import Source
 
-LIST_ITERATOR: type = type(iter([]))
-REVERSED_ITERATOR: type = type(reversed([]))
-OVER_LISTS = frozenset({LIST_ITERATOR, REVERSED_ITERATOR})
-# Iterators over a list, and those that read others and give their items as they are.
-LIST_READERS: frozenset[type] = frozenset({*OVER_LISTS, enumerate, zip})
-# What makes them.
+# What makes iterators over lists, and those that read others.
 READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
 
 
@@ -35,21 +30,13 @@ class Unread(NamedTuple):
 
 def unread_lists(cap: Capture, it: Any) -> list[Unread]:
     """Returns the iterators over unread lists that ``it`` consists of."""
-    t = type(it)
-    if t not in OVER_LISTS:
-        parts = it.__reduce__()[1] if t in LIST_READERS else ()
-        return [found for part in (parts[:1] if t is enumerate else parts) if type(part) in LIST_READERS for found in unread_lists(cap, part)]
-    _, (held,), *state = it.__reduce__()
-    src = cap.sources.get(id(held)) if state else None
-    if src is None or id(held) in cap.expanded:
-        return []
-    return [Unread(it, held, src, state[0])]
-
-
-def read_lists(cap: Capture, it: Any) -> None:
-    """Guards as a whole the lists that ``it`` goes through: C is about to read them."""
-    for unread in unread_lists(cap, it):
-        cap.expand(unread.held)
+    found = []
+    for each in list_iterators(it):
+        _, (held,), *state = each.__reduce__()
+        src = cap.sources.get(id(held)) if state else None
+        if src is not None and id(held) not in cap.expanded:
+            found.append(Unread(each, held, src, state[0]))
+    return found
 
 
 def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
@@ -58,7 +45,7 @@ def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
         return None
     (unread,) = found
     if cap.journal.wrote(unread.held):
-        read_lists(cap, it)
+        cap.expand(it)
         return None
     return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
 
@@ -71,14 +58,16 @@ def reversed_behind(held: list, taken: int) -> Iterator[Any]:
 
 
 def next_item(cap: Capture, it: Any) -> Any:
-    """Returns the next item of one of the `LIST_READERS`; guards what it reads of unread lists, and the length of one that ends."""
+    """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
+    if not cap.active or type(it) not in LIST_READERS:
+        return next(it)
     inner = it if type(it) is LIST_ITERATOR else it.__reduce__()[1][0] if type(it) is enumerate else None
     if type(inner) is LIST_ITERATOR:
         return _next_of_one(cap, it, inner)
     # Two that read one iterator take its items in turn.
     found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
     if found and any([cap.journal.wrote(unread.held) for unread in found]):
-        read_lists(cap, it)
+        cap.expand(it)
         found = []
     if not found:
         return next(it)

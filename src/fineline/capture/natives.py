@@ -21,7 +21,7 @@ from fineline.capture.attributes import in_python, raw_lookup, type_info
 from fineline.capture.capture import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
 from fineline.capture.floats import WHOLE
 from fineline.capture.frame import Frame, InterpretedGenerator
-from fineline.capture.list_readers import LIST_READERS, READER_MAKERS, read_lists, unread_lists
+from fineline.capture.list_readers import READER_MAKERS, unread_lists
 from fineline.capture.lookups import look_up, look_up_key, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
 from fineline.capture.native_types import DRIVERS
@@ -33,7 +33,7 @@ from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, writ
 from fineline.capture.signals import Border
 from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
 from fineline.capture.unread import waiting
-from fineline.capture.watch import VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
+from fineline.capture.watch import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.selector import describe as public_name
@@ -527,9 +527,8 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
-            if t in LIST_READERS and key not in READER_MAKERS:
-                read_lists(cap, a)
-            elif t is not list or key not in READER_MAKERS or (key is reversed and not _is_of_any_length(vm, a)):
+            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(vm, a))))
+            if not one_by_one:
                 cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
             tell_apart(cap, values, key in SET_WALKERS)
@@ -551,10 +550,7 @@ def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, d
     """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
     try:
         for a in values:
-            if type(a) in LIST_READERS:
-                read_lists(vm.cap, a)
-            else:
-                vm.cap.expand(a)
+            vm.cap.expand(a)
     except NotForGraph as e:
         raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 

@@ -7,7 +7,7 @@ import gc
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import GeneratorType, MappingProxyType
+from types import GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -110,14 +110,25 @@ def _named_as(stand_in: type, kind: type) -> None:
     stand_in.__name__ = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-for _stand_in, _kind in KINDS.items():
-    if _stand_in.__module__.partition(".")[0] == "fineline":
-        _named_as(_stand_in, _kind)
+# Those that are written here, in Python: generators and iterators.
+WRITTEN = frozenset([stand_in for stand_in in KINDS if stand_in.__module__.partition(".")[0] == "fineline"])
+for _stand_in in WRITTEN:
+    _named_as(_stand_in, KINDS[_stand_in])
 
-# A method of the interpreter's own generators -> that of Python's.
+# A method of such a stand-in -> that of the type that it stands for.
 METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
-    {getattr(InterpretedGenerator, name): getattr(GeneratorType, name) for name in ("__iter__", "__next__", "close", "send", "throw")}
+    {
+        vars(stand_in)[name]: getattr(KINDS[stand_in], name)
+        for stand_in in WRITTEN
+        for name in ("__iter__", "__next__", "close", "send", "throw")
+        if name in vars(stand_in) and hasattr(KINDS[stand_in], name)
+    }
 )
+
+
+def is_method_of_stand_in(v: Any) -> bool:
+    """Returns whether ``v`` is a method bound to a generator or an iterator that is written here: eager code needs that of the real one."""
+    return type(v) is MethodType and type(v.__self__) in WRITTEN
 
 
 def _chain(v: t.Chain) -> Recipe:

@@ -276,6 +276,22 @@ class DequeItem:
         return deque.__getitem__(obj, self.at)
 
 
+LIST_ITERATOR: type = type(iter([]))
+REVERSED_ITERATOR: type = type(reversed([]))
+OVER_LISTS = frozenset({LIST_ITERATOR, REVERSED_ITERATOR})
+# Iterators over a list, and those that read others and give their items as they are.
+LIST_READERS: frozenset[type] = frozenset({*OVER_LISTS, enumerate, zip})
+
+
+def list_iterators(it: Any) -> list[Any]:
+    """Returns the iterators over lists that ``it`` is, or reads."""
+    t = type(it)
+    if t in OVER_LISTS:
+        return [it]
+    parts = it.__reduce__()[1] if t in LIST_READERS else ()
+    return [found for part in (parts[:1] if t is enumerate else parts) for found in list_iterators(part)]
+
+
 class ItemFromEnd:
     """A list's item as a member, by how far it is from the end."""
 

@@ -22,7 +22,7 @@ from fineline.capture.journal import EMPTY, contents
 from fineline.capture.list_readers import reversed_recipe
 from fineline.capture.natives import ITERATORS, VIEWS
 from fineline.capture.signals import Uncompiled, Unrebuildable
-from fineline.capture.stand_ins import METHODS, Recipe, table_recipe
+from fineline.capture.stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.capture.traces import Entry, frames_behind
 from fineline.kinds import is_a
 
@@ -131,7 +131,7 @@ def _function(r: Any, v: types.FunctionType) -> str:
 
 
 def _method(r: Any, v: types.MethodType) -> str:
-    if is_a(v.__self__, InterpretedGenerator):
+    if is_method_of_stand_in(v):
         return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
     return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 

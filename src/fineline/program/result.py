@@ -19,7 +19,7 @@ from fineline.capture.idle import stack
 from fineline.capture.places import is_own
 from fineline.capture.polyfill_itertools import Tee
 from fineline.capture.signals import Border
-from fineline.capture.stand_ins import METHODS, recipe_of
+from fineline.capture.stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
 from fineline.kinds import is_a
 
 TUPLE_ITERATOR = type(iter(()))
@@ -51,9 +51,12 @@ def settle(vm: Any, border: Border, built: Set[int] | None = None) -> None:
     for v in given:
         _put(v, seen)
     if given:
-        if type(border.fn) in (FunctionType, MethodType):
-            border.fn = METHODS[border.fn] if border.fn in METHODS else _real(border.fn, seen)
         border.args_ = tuple([_real(a, seen) for a in border.args_])
+        if type(border.fn) is FunctionType and border.fn in METHODS:
+            # It may be called of a stand-in that stays one.
+            border.fn = border.fn if border.args_ and type(border.args_[0]) in WRITTEN else METHODS[border.fn]
+        elif type(border.fn) in (FunctionType, MethodType):
+            border.fn = _real(border.fn, seen)
         border.kwargs = {k: _real(a, seen) for k, a in border.kwargs.items()}
         vm.stand_ins = [ref for ref in vm.stand_ins if id(ref()) not in seen]
 
@@ -137,7 +140,7 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         new: Any = v if all(a is b for a, b in zip(items, v, strict=True)) else type(v)(items)
     elif type(v) is InterpretedGenerator:
         new = _given_generator(v, seen)
-    elif type(v) is MethodType and is_a(v.__self__, InterpretedGenerator):
+    elif is_method_of_stand_in(v):
         new = getattr(_real(v.__self__, seen), v.__name__)
     elif type(v) is TUPLE_ITERATOR:
         new = _real_iterator(v, seen)

@@ -315,9 +315,8 @@ class Template:
                 return Made(list, tuple([self._spec(x) for x in v]))
             if t is dict:
                 return Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
-            own = t is not MethodType or not is_a(v.__self__, InterpretedGenerator)
-            if t is FunctionType or (own and callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
-                # A getter or a continuation: as fixed as the class, guarded, that it was found in.
+            if t is FunctionType or (t is not MethodType and callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
+                # A getter or a continuation: as fixed as the class, guarded, that it was found in. A method is bound to what each call makes.
                 return Const(v)
             if (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in self._passed:
                 return self._iterator(v)
