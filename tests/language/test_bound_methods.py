@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import operator
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -141,3 +143,72 @@ def test_the_first_call_is_captured(method: str) -> None:
     told = fineline.explain(program(METHODS[method])())(torch.ones(4))
     assert not [event for event in told.events if event.id in ("FL409", "FL901")]
     assert told.ran["captured"] >= 12
+
+
+# Iterators of which fineline has its own in Python: each is made of the list that the call is given.
+ITERATORS: dict[str, Callable[[list], Any]] = {
+    "map": lambda v: map(str, v),
+    "filter": lambda v: filter(None, v),
+    "zip": lambda v: zip(map(str, v), v),
+    "enumerate": lambda v: enumerate(map(str, v)),
+    "chain": lambda v: itertools.chain(map(str, v), [0]),
+    "islice": lambda v: itertools.islice(map(str, v), 9),
+    "accumulate": lambda v: itertools.accumulate(map(str, v)),
+    "cycle": lambda v: itertools.cycle(map(str, v)),
+    "a generator": lambda v: (str(k) for k in v),
+    "a list's": lambda v: iter(v),
+    "a range": lambda v: iter(range(v[0])),
+}
+eagerly = fineline.disable(lambda call: call())
+
+
+def alone(it: Any, x: torch.Tensor) -> Any:
+    following = it.__next__
+    del it
+    fineline.graph_break()
+    return x + 1, [following(), following()]
+
+
+def beside_the_object(it: Any, x: torch.Tensor) -> Any:
+    following = it.__next__
+    fineline.graph_break()
+    return x + 1, [following(), next(it), following.__self__ is it]
+
+
+def in_a_list(it: Any, x: torch.Tensor) -> Any:
+    found = [it.__next__, 0]
+    del it
+    fineline.graph_break()
+    found[1] = found[0]()
+    fineline.graph_break()
+    return x + 1, found[1], next(found[0].__self__)
+
+
+def of_eager_code(it: Any, x: torch.Tensor) -> Any:
+    following = it.__next__
+    first = eagerly(following)
+    return x + 1, first, following()
+
+
+def in_a_generator(it: Any, x: torch.Tensor) -> Any:
+    def given() -> Any:
+        following = it.__next__
+        yield following()
+        yield from itertools.islice(following.__self__, 2)
+
+    found = given()
+    first = next(found)
+    fineline.graph_break()
+    return x + 1, first, list(found)
+
+
+@pytest.mark.parametrize("use", [alone, beside_the_object, in_a_list, of_eager_code, in_a_generator], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_methods_of_iterators(kind: str, use: Callable, twin: str) -> None:
+    def make() -> Callable:
+        into = ITERATORS[kind]
+        return lambda x, values: use(into(values), x)
+
+    lists = ([3, 2, 7], [7, 2, 3], [4, 9, 2], [9, 1, 5], [8, 8, 8])
+    steps = [Step(place, lambda place: (t(place, 3), list(lists[place]))) for place in range(len(lists))]
+    check(Program(f"{use.__name__} of {kind}", make, steps, frozenset(range(len(lists))), min_graphs=0, breaks=True, backward=False), twin)

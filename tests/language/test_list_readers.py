@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
+import heapq
 import itertools
 import operator
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import torch
 
 import fineline
 from fineline.report.events import LISTENERS
-from tests.oracle import Program, Table, check, t
+from tests.oracle import Program, Step, Table, check, t
 
 table = Table()
 # Numbers, tensors and lengths that change from call to call, at the ends and in the middle.
@@ -293,6 +295,75 @@ def over_a_list_that_is_written_to(x, b):
         b[-1] = i
         found.append(v)
     return x * 2, found
+
+
+# What C makes of an iterator's items, as a text: whatever takes them, a list that has changed is seen.
+MAKERS: dict[str, Callable[[list], Any]] = {
+    "iter": iter, "enumerate": enumerate, "reversed": reversed, "zip": lambda b: zip(b, b), "a zip in an enumerate": lambda b: enumerate(zip(b, b)),
+    "a zip of an iterator": lambda b: zip(iter(b), [1, 2, 3, 4, 5, 6]),
+}  # fmt: skip
+
+
+def left_of(it: Any) -> Any:
+    for first in it:
+        return first, list(it)
+    return None
+
+
+def put_in_the_middle(it: Any) -> list:
+    found = [0, 0, 0]
+    found[1:2] = it
+    return found
+
+
+def added(it: Any) -> list:
+    found = [0]
+    found += it
+    return found
+
+
+def through_methods(into: Any, name: str) -> Callable[[Any], Any]:
+    def take(it: Any) -> Any:
+        found = into()
+        getattr(found, name)(it)
+        return found
+
+    return take
+
+
+TAKERS: dict[str, Callable[[Any], Any]] = {
+    "a slice": put_in_the_middle, "in place": added, "what is left": left_of, "list.extend": through_methods(list, "extend"),
+    "deque.extend": through_methods(collections.deque, "extend"), "deque.extendleft": through_methods(collections.deque, "extendleft"),
+    "a class of tuples": Items, "a class of lists": Collected, "deque": collections.deque, "copy": lambda it: list(copy.copy(it)),
+    "length_hint": lambda it: operator.length_hint(it, -1), "countOf": lambda it: operator.countOf(it, 1), "contains": lambda it: operator.contains(it, 2),
+    "chain": lambda it: list(itertools.chain([9], it)), "chain.from_iterable": lambda it: list(itertools.chain.from_iterable([[1], it, it])),
+    "islice": lambda it: list(itertools.islice(it, 1, None)), "zip_longest": lambda it: list(itertools.zip_longest(it, "ab")),
+    "cycle": lambda it: list(itertools.islice(itertools.cycle(it), 9)), "tee": lambda it: [list(v) for v in itertools.tee(it)],
+    "pairwise": lambda it: list(itertools.pairwise(it)), "compress": lambda it: list(itertools.compress(it, [1, 0, 1, 1])),
+    "starmap": lambda it: list(itertools.starmap(lambda *a: a, zip(it, "abcdefgh"))), "product": lambda it: list(itertools.product(it, "ab")),
+    "permutations": lambda it: list(itertools.permutations(it, 2)), "groupby": lambda it: [(k, list(g)) for k, g in itertools.groupby(it, str)],
+    "accumulate": lambda it: list(itertools.accumulate(map(str, it))), "filterfalse": lambda it: list(itertools.filterfalse(None, it)),
+    "heapq.merge": lambda it: list(heapq.merge(map(str, it), "bcd")), "heapq.nsmallest": lambda it: heapq.nsmallest(2, it, key=str),
+    "reduce": lambda it: functools.reduce(lambda a, b: f"{a}{b}", it, ""), "Counter": lambda it: sorted(collections.Counter(map(str, it)).items()),
+    "dict": lambda it: dict(enumerate(it)), "OrderedDict": lambda it: collections.OrderedDict(zip("abcdefg", it)),
+    "fromkeys": lambda it: dict.fromkeys(map(str, it)), "max": lambda it: max(it, key=str, default=None), "sorted": lambda it: sorted(it, key=str),
+    "map of two": lambda it: list(map(lambda a, b: (a, b), it, it)), "a star": lambda it: (lambda a=None, *rest: rest)(*it), "in": lambda it: 7 in it,
+}  # fmt: skip
+
+
+def taking(maker: str, taker: str) -> Program:
+    def make() -> Callable:
+        into, take = MAKERS[maker], TAKERS[taker]
+        return lambda x, b: (x * 2, repr(take(into(b))))
+
+    steps = [Step(place, numbers) for place in range(len(LISTS))]
+    return Program(f"{taker} of {maker}", make, steps, frozenset(range(len(LISTS))), min_graphs=0, breaks=True, backward=False)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("taker", TAKERS)
+def test_whatever_takes_the_items(taker: str, maker: str, twin: str) -> None:
+    check(taking(maker, taker), twin)
 
 
 def lengths(fn: Callable, items: Callable[[int], Any], all_lengths: Any) -> list[int]:
