@@ -40,6 +40,9 @@ define("by_item(Tensor x) -> Tensor", lambda x: x.new_zeros(1 + int(x.abs().sum(
 define("by_truth(Tensor x) -> Tensor", lambda x: x[:1] if x.sum() > 0 else x)
 define("by_list(Tensor x) -> Tensor", lambda x: x.new_zeros(1 + int(sum(x.detach().abs().flatten().tolist())) % 3))
 define("by_numpy(Tensor x) -> Tensor", lambda x: x.new_zeros(1 + int(abs(x.detach().numpy()).sum()) % 3))
+define("by_packing(Tensor x) -> Tensor", lambda x: torch._pack_padded_sequence(x.new_ones(3, 2, 1), 1 + (x[0, :2] > 0).long().sort(descending=True)[0], False)[0])
+define("by_equality(Tensor x) -> Tensor", lambda x: x[:1] if torch.equal(x, x.abs()) else x)
+define("by_sparse(Tensor x) -> Tensor", lambda x: x.relu().to_sparse().values())
 define("in_c(Tensor x) -> Tensor", lambda x: x.new_zeros(1 + int(x.detach().abs().sum()) % 3), "CPU")
 define("many(Tensor x) -> Tensor[]", lambda x: [x + 1, x + 2])
 
@@ -91,6 +94,15 @@ def sized_by_numbers() -> Any:
         return x.sum() + ops.by_item(x).numel() + ops.by_truth(x).shape[0] + ops.by_list(x).numel() + ops.by_numpy(x).numel() + ops.in_c(x).numel()
 
     return fn
+
+
+for each in ("by_packing", "by_equality", "by_sparse"):
+
+    def alone(each: str = each) -> Any:
+        return lambda x: x.sum() + getattr(torch.ops.tests_composites, each)(x).shape[0]
+
+    alone.__name__ = each
+    table.program(args=lambda i: (torch.arange(6.0).reshape(2, 3) - i,), breaks=True, calls=5, min_graphs=0, recompiles=range(5))(alone)
 
 
 @table.program(breaks=True, min_graphs=0)

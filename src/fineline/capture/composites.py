@@ -7,7 +7,7 @@ numbers decide, then the sizes follow from those of its arguments, as those that
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,7 +24,6 @@ _KEY = "CompositeImplicitAutograd"
 _OTHER_KEYS = ("CPU", "CUDA", "Autograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # Methods in C that give the numbers in a tensor, and are no operators.
 _READERS = frozenset(["data_ptr", "numpy", "storage", "tolist", "untyped_storage", "_to_dlpack", "_to_dlpack_versioned"])
-_BY_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
 def is_composite(op: OpOverload) -> bool:
@@ -40,19 +39,27 @@ class _Operators(TorchDispatchMode):
         self._watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        self._watch.sees_operator(func)
+        self._watch.sees_operator(func, args, kwargs)
         return func(*args, **(kwargs or {}))
 
 
 class CompositeWatch:
-    """Watches a run of a composite operator, as a context. ``foresight``: what is known then of the sizes of what it gives."""
+    """Watches a run of a composite operator, as a context. ``foresight``: what is known then of the sizes of what it gives.
 
-    def __init__(self) -> None:
+    ``by_data`` tells if the numbers in tensors may decide the sizes of what a call of an operator gives. ``fake``: the run is on fakes, of which
+    no number can be read.
+    """
+
+    def __init__(self, by_data: Callable[[Any, tuple, Mapping[str, Any] | None], bool], fake: bool) -> None:
         self.foresight = Foresight.FORESEEN
+        self._fake = fake
+        self._by_data = by_data
         self._operators = _Operators(self)
 
     def __enter__(self) -> CompositeWatch:
         self._operators.__enter__()
+        if self._fake:
+            return self
         # Where somebody else hears of the calls, these are not known.
         if sys.getprofile() is not None:
             self.foresight = Foresight.UNFORESEEN
@@ -65,9 +72,9 @@ class CompositeWatch:
             sys.setprofile(None)
         self._operators.__exit__(kind, error, trace)
 
-    def sees_operator(self, func: Any) -> None:
+    def sees_operator(self, func: Any, args: tuple, kwargs: Mapping[str, Any] | None) -> None:
         # Of another library's operator nothing is known.
-        if type(func) is not OpOverload or is_custom(func) or not _BY_DATA.isdisjoint(func.tags):
+        if type(func) is not OpOverload or is_custom(func) or torch.Tag.data_dependent_output in func.tags or self._by_data(func, args, kwargs):
             self.foresight = Foresight.UNFORESEEN
 
     def _hears(self, frame: FrameType, event: str, called: Any) -> None:

@@ -109,6 +109,11 @@ def _says_so(op: OpOverload, args: Any, kwargs: dict | None) -> bool:
     return torch.Tag.dynamic_output_shape in op.tags and name != "aten::linalg_lstsq"
 
 
+def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
+    """Returns whether the numbers in tensors may decide the sizes of what an operator of PyTorch's gives."""
+    return packet_of(fn) in UNSEEN_NAMES or data_shaped(fn, args, kwargs)
+
+
 def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """What is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
     if id(fn) in UNSEEN:
@@ -116,8 +121,11 @@ def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     if type(fn) in DISPATCHED:
         if packet_of(fn) in UNSEEN_NAMES:
             return Foresight.UNFORESEEN
-        if vm.fakes is None and is_custom(fn):
+        if is_custom(fn) and vm.fakes is None:
             return _custom(vm, fn, args, kwargs)
+        if is_custom(fn) and not is_a(fn, torch.jit.ScriptFunction) and is_composite(_overload(fn, args, kwargs)):
+            # It may call operators whose fake kernels take sizes for known that numbers decide.
+            return Foresight.WATCHED
     # In fake mode it is what runs that tells.
     if vm.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
         mutated = vm.cap.recorder.mutated

@@ -34,7 +34,7 @@ from fineline.capture.origin import origin_of
 from fineline.capture.overriding import overrides
 from fineline.capture.places import is_own
 from fineline.capture.ruled import call_ruled, forbid, operator_break, operator_rule
-from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, splits
+from fineline.capture.shaped import INFIX, by_data, data_shaped, foreseen, may_be_by_data, splits
 from fineline.capture.signals import Border, Retreat
 from fineline.capture.strides import confirm, reads_strides
 from fineline.capture.subgraph import give_up_subgraphs
@@ -276,7 +276,7 @@ class TensorOps:
             self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         try:
             if known is Foresight.WATCHED:
-                with CompositeWatch() as watch:
+                with CompositeWatch(may_be_by_data, vm.fakes is not None) as watch:
                     result = compute(vm, fn, args, kwargs)
                 known = watch.foresight
             else:
