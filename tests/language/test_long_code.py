@@ -20,8 +20,12 @@ table = Table()
 HOME = str(Path(fineline.__file__).parent)
 
 
+class Thing:
+    pass
+
+
 def compiled_from(text: str) -> Any:
-    namespace: dict[str, Any] = {"torch": torch}
+    namespace: dict[str, Any] = {"torch": torch, "Thing": Thing, "THINGS": [Thing() for _ in range(200)]}
     exec(text, namespace)
     return namespace["fn"]
 
@@ -202,10 +206,15 @@ KINDS: dict[str, Callable[[int], str]] = {
     "dict grows": looped("d[i] = i; b = i in d; c = d.get(i)"),
     "set grows": looped("s.add(i); b = i in s"),
     "set grows and shrinks": looped("s.add(i); b = i in s; s.discard(i - 5)"),
+    "objects in a set": looped("o = Thing(); b = o in s; s.add(o)"),
+    "objects from outside in a set": looped("b = THINGS[i] in s; s.add(THINGS[i])"),
+    "objects in a dict": looped("o = Thing(); b = o in d; d[o] = i"),
+    "objects from outside in a dict": looped("b = THINGS[i] in d; d[THINGS[i]] = i"),
     "text grows": looped("t = f'{t}{i}'"),
     "calls": lambda n: "def g(a):\n    return a\n" + repeated("a = g(#)")(n),
     "deep": lambda n: f"def g(k):\n    return 0 if k == 0 else 1 + g(k - 1)\ndef fn(x):\n    return x + g({n})\n",
     "parameters": lambda n: f"ps = [torch.ones(2) for _ in range({n})]\ndef fn(x):\n    for p in ps:\n        x = x + p\n    return x\n",
+    "walked modules": lambda n: f"m = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range({n})])\ndef fn(x):\n    return x * len([*m.modules()])\n",
     "modules": lambda n: f"m = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range({n})])\ndef fn(x):\n    return m(x)\n",
 }  # fmt: skip
 

@@ -109,8 +109,8 @@ class Capture:
         self.expanded: set[int] = set()
         # By id: sets in which objects are looked up by identity.
         self.lookups: dict[int, Any] = {}
-        # By id: dicts in which objects are looked up by identity -> these, by id, and their sources.
-        self.keys: dict[int, dict[int, Source]] = {}
+        # By id: dicts in which objects are looked up by identity.
+        self.keys: dict[int, Any] = {}
         self.made: set[int] = set()
         # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
         self.bound: dict[int, tuple] = {}

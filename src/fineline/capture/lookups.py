@@ -12,6 +12,9 @@ from fineline.graph.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
+# It stands for an object that the captured code has made: that lives no longer than without this, and is told from all others.
+NEW = object()
+
 
 class Lookups:
     """One set: the objects that have been looked up in it, or seen there."""
@@ -23,7 +26,7 @@ class Lookups:
         self.target = weakref.ref(target)
         # By register: the objects that are different ones, which ``guard`` says.
         self.told: dict[int, Source] = {}
-        # As many elements have been seen; the one looked up since, in a tuple, may have been added.
+        # As many elements have been seen; the one looked up since, in a tuple, may have been added. NEW stands for an object made here.
         self.size = 0
         self.last: tuple = ()
         # Whether there are objects without a source, which may have got one since.
@@ -35,12 +38,13 @@ class Lookups:
         target: Any = self.target()
         size = len(target)
         # Each lookup comes through here, so that no more than the last one's element came or went.
-        one = bool(self.last) and (size == self.size + 1 if self.last[0] in target else size == self.size - 1)
+        new = bool(self.last) and self.last[0] is NEW
+        one = bool(self.last) and size - self.size in ((1, -1) if new else (1,) if self.last[0] in target else (-1,))
         if self.unknown or self.refused or not (size == self.size or one):
             self.unknown, self.refused = False, None
             for v in target:
                 self._take(cap, v)
-        elif size > self.size:
+        elif size > self.size and not new:
             self._take(cap, self.last[0])
         self.size, self.last = size, ()
 
@@ -59,10 +63,10 @@ class Lookups:
             if is_value(part) or is_a(part, (tuple, frozenset)):
                 continue
             src = cap.sources.get(id(part))
-            if src is None:
-                self.unknown = True
-            else:
+            if src is not None:
                 self.told.setdefault(src.reg, src)
+            elif id(part) not in cap.made:
+                self.unknown = True
 
     def guard(self, cap: Any) -> None:
         """Guards, at the end of what is known of the set, that those objects are different ones."""
@@ -86,6 +90,8 @@ def look_up(cap: Any, obj: Any, target: set) -> None:
     found.tell(cap, obj)
     if id(obj) in cap.sources or is_value(obj):
         found.last = (obj,)
+    elif id(obj) in cap.made:
+        found.last = (NEW,)
 
 
 def rewritten(cap: Any, target: Any) -> None:
@@ -95,26 +101,51 @@ def rewritten(cap: Any, target: Any) -> None:
         found.guard(cap)
 
 
-def look_up_key(cap: Any, obj: Any, among: Any) -> None:
-    """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
-    # By id, which the capture keeps alive. A dict that has the address of an earlier one only adds to its objects.
-    told = cap.keys.setdefault(id(among), {})
-    new = {id(obj), *map(id, among)} - told.keys()
-    if not new:
-        return
-    for k in (*among, obj):
-        for part in parts(cap, k) if id(k) in new else ():
+class Keys:
+    """A dict made here, or others at its address before it: the objects that have been looked up in it."""
+
+    __slots__ = ("made", "told")
+
+    def __init__(self) -> None:
+        # By id, which the capture keeps alive. A later dict at the same address only adds to them.
+        self.told: dict[int, Source] = {}
+        # By id: those that had no source, as the captured code has made them.
+        self.made: set[int] = set()
+
+    def unseen(self, cap: Any, ids: set[int]) -> set[int]:
+        # What lies where an object made here has been may have a source.
+        return ids - self.told.keys() - (self.made - cap.sources.keys())
+
+    def tell(self, cap: Any, key: Any) -> None:
+        """Notes that ``key``, and what it binds, are not the objects that were here before."""
+        for part in parts(cap, key):
             src = cap.sources.get(id(part))
             if src is not None:
-                told[id(part)] = src
+                self.told[id(part)] = src
+            elif part is key and id(key) in cap.made:
+                self.made.add(id(key))
+
+
+def look_up_key(cap: Any, obj: Any, among: Any) -> None:
+    """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
+    found = cap.keys.setdefault(id(among), Keys())
+    unseen = found.unseen(cap, {id(obj), *map(id, among)})
+    if not unseen - {id(obj)}:
+        # Most dicts are filled key by key.
+        if unseen:
+            found.tell(cap, obj)
+        return
+    for key in (*among, obj):
+        if id(key) in unseen:
+            found.tell(cap, key)
 
 
 def guard_lookups(cap: Any) -> None:
     """Guards what lookups in all containers that were made here rest on."""
     for found in cap.lookups.values():
         found.guard(cap)
-    for told in cap.keys.values():
-        _guard(cap, told.values())
+    for found in cap.keys.values():
+        _guard(cap, found.told.values())
 
 
 def _guard(cap: Any, told: Collection[Source]) -> None:
