@@ -114,6 +114,66 @@ def signs_that_alternate(x, n, y):
     return x * (-1) ** n, y * (-1) ** (y.shape[0] + 1), (-1) ** n, (-2.5) ** n * x, 1**n
 
 
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=(1,))
+def bits(x, n):
+    whole = [n & 1, n | 6, n ^ 5, ~n, -n & 255, n & (n - 1), 7 & n, 7 | n, 7 ^ n, n ^ True, False | n, n & 0, (n | 1) // 2, (n ^ 3) % 4, max(n & 6, 2)]
+    whole += [n << 2, n >> 1, 1 << (n & 7), 100 >> n, -100 >> n, n << (n & 3), (n & n + 1) << 1]
+    whole += [operator.and_(n, 12), operator.xor(3, n), operator.lshift(n, 1), operator.invert(n), operator.index(n & 6)]
+    n |= 1
+    n <<= 2
+    n ^= 9
+    n >>= 1
+    n &= 62
+    return x * sum(whole), x + n, torch.zeros(1 + (n & 3)), whole
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=range(1, 6))
+def floats_of_bits(x, n):
+    y = x * float(n ^ 2) + (n & 3) * 0.5 + ((n | 1) + 0.25) + (n & 7) / 2 + (n ^ 1) / (n | 1) + math.sqrt(n | 8)
+    return y * (0.5 + (n & 1)), round((n & 3) * 0.7), (n | 6) // 4.0, float(1 << (n & 7)), float(~n)
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=range(1, 6))
+def branches_on_bits(x, n):
+    x = x + 1 if n & 1 else x * 2
+    return x - 3 if n >> 2 == 1 else x * 5 if n & 12 < 6 and not n & 16 else x
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p], N[p] / 2), recompiles=range(1, 6), breaks=True)
+def bits_that_there_are_none_of(x, n, r):
+    found = []
+    for a, b in ((1, -n), (n, -1), (n, r), (r, n), (n, "a"), ([], n)):
+        for op in (operator.lshift, operator.rshift, operator.and_, operator.ixor):
+            try:
+                found.append(op(a, b))
+            except (TypeError, ValueError) as e:
+                found.append(str(e))
+    return x + 1, found
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=range(1, 6), breaks=True)
+def a_number_made_by_many_operators(x, n):
+    for _ in range(90):
+        n = (n * 31 + 7) % 1000
+    return x * n
+
+
+@table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=range(1, 6), breaks=True)
+def numbers_made_by_many_operators_of_others(x, n):
+    m = k = n
+    for i in range(40):
+        m += m // 3 + n % 7
+        k = max(k // 2, n, (k + i) % 9) + 5
+    return x * m, torch.zeros(k % 4 + 1)
+
+
+@table.snippet(calls=3, args=lambda p: (t(p), N[p]), recompiles=(1,), options={"fullgraph": True})
+def in_one_graph_whatever_operators_make_a_number(x, n):
+    for _ in range(40):
+        n = (n * 31 + 7) % 1000
+    return x * n
+
+
 KEYS = collections.Counter([100, 200])
 
 
@@ -399,3 +459,18 @@ def counter_in_a_closure_that_a_decorator_holds():
 
 
 test_program, test_program_dynamic_from_the_start = both_ways(table)
+
+
+def test_it_is_told_where_many_operators_make_a_number() -> None:
+    def fn(x, n):
+        for _ in range(90):
+            n = (n * 31 + 7) % 1000
+        return x * n
+
+    compiled, x = fineline.compile(fn, backend="eager"), torch.ones(3)
+    for n in (3, 5, 8):
+        compiled(x, n)
+    told = fineline.report(compiled).breaks
+    assert {event.id for event in told} == {"FL452"}
+    assert {event.where for event in told} == {f"{__file__}:{fn.__code__.co_firstlineno + 2}"}
+    assert all("gives a number that many operators have made" in event.reason for event in told)

@@ -31,7 +31,7 @@ from fineline.capture.numpy_table import NUMPY_SCALARS
 from fineline.capture.polyfills import ORDERED, POLYFILLS
 from fineline.capture.shown import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.capture.signals import Border
-from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, only_numbers, settle_all
+from fineline.capture.symbolic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.capture.unread import waiting
 from fineline.capture.watch import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
 from fineline.graph.recorder import NotForGraph
@@ -315,7 +315,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             _settle_numbers(cap, args)
-            return vm.finish(f, symbolic(*args, **(kwargs or {})), then, data)
+            return vm.finish(f, of_few_parts(vm, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS else None
         if polyfill is not None and polyfill.__code__ is not f.info.code and (not kwargs or key in SORTERS):
             if not takes(polyfill, len(args), kwargs):
@@ -398,6 +398,13 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
 def _runs_here(key: Any, info: Native | None) -> bool:
     """Whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
     return key in FUNCTIONS or (info is not None and info.kind != "special")
+
+
+def of_few_parts(vm: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
+    """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
+    if vm.cap.active and is_large(number) and breaks_here(vm.options.breaks) == "any":
+        raise Border(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
+    return number
 
 
 def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:

@@ -102,7 +102,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any =
                 cap.settle(b)
             if op not in ARITHMETIC and vm.varied(f, (a, b)):
                 raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
-            f.stack.append(calculate(op, a, b))
+            f.stack.append(natives.of_few_parts(vm, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
             if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):

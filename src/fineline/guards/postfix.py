@@ -46,6 +46,9 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "eq", "ne", "lt", "le", "gt", "ge")},
     "pow": _power,
+    "bit_and": operator.and_,
+    "bit_or": operator.or_,
+    "bit_xor": operator.xor,
     "min": min,
     "max": max,
 }
@@ -79,7 +82,7 @@ def _apply(op: str, operands: list[Any]) -> Any:
         return BAD
     try:
         result = UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, TypeError, ValueError):  # a float has no bits
         return BAD
     return result if type(result) is float or is_integer(result) else BAD
 

@@ -106,6 +106,11 @@ Number arithmetic(Number a, Number b, Overflows overflows, Rounded rounded) {
   return overflows(a.integer, b.integer, &result) ? Number::bad() : Number::of(result);
 }
 
+template <typename Combined>
+Number bitwise(Number a, Number b, Combined combined) {
+  return a.is_integer() && b.is_integer() ? Number::of(combined(a.integer, b.integer)) : Number::bad();
+}
+
 // The value that decides decides, even if the other operand is bad.
 Number connect(Number a, Number b, bool decisive) {
   auto decides = [decisive](Number number) { return !number.is_bad() && number.truth() == decisive; };
@@ -178,6 +183,12 @@ Number apply(Operator op, Number a, Number b) {
       return modulo(a, b);
     case Operator::Pow:
       return power(a, b);
+    case Operator::BitAnd:
+      return bitwise(a, b, std::bit_and<int64_t>());
+    case Operator::BitOr:
+      return bitwise(a, b, std::bit_or<int64_t>());
+    case Operator::BitXor:
+      return bitwise(a, b, std::bit_xor<int64_t>());
     case Operator::Min:
       return less(b, a) ? b : a;
     case Operator::Max:

@@ -28,7 +28,7 @@ struct Number {
 enum class Operator : uint8_t {
   Leaf, Const,
   Neg, Abs, Not, ToFloat, Trunc, Floor, Ceil, Round, Sqrt, Exp, Log, Log2, Log10, Sin, Cos, Tan, Tanh,
-  Add, Sub, Mul, TrueDiv, FloorDiv, Mod, Pow, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or,
+  Add, Sub, Mul, TrueDiv, FloorDiv, Mod, Pow, BitAnd, BitOr, BitXor, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or,
   Select,
 };
 

@@ -15,11 +15,11 @@ namespace {
 constexpr size_t kMost = 64;
 
 constexpr std::array<const char*, 4> kLeaves = {"size", "stride", "offset", "number"};
-constexpr std::array<const char*, 37> kOperators = {
+constexpr std::array<const char*, 40> kOperators = {
     "leaf", "const",
     "neg", "abs", "not", "to_float", "trunc", "floor", "ceil", "round", "sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh",
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or",
-    "select"};
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "bit_and", "bit_or", "bit_xor", "min", "max", "eq", "ne", "lt",
+    "le", "gt", "ge", "and", "or", "select"};
 
 size_t operands(Operator op) { return op <= Operator::Const ? 0 : op <= Operator::Tanh ? 1 : op <= Operator::Or ? 2 : 3; }
 
