@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import itertools
 
@@ -306,3 +307,21 @@ def test_batches_of_workers(persistent: bool) -> None:
         return x
 
     assert [epoch(torch.ones(1)).item() for _ in range(3)] == [67.0] * 3
+
+
+def test_one_search_finds_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks through all objects there are, whose number has nothing to do with the function's."""
+    searches, search = [], gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda *olds: searches.append(len(olds)) or search(*olds))
+
+    def begun(x: torch.Tensor, n: int) -> list:
+        found = [items(x) for _ in range(n)]
+        for generator in found:
+            next(generator)
+        return [found, {"held": [(generator, 1) for generator in found]}]
+
+    found, more = fineline.compile(begun, backend="eager")(torch.ones(2), 20)
+    assert [generator for generator, _ in more["held"]] == found
+    assert all(next(generator).tolist() == [1, 1] for generator in found)
+    # The generators, and the tuples.
+    assert searches == [20, 20]

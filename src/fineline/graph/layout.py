@@ -23,6 +23,11 @@ class Layout(NamedTuple):
 
 _BASE: Any = torch._C.TensorBase
 _PLAIN = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
+_QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+_size, _stride = _BASE.size, _BASE.stride
+_layout, _is_nested, _dtype, _device, _requires_grad = [
+    _BASE.__dict__[name].__get__ for name in ("layout", "is_nested", "dtype", "device", "requires_grad")
+]
 
 
 def layout_of(out: Any) -> Any:
@@ -30,11 +35,12 @@ def layout_of(out: Any) -> Any:
     t = type(out)
     if t in _PLAIN:
         with torch._C.DisableTorchFunction():
-            if _BASE.layout.__get__(out) is not torch.strided or _BASE.is_nested.__get__(out) or _BASE.is_quantized.__get__(out):
+            if _layout(out) is not torch.strided or _is_nested(out):
                 return None
+            dtype = _dtype(out)
             # A fake tensor would ask its mode, which others may see.
-            device = out.fake_device if t is FakeTensor else _BASE.device.__get__(out)
-            return Layout(_BASE.size(out), _BASE.stride(out), _BASE.dtype.__get__(out), device, _BASE.requires_grad.__get__(out))
+            device = out.fake_device if t is FakeTensor else _device(out)
+            return None if dtype in _QUANTIZED else Layout(_size(out), _stride(out), dtype, device, _requires_grad(out))
     if (t is list or is_a(out, tuple)) and out:
         return [layout_of(x) for x in out]
     return None

@@ -175,9 +175,10 @@ def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> b
     dropped = set[Node]()
     doubtful = list[Node]()
     for node in graph.nodes:
+        target = node.target
         if not node.users:
             doubtful.append(node)
-        elif _name(node) in _READ_IN_PART:
+        elif (target if type(target) is str else getattr(target, "__name__", "")) in _READ_IN_PART:
             doubtful += node.all_input_nodes
     while doubtful:
         node = doubtful.pop()

@@ -25,7 +25,7 @@ from fineline.backends.registry import Backend
 from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from fineline.bytecode.handlers import Deferral, handled_signals, standing_in, take_away_stand_ins
+from fineline.bytecode.handlers import take_away_stand_ins
 from fineline.capture.machine import Machine
 from fineline.capture.modes import watching
 from fineline.capture.signals import Anew
@@ -42,7 +42,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.continuation import goes_on, run_on
-from fineline.program.node_meta import GraphPlace, add_example_values, describe_nodes, place_of_graph
+from fineline.program.node_meta import GraphPlace, describe_nodes, place_of_graph
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
@@ -512,12 +512,6 @@ class Region:
         own = self.options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
-    def _describe(self, gm: GraphModule, examples: list) -> None:
-        """Adds to a graph's nodes what a backend, or a report, finds there of the user's code and values."""
-        describe_nodes(gm)
-        if self.shows_graphs:
-            add_example_values(gm, examples)
-
     def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
 
@@ -535,8 +529,7 @@ class Region:
         state, stop = Standing(ambient_facts()) if plain else CallState(), None
         at = place_of(self.fn)
         if self.shows_graphs or is_a(self.tally, Tally):
-            # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
-            standing_in(Deferral, handled_signals(), self._describe, gm, examples)
+            describe_nodes(gm, examples, self.shows_graphs)
         try:
             where = ":".join(map(str, at))
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self.name)]):
