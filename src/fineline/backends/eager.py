@@ -31,13 +31,13 @@ def opened(gm: GraphModule) -> GraphModule:
     """The graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
     unannounced(gm)
     inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
-    ops = [node for node in gm.graph.nodes if node.target in SUBGRAPH_OPERATORS]
+    ops = [node for node in gm._graph.nodes if node.target in SUBGRAPH_OPERATORS]
     if not ops and all(module is getattr(gm, name) for name, module in inside.items()):
         return gm
     root = nn.Module()
     for name, module in inside.items():
         root.add_module(name, module)
-    graph = copy.deepcopy(gm.graph)
+    graph = copy.deepcopy(gm._graph)
     for node in list(graph.nodes):
         if node.target is INVOKE:
             with graph.inserting_before(node):

@@ -19,14 +19,28 @@ _TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "
 
 
 class CapturedGraph(_LazyGraphModule):
-    """A graph module that the capturing call itself need not write the code of."""
+    """A graph module that the capturing call itself need not write the code of, and whose nodes need not be described before somebody asks for them.
+
+    ``_graph`` is the graph as it has been captured.
+    """
+
+    # FX gives each of its modules a class of its own, which a copy does not share.
+    _describe: Callable[[], None] | None = None
+
+    def describe_with(self, describe: Callable[[], None] | None) -> None:
+        """Has ``describe`` be called when somebody asks for the graph."""
+        type(self)._describe = staticmethod(describe) if describe is not None else None
+
+    def described(self) -> None:
+        if self._describe is not None:
+            self._describe()
 
     def real_recompile(self) -> None:
         if self._needs_recompile():
             self._real_recompile()
             unannounced(self)
             weakref.finalize(self, _forget_source, getattr(self.forward.__code__, "co_filename", ""))
-            if any([node.target in SUBGRAPH_OPERATORS for node in self.graph.nodes]):
+            if any([node.target in SUBGRAPH_OPERATORS for node in self._graph.nodes]):
                 type(self).forward = _opened_when_run(type(self).forward)
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -34,6 +48,22 @@ class CapturedGraph(_LazyGraphModule):
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward
+
+
+def _described_first(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: CapturedGraph, *args: Any, **kwargs: Any) -> Any:
+        self.described()
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+for _name in ("__copy__", "__deepcopy__", "__reduce__", "__str__", "print_readable"):
+    setattr(CapturedGraph, _name, _described_first(getattr(CapturedGraph, _name)))
+for _name in ("code", "graph"):
+    _found: property = getattr(CapturedGraph, _name)
+    setattr(CapturedGraph, _name, property(_described_first(_found.fget), _found.fset))  # type: ignore[arg-type]
 
 
 def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,18 +1,19 @@
-"""Tells for the nodes of a graph where they come from and what they give, under PyTorch's names: ``stack_trace``, ``nn_module_stack``,
-``example_value``. Captures keep references only; texts and fake tensors, which take as long as the rest of a capture, are made when somebody
-reads the ``meta`` of a node."""
+"""Writes into the nodes of a graph where they come from and what they give, under PyTorch's names: ``stack_trace``, ``nn_module_stack``,
+``example_value``; names the inputs. Captures keep references only: texts and fake tensors, which may take as long as the rest of the capture,
+are made when somebody asks for the graph."""
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import operator
 import os
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from itertools import islice, takewhile
-from typing import Any, NamedTuple, cast
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.capture.origin import ModuleCall, Origin, Trail
 from fineline.capture.places import is_own
 from fineline.graph.layout import fake_of, layout_of
+from fineline.graph.module import CapturedGraph
 from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -41,139 +43,58 @@ _TABLES = ("_modules", "_parameters", "_buffers")
 _PLAIN, _SIZES = frozenset({"_operator", "math", "builtins"}), frozenset({"size", "stride", "storage_offset"})
 _SYMBOLIC = frozenset({torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite})
 _NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool})
+# What a module's globals are called, as `Source.key`. The values of sources are gone when somebody asks for the graph.
+_GLOBALS = "globals of "
 _SPECIAL = re.compile(r"[^a-zA-Z0-9]+")
 _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
-
-
-class NodeMeta(dict[str, Any]):
-    """A node's ``meta``. The first look into one has the description of all nodes of the graph written."""
-
-    __slots__ = ("_description",)
-
-    def __init__(self, known: Mapping[str, Any], description: Description) -> None:
-        super().__init__(known)
-        self._description = description
-
-    def __copy__(self) -> dict[str, Any]:
-        return dict(self)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return dict, (dict(self),)
-
-    def written(self) -> None:
-        """Has the description been written."""
-        self._description.write()
-
-
-def _written_first(name: str) -> Callable:
-    method: Callable = getattr(dict, name)
-
-    @functools.wraps(method)
-    def call(self: NodeMeta, /, *args: Any, **kwargs: Any) -> Any:
-        self.written()
-        return method(self, *args, **kwargs)
-
-    return call
-
-
-_READING = (
-    "__contains__ __delitem__ __eq__ __getitem__ __ior__ __iter__ __len__ __ne__ __or__ __repr__ __reversed__ __ror__ __setitem__ clear copy get items "
-    "keys pop popitem setdefault update values"
-)
-for _name in _READING.split():
-    setattr(NodeMeta, _name, _written_first(_name))
-
-
-class _Way(NamedTuple):
-    """What led to a frame: the instruction that called it, what led to that one's frame, and the modules that were called on the way."""
-
-    caller: tuple[CodeInfo, int, _Way] | None
-    # By identity, the outermost first: the path and the class. The one that is compiled is not named.
-    modules: dict[str, tuple[str, type]]
 
 
 class Description:
     """What the nodes of a graph, and of those that it runs, say of themselves.
 
-    ``values``: also what they give, in fake tensors of ``mode``; None: of a mode of their own.
+    ``values``: also what they give. The examples' layouts are kept for that, and not the tensors, which the graph would keep alive.
     """
 
-    def __init__(self, values: bool, mode: FakeTensorMode | None) -> None:
-        self._values, self._mode = values, mode
-        # A node has its entry in each of these lists: tuples of entries would cost Python's garbage collector as much as the rest of the capture's
-        # objects do. A backend may have changed or erased a node by the time that it is written.
-        self._nodes: list[Node] = []
-        self._metas: list[NodeMeta] = []
-        # The arguments of those without a layout.
-        self._args: list[tuple[Any, ...]] = []
-        self._layouts: list[Any] = []
-        # Their instructions: the code, the index, what led to the frame.
-        self._infos: list[CodeInfo | None] = []
-        self._ips: list[int] = []
-        self._ways: list[_Way | None] = []
-
-    def add(self, node: Node, known: dict[str, Any], info: CodeInfo | None, ip: int, way: _Way | None) -> None:
-        """Takes a node in; those before it in the graph come later."""
-        layout = known.pop(LAYOUT, None)
-        meta = NodeMeta(known, self)
-        # A node's own way to set an attribute is one in Python.
-        object.__setattr__(node, "meta", meta)
-        self._nodes.append(node)
-        self._metas.append(meta)
-        self._args.append(node.args if layout is None else ())
-        self._layouts.append(layout)
-        self._infos.append(info)
-        self._ips.append(ip)
-        self._ways.append(way)
+    def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool) -> None:
+        # The graph leads here: to hold it would be a cycle.
+        self._graph = weakref.ref(gm)
+        self._examples = list(map(_kept, examples)) if values else None
+        self._mode = next((example.fake_mode for example in examples if is_a(example, FakeTensor)), None)
+        self._begun = False
+        self._on_demand(gm, self.write)
 
     def write(self) -> None:
-        if self._nodes:
-            # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
-            standing_in(Deferral, handled_signals(), TRACERS.holding, self._write)
+        """Writes it: who asks for the graph in the meantime, as this does, is given it as it is."""
+        # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
+        standing_in(Deferral, handled_signals(), TRACERS.holding, self._write)
 
     def _write(self) -> None:
+        gm = self._graph()
+        if self._begun or gm is None:
+            return
+        self._begun = True
+        try:
+            self._write_origins(gm)
+            if self._examples is not None:
+                _add_example_values(gm, self._examples, self._mode)
+        except BaseException:
+            self._begun = False
+            raise
+        self._on_demand(gm, None)
+
+    def _on_demand(self, gm: CapturedGraph, describe: Callable[[], None] | None) -> None:
+        for part in gm.modules():
+            if is_a(part, CapturedGraph):
+                part.describe_with(describe)
+
+    def _write_origins(self, gm: CapturedGraph) -> None:
         texts = _Texts()
-        for meta, info, ip, way in zip(self._metas, self._infos, self._ips, self._ways, strict=True):
-            if info is not None and way is not None:
-                dict.__setitem__(meta, "stack_trace", texts.stack_trace(info, ip, way))
-                if way.modules:
-                    dict.__setitem__(meta, "nn_module_stack", dict(way.modules))
-        if self._values:
-            shapes_imported()
-            self._write_values(self._mode or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True))
-        for entries in (self._nodes, self._metas, self._args, self._layouts, self._infos, self._ips, self._ways):
-            entries.clear()
-
-    def _write_values(self, mode: FakeTensorMode) -> None:
-        """Writes a fake tensor like what each node gives, as far as the capture has noted its layout."""
-        shapes = mode.shape_env
-        values: dict[Node, Any] = {}
-        with (
-            torch._C.DisableTorchFunction(), torch.inference_mode(False), _disable_current_modes(), mode,
-            shapes.suppress_guards() if shapes is not None else nullcontext(),
-        ):  # fmt: skip
-            for meta, node, args, layout in reversed([*zip(self._metas, self._nodes, self._args, self._layouts, strict=True)]):
-                known = dict.get(meta, "example_value")
-                value = known if known is not None else _value_of(layout, mode) if layout is not None else _number(node, args, values)
-                if value is not None:
-                    values[node] = value
-                    dict.__setitem__(meta, "example_value", value)
-
-
-def describe_nodes(gm: GraphModule, examples: Sequence[Any], values: bool) -> None:
-    """Has the nodes of ``gm`` and of the graphs that it runs tell of themselves; names the inputs. ``values``: also what they give."""
-    parts = [part for part in gm.modules() if is_a(part, GraphModule)]
-    origin = next((node.meta[ORIGIN] for part in parts for node in part.graph.nodes if ORIGIN in node.meta), None)
-    root = _root_module(origin)
-    mode = None
-    if values:
-        mode = next((example.fake_mode for example in examples if is_a(example, FakeTensor)), None)
-        for node, example in zip(takewhile(lambda node: node.op == "placeholder", gm.graph.nodes), examples, strict=True):
-            node.meta[LAYOUT] = _example_layout(example)
-    description, trails, paths = Description(values, mode), _Trails(root), _Paths(root, tables=True)
-    for part in parts:
-        _name_inputs(part, paths)
-        _describe(part, description, trails)
+        parts = [part for part in gm.modules() if is_a(part, GraphModule)]
+        origin = next((node.meta[ORIGIN] for part in parts for node in part._graph.nodes if ORIGIN in node.meta), None)
+        root = _root_module(origin)
+        for part in parts:
+            _name_inputs(part, root)
+            _describe(part, texts, root)
 
 
 def place_of_graph(graph: Graph) -> GraphPlace:
@@ -187,77 +108,43 @@ def place_of_graph(graph: Graph) -> GraphPlace:
     return tuple(found)
 
 
-def _root_module(origin: Origin | None) -> int | None:
-    """Returns the identity of the module that is compiled, if it is one: what the outermost frame of the user's runs."""
+def _root_module(origin: Origin | None) -> ModuleCall | None:
+    """Returns the module that is compiled, if it is one: what the outermost frame of the user's runs."""
     found = None
     while origin is not None:
         info, _, trail = origin
         found, origin = trail.module if not is_own(info.code) else found, trail.called_at
-    return found.key if found is not None else None
+    return found
 
 
-def _name_inputs(gm: GraphModule, paths: _Paths) -> None:
+def _name_inputs(gm: GraphModule, root: ModuleCall | None) -> None:
     renamed = False
-    for node in reversed(gm.graph.nodes):
+    for node in reversed(gm._graph.nodes):
         source = node.meta.pop(SOURCE, None)
         if node.op == "placeholder" and is_a(source, Source):
             # Unique in its graph, as FX sees to.
-            node._rename(_input_name(paths.of(source)))
+            node._rename(input_name(source, root))
             node.target = node.name
             renamed = True
     if renamed:
         gm.recompile()
 
 
-def _describe(gm: GraphModule, description: Description, trails: _Trails) -> None:
+def _describe(gm: GraphModule, texts: _Texts, root: ModuleCall | None) -> None:
     # Backwards: what has no line of its own, as an input or a size, is there for whoever uses it.
-    origins: dict[Node, Origin] = {}
-    for node in reversed(gm.graph.nodes):
-        known = node.meta
-        origin = known.pop(ORIGIN, None)
-        if origin is None and node.op != "output":
-            of = [node.args[0].meta.get(ORIGIN)] if node.target is operator.getitem and is_a(node.args[0], Node) else []
-            origin = next((found for found in (*of, *map(origins.get, node.users)) if found is not None), None)
-        if origin is None:
-            description.add(node, known, None, 0, None)
-        else:
-            origins[node] = origin
-            info, ip, trail = origin
-            description.add(node, known, info, ip, trails.way(trail))
-
-
-class _Trails:
-    """What led to frames, without the values that were there: found once for all nodes that a frame makes."""
-
-    def __init__(self, root: int | None) -> None:
-        self._root = root
-        self._sources = _Paths(root, tables=False)
-        self._ways: dict[Trail, _Way] = {}
-        self._paths: dict[int, str] = {}
-
-    def way(self, trail: Trail) -> _Way:
-        if (found := self._ways.get(trail)) is not None:
-            return found
-        # Not by recursion: the user's code may be as deep as Python allows.
-        trails = [trail]
-        while (at := trails[-1].called_at) is not None and at[2] not in self._ways:
-            trails.append(at[2])
-        for each in reversed(trails):
-            called_at = each.called_at
-            caller = None if called_at is None else (called_at[0], called_at[1], self._ways[called_at[2]])
-            modules = {} if caller is None else caller[2].modules
-            if each.module is not None and each.module.key != self._root:
-                modules = {**modules, str(each.module.key): (self._path(each.module), each.module.cls)}
-            self._ways[each] = _Way(caller, modules)
-        return self._ways[trail]
-
-    def _path(self, module: ModuleCall) -> str:
-        # Most modules are on the way to many frames.
-        found = self._paths.get(module.key)
-        if found is None:
-            found = module.cls.__qualname__ if module.source is None else self._sources.of(module.source)
-            self._paths[module.key] = found
-        return found
+    for node in reversed(gm._graph.nodes):
+        if ORIGIN not in node.meta and node.op != "output":
+            of = [node.args[0]] if node.target is operator.getitem and is_a(node.args[0], Node) else []
+            found = next((n.meta[ORIGIN] for n in (*of, *node.users) if ORIGIN in n.meta), None)
+            if found is not None:
+                node.meta[ORIGIN] = found
+    for node in gm._graph.nodes:
+        origin = node.meta.pop(ORIGIN, None)
+        if origin is not None:
+            node.meta["stack_trace"] = texts.stack_trace(origin)
+            modules = texts.modules(origin[2], root)
+            if modules:
+                node.meta["nn_module_stack"] = dict(modules)
 
 
 class _Texts:
@@ -265,17 +152,19 @@ class _Texts:
 
     def __init__(self) -> None:
         self._frames: dict[tuple[Any, int], str] = {}
+        self._modules: dict[Trail, dict[str, tuple[str, type]]] = {}
 
-    def stack_trace(self, info: CodeInfo, ip: int, way: _Way) -> str:
-        """Returns the frames that led to an instruction as a traceback has them: the user's, the innermost last."""
-        frames, at = list[tuple[CodeInfo, int]](), cast("tuple[CodeInfo, int, _Way] | None", (info, ip, way))
-        while at is not None:
-            info, ip, way = at
+    def stack_trace(self, origin: Origin) -> str:
+        """Returns the frames that led to a node as a traceback has them: the user's, the innermost last."""
+        frames: list[tuple[Any, int]] = []
+        found: Origin | None = origin
+        while found is not None:
+            info, ip, trail = found
             if not is_own(info.code):
                 frames.append((info, max(ip - 1, 0)))
-            at = way.caller
-        users = [frame for frame in frames if not frame[0].code.co_filename.startswith(_TORCH)]
-        return "".join([self._frame(*frame) for frame in reversed(users or frames)])
+            found = trail.called_at
+        users = [(info, at) for info, at in frames if not info.code.co_filename.startswith(_TORCH)]
+        return "".join([self._frame(info, at) for info, at in reversed(users or frames)])
 
     def _frame(self, info: Any, at: int) -> str:
         text = self._frames.get((info, at))
@@ -286,46 +175,52 @@ class _Texts:
             text = self._frames[info, at] = "".join(traceback.StackSummary.from_list([summary]).format())
         return text
 
+    def modules(self, trail: Trail, root: ModuleCall | None) -> dict[str, tuple[str, type]]:
+        """Returns the modules whose calls led to a frame, the outermost first: identity -> (path, class). The one that is compiled is not named."""
+        found = self._modules.get(trail)
+        if found is None:
+            calls: list[ModuleCall | None] = []
+            at: Trail | None = trail
+            while at is not None:
+                calls.append(at.module)
+                at = at.called_at[2] if at.called_at is not None else None
+            inner = [m for m in reversed(calls) if m is not None and (root is None or m.key != root.key)]
+            found = self._modules[trail] = {str(m.key): (_module_path(m, root), m.cls) for m in inner}
+        return found
 
-class _Paths:
-    """Paths of sources as PyTorch writes them: ``L['self'].a.weight``, or ``L['self']._modules['a']._parameters['weight']`` with ``tables``.
 
-    ``root``: the identity of the module that is compiled, which is ``self``.
+def _module_path(module: ModuleCall, root: ModuleCall | None) -> str:
+    return module.cls.__qualname__ if module.source is None else _expression(module.source, root, False)
+
+
+def input_name(source: Source, root: ModuleCall | None) -> str:
+    """Returns the name of the input that is read there, as PyTorch makes it of the user's expression: ``l_self_modules_a_parameters_weight_``."""
+    name = _SPECIAL.sub("_", _expression(source, root, True))
+    return _CAPITAL.sub(r"_\1", name).lower()
+
+
+def _expression(src: Source, root: ModuleCall | None, tables: bool) -> str:
+    """Returns the path of ``src`` as PyTorch writes it: ``L['self'].a.weight``, or ``L['self']._modules['a']._parameters['weight']`` with ``tables``.
+
+    ``root``: the module that is compiled, which is ``self``.
     """
-
-    def __init__(self, root: int | None, tables: bool) -> None:
-        self._root, self._tables = root, tables
-        # By identity of the source, which the capture holds: most inputs' paths are alike but for the end.
-        self._known: dict[int, str] = {}
-
-    def of(self, source: Source) -> str:
-        parts: list[tuple[Source, str]] = []
-        at = source
-        while (path := self._known.get(id(at)) or self._base(at)) is None:
-            assert at.parent is not None
-            text, above = _step(at, at.parent, self._tables)
-            parts.append((at, text))
-            at = above
-        self._known[id(at)] = path
-        for at, text in reversed(parts):
-            path = self._known[id(at)] = path + text
-        return path
-
-    def _base(self, at: Source) -> str | None:
-        """Returns the path of a source where that does not go on from another one's."""
+    parts: list[str] = []
+    at = src
+    while True:
         op, key, parent = at.op, at.key, at.parent
         if op in ("root", "cell") and is_a(key, str):
-            return f"L[{key!r}]"
-        if self._root is not None and id(at.value) == self._root:
-            return "L['self']"
-        if op == "key" and parent is not None and parent.op == "pin" and is_a(parent.value, dict):
-            return f"G[{key!r}]"
-        return f"G[{at.text()!r}]" if parent is None else None
-
-
-def _input_name(path: str) -> str:
-    """Returns the name of the input that is read there, as PyTorch makes it: ``l_self_modules_a_parameters_weight_``."""
-    return _CAPITAL.sub(r"_\1", _SPECIAL.sub("_", path)).lower()
+            base = f"L[{key!r}]"
+        elif root is not None and at is root.source:
+            base = "L['self']"
+        elif op == "key" and parent is not None and parent.op == "pin" and str(parent.key).startswith(_GLOBALS):
+            base = f"G[{key!r}]"
+        elif parent is None:
+            base = f"G[{at.text()!r}]"
+        else:
+            text, at = _step(at, parent, tables)
+            parts.append(text)
+            continue
+        return base + "".join(reversed(parts))
 
 
 def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
@@ -341,47 +236,63 @@ def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
 
 # -- values --------------------------------------------------------------------------------------------------------------
 class _Given(NamedTuple):
-    """An input as the backend is shown it, where a fake tensor stands for it."""
+    """An input that is a real tensor."""
 
     layout: Any
     parameter: bool
     requires_grad: bool
 
 
-class _Known(NamedTuple):
-    """A value that is there already."""
-
-    value: Any
-
-
-def _example_layout(example: Any) -> Any:
-    """Returns what tells an input's value later, without the tensor, which the graph would keep alive."""
+def _kept(example: Any) -> Any:
     if not is_a(example, Tensor) or is_a(example, FakeTensor):
-        return _Known(example)
+        return example
     return _Given(layout_of(example), type(example) is torch.nn.Parameter, example.requires_grad)
 
 
-def _value_of(layout: Any, mode: FakeTensorMode) -> Any:
-    if type(layout) is _Known:
-        return layout.value
-    if type(layout) is not _Given:
-        return fake_of(layout, mode)
-    # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
-    fake = fake_of(layout.layout, mode)
-    return torch.nn.Parameter(fake, layout.requires_grad) if layout.parameter and fake is not None else fake
+def _add_example_values(gm: GraphModule, examples: Sequence[Any], mode: FakeTensorMode | None) -> None:
+    """Writes into each node a fake tensor like what it gives, as far as the capture has noted its layout."""
+    shapes_imported()
+    mode = mode or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    shapes = mode.shape_env
+    # Whatever holds where somebody asks for the graph.
+    ordinary = torch._C.DisableTorchFunction(), torch.inference_mode(False), _disable_current_modes()
+    with contextlib.ExitStack() as stack:
+        for context in (*ordinary, mode, shapes.suppress_guards() if shapes is not None else nullcontext()):
+            stack.enter_context(context)
+        for node, example in zip(gm._graph.find_nodes(op="placeholder"), examples, strict=True):
+            if (value := _fake_example(example, mode)) is not None:
+                node.meta["example_value"] = value
+        for part in gm.modules():
+            for node in part._graph.nodes if is_a(part, GraphModule) else ():
+                _add_value(node, mode)
 
 
-def _number(node: Node, args: tuple[Any, ...], values: Mapping[Node, Any]) -> Any:
+def _add_value(node: Node, mode: FakeTensorMode) -> None:
+    layout = node.meta.pop(LAYOUT, None)
+    value = fake_of(layout, mode) if layout is not None else _number(node)
+    if value is not None:
+        node.meta["example_value"] = value
+
+
+def _number(node: Node) -> Any:
     """Returns what a node gives that takes apart what another one gives, or computes with numbers; None if that is not known."""
     named = node.target in _SIZES if node.op == "call_method" else getattr(node.target, "__module__", None) in _PLAIN or node.target in _SYMBOLIC
-    if node.op not in ("call_method", "call_function") or not named or node.kwargs:
+    if "example_value" in node.meta or node.op not in ("call_method", "call_function") or not named or node.kwargs:
         return None
-    if not all([not is_a(a, Node) or a in values for a in args]):
+    if not all([not is_a(a, Node) or "example_value" in a.meta for a in node.args]):
         return None
-    given: list[Any] = [values[a] if is_a(a, Node) else a for a in args]
+    args: list[Any] = [a.meta["example_value"] if is_a(a, Node) else a for a in node.args]
     if node.op == "call_method":
-        return getattr(given[0], str(node.target))(*given[1:])
-    part = node.target is operator.getitem and type(given[0]) is tuple and type(given[1]) is int
-    if part or all([type(a) in _NUMBERS for a in given]):
-        return node.target(*given)  # type: ignore[operator]
+        return getattr(args[0], str(node.target))(*args[1:])
+    part = node.target is operator.getitem and type(args[0]) is tuple and type(args[1]) is int
+    if part or all([type(a) in _NUMBERS for a in args]):
+        return node.target(*args)  # type: ignore[operator]
     return None
+
+
+def _fake_example(example: Any, mode: FakeTensorMode) -> Any:
+    if type(example) is not _Given:
+        return example
+    # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
+    fake = fake_of(example.layout, mode)
+    return torch.nn.Parameter(fake, example.requires_grad) if example.parameter and fake is not None else fake

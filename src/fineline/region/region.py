@@ -32,6 +32,7 @@ from fineline.capture.signals import Anew
 from fineline.capture.symbols import Symbols
 from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
+from fineline.graph.module import CapturedGraph
 from fineline.graph.same import outputs_as
 from fineline.graph.sizes import Kinds
 from fineline.graph.state import CallState, Standing, restore
@@ -42,7 +43,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.program.continuation import goes_on, run_on
-from fineline.program.node_meta import GraphPlace, describe_nodes, place_of_graph
+from fineline.program.node_meta import Description, GraphPlace, place_of_graph
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
@@ -512,24 +513,24 @@ class Region:
         own = self.options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
-    def compile_graph(self, gm: GraphModule, examples: list, kinds: Kinds | None) -> Callable:
+    def compile_graph(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
 
         A user's own backend gets each graph that lies at another place in the code, however equal: what it makes may depend on that.
         A known graph with more outputs serves too; then ``gm`` gets the same outputs.
         """
-        place = () if self.backend.builtin else place_of_graph(gm.graph)
+        place = () if self.backend.builtin else place_of_graph(gm._graph)
         for known, its_kinds, its_place, compiled in self.compiled:
-            outputs = None if kinds is None or its_place != place else outputs_as(known.graph, gm.graph)
+            outputs = None if kinds is None or its_place != place else outputs_as(known._graph, gm._graph)
             if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
-                gm.graph.output_node().args = (outputs,)
+                gm._graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
         plain = self.backend.name == "eager"
         state, stop = Standing(ambient_facts()) if plain else CallState(), None
         at = place_of(self.fn)
         if self.shows_graphs or is_a(self.tally, Tally):
-            describe_nodes(gm, examples, self.shows_graphs)
+            Description(gm, examples, self.shows_graphs)
         try:
             where = ":".join(map(str, at))
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self.name)]):
