@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -368,3 +371,47 @@ def test_the_structured_trace_has_the_graphs(tmp_path: Path) -> None:
     assert [r["dynamo_start"]["stack"][-1]["name"] for r in records if "dynamo_start" in r] == ["fn"] * 4
     assert {(r["frame_id"], r["frame_compile_id"]) for r in records if "aot_forward_graph" in r or "aot_inference_graph" in r} <= {(1, 0), (1, 1)}
     assert any(["l_x_" in line for line in lines])
+
+
+ASKING: dict[str, Callable[[GraphModule], list[str]]] = {
+    "its graph": inputs_of,
+    "its code": lambda gm: re.findall(r"l_\w+", gm.code.partition("):")[0]),
+    "its text": lambda gm: re.findall(r"l_\w+", str(gm).partition("):")[0]),
+    "a readable text": lambda gm: re.findall(r'(l_\w+): "', gm.print_readable(print_output=False)),
+    "a copy": lambda gm: inputs_of(copy.copy(gm)),
+    "a deep copy": lambda gm: inputs_of(copy.deepcopy(gm)),
+    "a pickle": lambda gm: inputs_of(pickle.loads(pickle.dumps(gm))),
+    "a trace": lambda gm: inputs_of(torch.fx.symbolic_trace(gm)),
+    "an interpreter": lambda gm: [node.name for node in torch.fx.Interpreter(gm).graph.find_nodes(op="placeholder")],
+}
+
+
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+def test_nodes_are_described_for_who_asks(asking: Callable[[GraphModule], list[str]]) -> None:
+    (gm,) = graphs_of(Net(), torch.ones(3))
+    nodes = [node for node in gm._graph.nodes if node.op.startswith("call")]
+    assert not any({"stack_trace", "example_value"} & node.meta.keys() for node in nodes)
+    expected = ["l_x_", "l_self_modules_a_parameters_weight_"]
+    assert asking(gm)[:2] == expected and inputs_of(gm)[:2] == expected
+    assert all({"stack_trace", "example_value"} <= node.meta.keys() for node in nodes)
+    assert gm(*[torch.ones(node.meta["example_value"].shape) for node in gm.graph.find_nodes(op="placeholder")])[0].shape == (3,)
+
+
+def test_graphs_that_nobody_asks_for_run_as_they_are() -> None:
+    seen: list[GraphModule] = []
+    compiled = fineline.compile(Net(), backend=lambda gm, inputs: seen.append(gm) or gm.forward)
+    first = compiled(torch.ones(3))
+    assert torch.equal(first, compiled(torch.ones(3)))
+    assert not any("stack_trace" in node.meta for gm in seen for node in gm._graph.nodes)
+    assert inputs_of(seen[0])[0] == "l_x_"
+    assert torch.equal(first, compiled(torch.ones(3)))
+
+
+def test_whatever_holds_where_the_graph_is_asked_for() -> None:
+    for context in (torch.no_grad, torch.inference_mode, lambda: torch.device("meta"), lambda: fineline.disable()):
+        (gm,) = graphs_of(Net(), torch.ones(3, requires_grad=True))
+        with context():
+            values = {node.name: node.meta["example_value"] for node in gm.graph.nodes if node.op != "output"}
+        assert values["l_x_"].requires_grad and values["l_x_"].device.type == "cpu"
+        assert {type(value) for value in values.values()} <= {FakeTensor, nn.Parameter, torch.Tensor}
+        assert not any(value.is_inference() for value in values.values())

@@ -36,6 +36,11 @@ class CapturedGraph(_LazyGraphModule):
             self._describe()
 
     def real_recompile(self) -> None:
+        """Writes the code for a tracer of FX's, which takes the inputs' names from it."""
+        self.described()
+        self.write_code()
+
+    def write_code(self) -> None:
         if self._needs_recompile():
             self._real_recompile()
             unannounced(self)
@@ -44,7 +49,7 @@ class CapturedGraph(_LazyGraphModule):
                 type(self).forward = _opened_when_run(type(self).forward)
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
-        self.real_recompile()
+        self.write_code()
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward

@@ -77,7 +77,7 @@ class Program:
         graph = namespace.get("graph")
         if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
             # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
-            self.gm.real_recompile()
+            self.gm.write_code()
             namespace["graph"] = self.gm.forward
         exec(compile(self.source, filename, "exec"), namespace)
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
