@@ -50,7 +50,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "reported": {},  # as under `fineline run --explain`, which hears of all calls and operators
 }
 EXACT = {"captured"}  # where graphs are counted
-CHOICES = {"fast": ["captured", "borders"], "all": list(TWINS)}
+CHOICES = {"fast": ["captured"], "all": list(TWINS)}
 STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
 REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
 
