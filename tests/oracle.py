@@ -320,7 +320,7 @@ def ambient_kept() -> Iterator[None]:
     saved = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_warn_always_enabled())
     hooks = [(table, dict(table)) for table in global_hooks()]
     enabled = torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True)
-    # Not `torch.manual_seed`: for each device that is not in use yet it formats the stack, a tenth of the time of most tests.
+    # Not `torch.manual_seed`: for each device that is not in use yet it formats the stack, a fifth of the time of most tests.
     torch.default_generator.manual_seed(0)
     random.seed(0)
     np.random.seed(0)

@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -415,3 +416,15 @@ def test_whatever_holds_where_the_graph_is_asked_for() -> None:
         assert values["l_x_"].requires_grad and values["l_x_"].device.type == "cpu"
         assert {type(value) for value in values.values()} <= {FakeTensor, nn.Parameter, torch.Tensor}
         assert not any(value.is_inference() for value in values.values())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_graphs_that_nobody_asks_for_keep_nothing(dynamic: bool | None) -> None:
+    net, x = Net(), torch.ones(2, 3)
+    seen: list[GraphModule] = []
+    fineline.compile(net, backend=lambda gm, inputs: seen.append(gm) or gm.forward, dynamic=dynamic)(x)
+    gone = [weakref.ref(value) for value in (net, net.a, net.a.weight, net.held[0], x)]
+    del net, x
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 5
+    assert inputs_of(seen[0])[-1] == "l_self_modules_many_modules_0_parameters_bias_"

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 import fineline
-from tests.oracle import t
-from tests.shapes.varied import SMALL, N, Varied, both_ways, growing
+from tests.oracle import check, t
+from tests.shapes.varied import SMALL, N, Varied, both_ways, from_the_start, growing
 
 table = Varied()
 
@@ -130,6 +130,7 @@ def bits(x, n):
 @table.snippet(calls=6, args=lambda p: (t(p), N[p]), recompiles=range(1, 6))
 def floats_of_bits(x, n):
     y = x * float(n ^ 2) + (n & 3) * 0.5 + ((n | 1) + 0.25) + (n & 7) / 2 + (n ^ 1) / (n | 1) + math.sqrt(n | 8)
+    y = y + (n & 3 | 4) / 0.5 + 1.5 / (n | 1) + (n | 1) / 1.5 * 2 + (n & 6) % 2.5
     return y * (0.5 + (n & 1)), round((n & 3) * 0.7), (n | 6) // 4.0, float(1 << (n & 7)), float(~n)
 
 
@@ -459,6 +460,13 @@ def counter_in_a_closure_that_a_decorator_holds():
 
 
 test_program, test_program_dynamic_from_the_start = both_ways(table)
+
+
+@pytest.mark.parametrize("backend", ["aot", "aot_fake", "aot_dynamic"])
+@pytest.mark.parametrize("name", ["bits", "floats_of_bits", "branches_on_bits"])
+def test_bits_behind_aotautograd(name: str, backend: str) -> None:
+    (program,) = [each for each in table.programs if each.name == name]
+    check(from_the_start(program), backend)
 
 
 def test_it_is_told_where_many_operators_make_a_number() -> None:

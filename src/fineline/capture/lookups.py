@@ -12,20 +12,22 @@ from fineline.graph.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 
-# It stands for an object that the captured code has made: that lives no longer than without this, and is told from all others.
+# Stands for an object that the captured code has made, which must not live longer because of a lookup. It differs from all others.
 NEW = object()
 
 
 class Lookups:
     """One set: the objects that have been looked up in it, or seen there."""
 
-    __slots__ = ("last", "refused", "size", "target", "told", "unknown")
+    __slots__ = ("last", "made", "refused", "size", "target", "told", "unknown")
 
     def __init__(self, target: set) -> None:
         # Its elements live no longer than without this.
         self.target = weakref.ref(target)
         # By register: the objects that are different ones, which ``guard`` says.
         self.told: dict[int, Source] = {}
+        # By id: objects that the captured code has made. What lies there later may have a source.
+        self.made: set[int] = set()
         # As many elements have been seen; the one looked up since, in a tuple, may have been added. NEW stands for an object made here.
         self.size = 0
         self.last: tuple = ()
@@ -65,11 +67,16 @@ class Lookups:
             src = cap.sources.get(id(part))
             if src is not None:
                 self.told.setdefault(src.reg, src)
-            elif id(part) not in cap.made:
+            elif id(part) in cap.made:
+                self.made.add(id(part))
+            else:
                 self.unknown = True
 
     def guard(self, cap: Any) -> None:
         """Guards, at the end of what is known of the set, that those objects are different ones."""
+        for src in map(cap.sources.get, self.made):
+            if src is not None:
+                self.told.setdefault(src.reg, src)
         _guard(cap, self.told.values())
 
 
@@ -113,6 +120,7 @@ class Keys:
         self.made: set[int] = set()
 
     def unseen(self, cap: Any, ids: set[int]) -> set[int]:
+        """Returns those of the ``ids`` that no lookup has met."""
         # What lies where an object made here has been may have a source.
         return ids - self.told.keys() - (self.made - cap.sources.keys())
 

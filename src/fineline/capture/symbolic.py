@@ -100,7 +100,7 @@ def settle_all(value: Any) -> Any:
 
 
 def is_large(v: Any) -> bool:
-    """Returns whether ``v`` is a whole number made of so many operators that sympy takes a time for each more that grows with them."""
+    """Returns whether the expression of ``v``, an int, has over `MOST_PARTS` parts: sympy's time for each further operator grows with these."""
     if type(v) is not torch.SymInt:
         return False
     todo, found = [v.node._expr], 0
@@ -137,7 +137,7 @@ def calculate(op: Callable, *values: Any) -> Any:
 
 
 def _bitwise(op: Callable, *values: Any) -> Any:
-    """An operator on the bits of whole numbers. Of truths, which give a truth, and of floats, which give an error, it asks the values."""
+    """Returns what an operator on bits gives: symbolic of ints, and by the values of bools alone, which give a bool, and of floats, which are refused."""
     if torch.SymInt not in map(type, values) or not {type(v) for v in values} <= {int, bool, torch.SymInt}:
         return op(*[settled(v) for v in values])
     values = _numbers_of(values)
@@ -177,7 +177,7 @@ def _float(fn: Callable, *values: Any) -> Any:
     own = _symbols(values)
     if own is None or any([unknown(v) for v in values]):
         return _known(PLAIN[fn](*values)) if fn in PLAIN else fn(*[settled(v) for v in values])
-    if fn is not operator.truediv:
+    if fn is not operator.truediv or not {float, torch.SymFloat}.isdisjoint(map(type, values)):
         values = tuple([own.shapes.floats.calculate(operator.truediv, (v, 1)) or settled(v) if _has_bits(v) else v for v in values])
     found = own.shapes.floats.calculate(fn, values)
     return fn(*[settled(v) for v in values]) if found is None else found

@@ -31,16 +31,18 @@ class CapturedGraph(_LazyGraphModule):
         """Has ``describe`` be called when somebody asks for the graph."""
         type(self)._describe = staticmethod(describe) if describe is not None else None
 
-    def described(self) -> None:
+    def ensure_described(self) -> None:
+        """Calls what describes the nodes, unless they are described."""
         if self._describe is not None:
             self._describe()
 
     def real_recompile(self) -> None:
-        """Writes the code for a tracer of FX's, which takes the inputs' names from it."""
-        self.described()
+        """Writes the code with the described names: FX's tracers call this, and take the inputs' names from the code."""
+        self.ensure_described()
         self.write_code()
 
     def write_code(self) -> None:
+        """Writes the code of the graph as it is, if there is none: a program runs it, and reads no names."""
         if self._needs_recompile():
             self._real_recompile()
             unannounced(self)
@@ -55,20 +57,22 @@ class CapturedGraph(_LazyGraphModule):
     forward = _lazy_forward
 
 
-def _described_first(method: Callable[..., Any]) -> Callable[..., Any]:
+def _describing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns ``method``, which shows the graph, with the nodes described before."""
+
     @functools.wraps(method)
     def call(self: CapturedGraph, *args: Any, **kwargs: Any) -> Any:
-        self.described()
+        self.ensure_described()
         return method(self, *args, **kwargs)
 
     return call
 
 
 for _name in ("__copy__", "__deepcopy__", "__reduce__", "__str__", "print_readable"):
-    setattr(CapturedGraph, _name, _described_first(getattr(CapturedGraph, _name)))
+    setattr(CapturedGraph, _name, _describing(getattr(CapturedGraph, _name)))
 for _name in ("code", "graph"):
     _found: property = getattr(CapturedGraph, _name)
-    setattr(CapturedGraph, _name, property(_described_first(_found.fget), _found.fset))  # type: ignore[arg-type]
+    setattr(CapturedGraph, _name, property(_describing(_found.fget), _found.fset))  # type: ignore[arg-type]
 
 
 def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:

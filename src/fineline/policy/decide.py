@@ -66,9 +66,8 @@ class Rules:
         self.globs = {over: [(m, rule) for _, _, m, rule in sorted(found, key=lambda g: g[:2], reverse=True)] for over, found in globs.items()}
         self._by_file = bool(self.files or self.globs["file"])
         self._by_text = bool(self.names or self._later or self.globs["name"] or self._by_file)
-        exact = self.exact
-        # Whether no rule selects what is called: most captures have none, and ask at each call.
-        self._silent = not (exact.objects or exact.by_holder or exact.parts or exact.classes or self._by_text)
+        # Whether a rule selects what is called: most captures have none, and ask at each call.
+        self._selects_calls = bool(self.exact) or self._by_text
         self._hits: list[Rule] = []
         # Whether a rule is about what an operator dispatches to, which takes a trial run to know.
         kinds = {kind for kind, _ in (*self.operators, *MARKS.operators)}
@@ -110,7 +109,7 @@ class Rules:
     # -- functions, classes, modules -----------------------------------------------------------------------------------
     def decide(self, fn: Any, args: Any = ()) -> Rule | None:
         """The rule for a call of ``fn``: a function, a class, or an object that is called."""
-        if self._silent and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
+        if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
         t = type(fn)
         rule = MARKS.get(fn) if MARKS.objects else None
