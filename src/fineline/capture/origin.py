@@ -28,10 +28,18 @@ class ModuleCall(NamedTuple):
 class Trail:
     """What led to a frame, shared by all nodes that the frame makes: the module whose call it is, and where it was called from."""
 
-    __slots__ = ("called_at", "module")
+    __slots__ = ("called_at", "cls", "key", "source")
 
-    def __init__(self, module: ModuleCall | None, called_at: Origin | None) -> None:
-        self.module, self.called_at = module, called_at
+    def __init__(self, called_at: Origin | None) -> None:
+        self.called_at = called_at
+        # Of the module; as a `ModuleCall` of its own, it would be one more object for each frame.
+        self.source: Source | None = None
+        self.cls: type | None = None
+        self.key = 0
+
+    @property
+    def module(self) -> ModuleCall | None:
+        return ModuleCall(self.source, self.cls, self.key) if self.cls is not None else None
 
 
 # The code of a frame, the index of the instruction behind the one that runs, and what led to the frame. A plain tuple: one is made for each node.
@@ -51,7 +59,8 @@ def _trail(cap: Any, f: Frame) -> Trail:
         frames.append(back)
     called_at = cap.guards.machine.called_at if back is None else (back.info, back.ip, back.trail)
     for frame in reversed(frames):
-        trail = Trail(_module_of(cap, frame), called_at)
+        trail = Trail(called_at)
+        _add_module(cap, frame, trail)
         if frame.generator is None:
             # Each step of a generator may have another caller.
             frame.trail = trail
@@ -59,14 +68,15 @@ def _trail(cap: Any, f: Frame) -> Trail:
     return trail
 
 
-def _module_of(cap: Any, f: Frame) -> ModuleCall | None:
+def _add_module(cap: Any, f: Frame, trail: Trail) -> None:
     code = f.info.code
     if not f.local or not (code.co_name in _CALLS or (_outermost(f) and code.co_varnames[:1] == ("self",))):
-        return None
+        return
     first = f.local[0]
     if type(first) is CellType:
         first = contents(first)
-    return ModuleCall(cap.sources.get(id(first)), type(first), id(first)) if is_a(first, nn.Module) else None
+    if is_a(first, nn.Module):
+        trail.source, trail.cls, trail.key = cap.sources.get(id(first)), type(first), id(first)
 
 
 def _outermost(f: Frame) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,36 +15,52 @@ from fineline.kinds import is_a
 class Layout(NamedTuple):
     """What a fake tensor takes of a real one. Sizes and strides may be symbolic."""
 
-    shape: torch.Size
+    shape: tuple
     stride: tuple
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
 
 
-_BASE: Any = torch._C.TensorBase
 _PLAIN = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
-_QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
-_size, _stride = _BASE.size, _BASE.stride
-_layout, _is_nested, _dtype, _device, _requires_grad = [
-    _BASE.__dict__[name].__get__ for name in ("layout", "is_nested", "dtype", "device", "requires_grad")
-]
 
 
-def layout_of(out: Any) -> Any:
-    """Returns the layout of a strided tensor that is not quantized, or those of a list's; None of anything else."""
+def layout_of_in_python(t: Tensor) -> Layout | None:
+    """Returns the layout of a tensor; None of one that is not strided, or is quantized."""
+    with torch._C.DisableTorchFunction():
+        if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+            return None
+        # A fake tensor would ask its mode, which others may see.
+        device = t.fake_device if is_a(t, FakeTensor) else t.device
+        return Layout(t.shape, t.stride(), t.dtype, device, t.requires_grad)
+
+
+def _layout_elsewhere(out: Any) -> Any:
     t = type(out)
     if t in _PLAIN:
-        with torch._C.DisableTorchFunction():
-            if _layout(out) is not torch.strided or _is_nested(out):
-                return None
-            dtype = _dtype(out)
-            # A fake tensor would ask its mode, which others may see.
-            device = out.fake_device if t is FakeTensor else _device(out)
-            return None if dtype in _QUANTIZED else Layout(_size(out), _stride(out), dtype, device, _requires_grad(out))
+        return layout_of_in_python(out)
     if (t is list or is_a(out, tuple)) and out:
         return [layout_of(x) for x in out]
     return None
+
+
+if TYPE_CHECKING:
+    _native: Any = None
+else:
+    try:
+        import fineline._native as _native
+    except ImportError:
+        _native = None
+
+_read: Callable[[Any], Any] = (lambda out: NotImplemented) if _native is None else _native.layout_of
+# What says how one tensor is laid out.
+LAYOUTS: tuple[type, ...] = (Layout,) if _native is None else (Layout, _native.Layout)
+
+
+def layout_of(out: Any) -> Any:
+    """Returns the layout of a tensor as above, or those of a list's or a tuple's; None of anything else."""
+    found = _read(out)
+    return _layout_elsewhere(out) if found is NotImplemented else found
 
 
 def fake_of(layout: Any, mode: FakeTensorMode) -> Any:

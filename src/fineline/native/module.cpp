@@ -1,5 +1,6 @@
 // The extension module fineline._native and its functions.
 #include "ambient.h"
+#include "layout.h"
 #include "operators.h"
 #include "tensor_spec.h"
 #include "types.h"
@@ -54,6 +55,8 @@ PyMethodDef functions[] = {
     {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether a tensor in it lies in memory that is not PyTorch's alone."},
     {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_a)), METH_FASTCALL,
      "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},
+    {"layout_of", fineline::layout_of, METH_O,
+     "layout_of(tensor): its layout; None if it is not strided or is quantized, NotImplemented if Python has to ask."},
     {"hear_operators", fineline::hear_operators, METH_O,
      "hear_operators(callable): calls it before each operator that this thread runs from now on; None: no longer."},
     {"another", another, METH_O, "another(text): a str or bytes that is equal to it, and another object."},
@@ -69,5 +72,6 @@ PyMODINIT_FUNC PyInit__native() {
   if (!module) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::GuardProgramType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::DispatcherType) < 0) return nullptr;
+  if (PyModule_AddType(module.get(), &fineline::LayoutType) < 0) return nullptr;
   return module.release();
 }

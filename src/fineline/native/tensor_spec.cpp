@@ -174,6 +174,12 @@ Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_
   }
 }
 
+const c10::TensorImpl* readable_impl(PyObject* object) {
+  if (!is_tensor(object)) return nullptr;
+  const c10::TensorImpl* impl = impl_of(object);
+  return is_opaque(impl->key_set()) ? nullptr : impl;
+}
+
 const void* storage_key(PyObject* object) {
   if (!is_tensor(object)) return nullptr;
   const void* storage = impl_of(object)->unsafe_storage().unsafeGetStorageImpl();

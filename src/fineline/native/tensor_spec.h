@@ -1,6 +1,8 @@
 // Checking a tensor's metadata by its C++ fields.
 #pragma once
 
+#include <c10/core/TensorImpl.h>
+
 #include <memory>
 #include <vector>
 
@@ -24,6 +26,9 @@ std::vector<const void*> tensor_words(PyObject* tensor, const TensorSpec& spec);
 // One of a tensor's sizes, strides, or its storage offset. `Fail` if `object` has none such, `Python` if only its own code can tell.
 enum class TensorNumber : uint8_t { Size, Stride, Offset };
 Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number);
+
+// The fields of a tensor, if they alone tell its sizes, strides and device; null else.
+const c10::TensorImpl* readable_impl(PyObject* object);
 
 // A key that tensors with the same storage have in common; null if `object` is no tensor.
 const void* storage_key(PyObject* object);

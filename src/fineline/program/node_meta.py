@@ -28,7 +28,7 @@ from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.capture.origin import ModuleCall, Origin, Trail
 from fineline.capture.places import is_own
-from fineline.graph.layout import fake_of, layout_of
+from fineline.graph.layout import LAYOUTS, fake_of, layout_of
 from fineline.graph.module import CapturedGraph
 from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import Source
@@ -52,13 +52,13 @@ _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 class Description:
     """What the nodes of a graph, and of those that it runs, say of themselves.
 
-    ``values``: also what they give. The examples' layouts are kept for that, and not the tensors, which the graph would keep alive.
+    ``values``: also what they give.
     """
 
     def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool) -> None:
         # The graph leads here: to hold it would be a cycle.
         self._graph = weakref.ref(gm)
-        self._examples = list(map(_kept, examples)) if values else None
+        self._examples = _without_tensors(examples) if values else None
         self._mode = next((example.fake_mode for example in examples if is_a(example, FakeTensor)), None)
         self._begun = False
         self._on_demand(gm, self.write)
@@ -235,21 +235,20 @@ def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
 
 
 # -- values --------------------------------------------------------------------------------------------------------------
-class _Given(NamedTuple):
-    """An input that is a real tensor."""
+class _Examples(NamedTuple):
+    """The inputs of a graph."""
 
-    layout: Any
-    parameter: bool
-    requires_grad: bool
-
-
-def _kept(example: Any) -> Any:
-    if not is_a(example, Tensor) or is_a(example, FakeTensor):
-        return example
-    return _Given(layout_of(example), type(example) is torch.nn.Parameter, example.requires_grad)
+    # Of real tensors the layouts, as the graph would keep the tensors alive.
+    values: Sequence[Any]
+    parameters: Sequence[bool]
 
 
-def _add_example_values(gm: GraphModule, examples: Sequence[Any], mode: FakeTensorMode | None) -> None:
+def _without_tensors(examples: Sequence[Any]) -> _Examples:
+    values = [layout_of(e) if is_a(e, Tensor) and not is_a(e, FakeTensor) else e for e in examples]
+    return _Examples(values, [type(e) is torch.nn.Parameter for e in examples])
+
+
+def _add_example_values(gm: GraphModule, examples: _Examples, mode: FakeTensorMode | None) -> None:
     """Writes into each node a fake tensor like what it gives, as far as the capture has noted its layout."""
     shapes_imported()
     mode = mode or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -259,8 +258,12 @@ def _add_example_values(gm: GraphModule, examples: Sequence[Any], mode: FakeTens
     with contextlib.ExitStack() as stack:
         for context in (*ordinary, mode, shapes.suppress_guards() if shapes is not None else nullcontext()):
             stack.enter_context(context)
-        for node, example in zip(gm._graph.find_nodes(op="placeholder"), examples, strict=True):
-            if (value := _fake_example(example, mode)) is not None:
+        for node, value, parameter in zip(gm._graph.find_nodes(op="placeholder"), *examples, strict=True):
+            if type(value) in LAYOUTS:
+                # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
+                fake = fake_of(value, mode)
+                value = torch.nn.Parameter(fake, value.requires_grad) if parameter else fake
+            if value is not None:
                 node.meta["example_value"] = value
         for part in gm.modules():
             for node in part._graph.nodes if is_a(part, GraphModule) else ():
@@ -288,11 +291,3 @@ def _number(node: Node) -> Any:
     if part or all([type(a) in _NUMBERS for a in args]):
         return node.target(*args)  # type: ignore[operator]
     return None
-
-
-def _fake_example(example: Any, mode: FakeTensorMode) -> Any:
-    if type(example) is not _Given:
-        return example
-    # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
-    fake = fake_of(example.layout, mode)
-    return torch.nn.Parameter(fake, example.requires_grad) if example.parameter and fake is not None else fake
