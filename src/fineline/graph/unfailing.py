@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ TO_SIZES = frozenset(["expand_as", "reshape_as", "type_as", "view_as"])
 # Operators that write over all of a tensor, whatever it holds.
 _OVERWRITING = "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_"
 OVERWRITING = frozenset(_OVERWRITING.split())
+_ITEM = frozenset(["item"])
 _UNREAD = OF_SIZES | OVERWRITING
 _READ_IN_PART = _UNREAD | TO_SIZES
 _VIEWS = (
@@ -101,8 +102,7 @@ def cannot_fail(graph: Graph, untyped: Collection[Node]) -> bool:
 
 def _numbers(graph: Graph) -> set[Node]:
     """Returns the nodes that are numbers: some inputs, and items of tensors."""
-    inputs = {node for node in graph.nodes if node.op == "placeholder" and node.name.startswith("number_")}
-    return inputs | {node for node in graph.nodes if (node.op == "call_function" or node.op == "call_method") and _name(node) == "item"}
+    return {*[node for node in graph.find_nodes(op="placeholder") if node.name.startswith("number_")], *_called(graph, _ITEM)}
 
 
 def _is_safe(node: Node, numbers: set[Node]) -> bool:
@@ -137,14 +137,31 @@ def _name(node: Node) -> str:
     return target if type(target) is str else getattr(target, "__name__", "")
 
 
+def functions(graph: Graph) -> Iterator[tuple[Any, Iterable[Node]]]:
+    """Yields the functions that a graph calls, each once, with the nodes that call it."""
+    for (op, target), nodes in graph._find_nodes_lookup_table.table.items():
+        if op == "call_function":
+            yield target, nodes
+
+
+def _called(graph: Graph, names: Set[str]) -> Iterator[Node]:
+    """Yields the operators of these names."""
+    for function, nodes in functions(graph):
+        if getattr(function, "__name__", "") in names:
+            yield from nodes
+    yield from [node for node in graph.find_nodes(op="call_method") if node.target in names]
+
+
 def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -> list[Node]:
     """Returns the nodes that may raise though no number that the graph gives or writes depends on them: a compiler drops those.
 
     ``given``: the graph's outputs. ``untyped``: as above. The nodes are in the graph's order.
     """
     given = frozenset(given)
-    if not _drops(graph, given, untyped):
-        return []
+    return _unneeded(graph, given, untyped) if _drops(graph, given, untyped) else []
+
+
+def _unneeded(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> list[Node]:
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     names = [_name(node) for node in nodes]
     numbers: set[Node] | None = None
@@ -170,28 +187,39 @@ def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -
 
 
 def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> bool:
-    """Returns whether a compiler may drop an operator that may raise or writes: most graphs are known by a look at what nobody reads."""
+    """Returns whether a compiler may drop an operator that may raise: most graphs are known by a look at what nobody reads.
+
+    More is taken for dropped than compilers drop, and nothing less.
+    """
     numbers: set[Node] | None = None
     dropped = set[Node]()
-    doubtful = list[Node]()
-    for node in graph.nodes:
-        target = node.target
-        if not node.users:
-            doubtful.append(node)
-        elif (target if type(target) is str else getattr(target, "__name__", "")) in _READ_IN_PART:
-            doubtful += node.all_input_nodes
+    doubtful = [node for node in graph.nodes if not node.users]
+    for node in _called(graph, _READ_IN_PART):
+        doubtful += node.all_input_nodes
     while doubtful:
+        # The last first: what reads a tensor behind a write has been looked at before that.
         node = doubtful.pop()
         if node.op == "placeholder" or node.op == "output" or node in given or node in dropped:
             continue
         if any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users]):
             continue
+        # What has been computed before may be overwritten.
+        if _name(node) in OVERWRITING:
+            return True
+        if any([_is_read_behind(node, target, given, dropped) for target in _written(node)]):
+            continue
         numbers = _numbers(graph) if numbers is None else numbers
-        if node in untyped or not _is_safe(node, numbers) or any(True for _ in _written(node)):
+        if node in untyped or not _is_safe(node, numbers):
             return True
         dropped.add(node)
         doubtful += node.all_input_nodes
     return False
+
+
+def _is_read_behind(node: Node, target: Node, given: frozenset[Node], dropped: set[Node]) -> bool:
+    """Returns whether it is plain that somebody reads what ``node`` writes into ``target``."""
+    last = next(reversed(target.users))
+    return target.op == "placeholder" or target in given or (last is not node and last not in dropped and _name(last) not in _READ_IN_PART)
 
 
 def _divides(node: Node) -> bool:

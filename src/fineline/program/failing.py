@@ -24,7 +24,7 @@ from fineline.program.as_user import as_user
 from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
 
 
-def retold(writer: Any, call: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
+def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
     """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
@@ -70,7 +70,6 @@ def retold(writer: Any, call: str, checks: list[str], again: Any, gm: GraphModul
         raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
-    inputs = ", ".join([r.graph_input(src) for _, src in cap.recorder.inputs])
     raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
     return [
         *[f"{name} = {text}" for name, text in before.items()],

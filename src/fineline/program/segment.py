@@ -8,7 +8,7 @@ import linecache
 import math
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CellType, MappingProxyType
 from typing import Any
 
@@ -34,7 +34,7 @@ from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
 from fineline.graph.remade import as_captured, disowned, remaking, without_modes
 from fineline.graph.sizes import Kinds, sizes_of
-from fineline.graph.unfailing import kept_outputs
+from fineline.graph.unfailing import functions, kept_outputs
 from fineline.graph.unfaked import unfaked
 from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
@@ -149,17 +149,20 @@ class SegmentWriter:
 
         The user's frames hold the values during the eager call too. Of some values there are ``texts``.
         """
-        frames, shown = [], dict[str, int]()
+        frames, shown, sources = [], dict[str, int](), self.cap.sources
         inputs = {src.reg for src in self._tensors()}
         f = self.cap.guards.machine.frame
         while f is not None:
-            found, of_cells = [], {*f.info.code.co_cellvars, *f.info.code.co_freevars}
+            found, code = [], f.info.code
             for name, v in zip(f.info.slots, f.local, strict=False):
-                src = self.cap.sources.get(id(v))
+                if v is NULL:
+                    continue
+                src = sources.get(id(v))
                 text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
                 if text:
-                    found.append(Variable(name, shown.setdefault(text, len(shown)), in_cell=name in of_cells and type(v) is CellType))
-                elif v is not NULL and is_value(v):
+                    in_cell = type(v) is CellType and name in (*code.co_cellvars, *code.co_freevars)
+                    found.append(Variable(name, shown.setdefault(text, len(shown)), in_cell=in_cell))
+                elif is_value(v):
                     found.append(Variable(name, None, v))
             if not is_own(f.info.code):
                 frames.append(tuple(found))
@@ -324,12 +327,12 @@ class SegmentWriter:
             remade = [(given.index(r.outputs[at][0]), change) for at, change in r.remade]
             several = [] if as_captured(compiled) else [[given.index(r.outputs[at][0]) for at in ats] for ats in r.places.values() if len(ats) > 1]
             call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
-            inputs = [r.graph_input(src) for _, src in recorder.inputs]
+            inputs = ", ".join([r.graph_input(src) for _, src in recorder.inputs])
             names = [names_of.get(node) or r.fresh("unused") for node in given]
             named = set(names_of.values())
-            text = f"{call}({', '.join(inputs)})"
+            text = f"{call}({inputs})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += counted(retold(self, text, checks, again, gm), recorder.graph, r)
+            lines += counted(retold(self, text, inputs, checks, again, gm), recorder.graph, r)
             if unused := [name for name in names if name not in named]:
                 lines.append(f"del {', '.join(unused)}")
             self._guard_storages()
@@ -356,7 +359,7 @@ class SegmentWriter:
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
         recorder = self.cap.recorder
-        if any(["_functorch" in (getattr(node.target, "__module__", None) or "") for node in recorder.graph.nodes]):
+        if any(["_functorch" in (getattr(function, "__module__", None) or "") for function, _ in functions(recorder.graph)]):
             # What is made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
@@ -402,8 +405,11 @@ class SegmentWriter:
 
     def _hides_writes(self) -> bool:
         """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
-        nodes = self.cap.recorder.graph.nodes if self.cap.recorder.mutated else ()
-        return any([n.target in _DETACHING or (n.target is getattr and n.args[1] == "data") for n in nodes])
+        graph = self.cap.recorder.graph
+        if not self.cap.recorder.mutated:
+            return False
+        called = [fn in _DETACHING or (fn is getattr and any([n.args[1] == "data" for n in nodes])) for fn, nodes in functions(graph)]
+        return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
 
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
@@ -436,7 +442,7 @@ class SegmentWriter:
 
     def _kinds(self, examples: list) -> Kinds | None:
         """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
-        tensors = {reg: facts for op, _, reg, facts in self.cap.guards.steps if op == "tensor"}
+        tensors: Mapping[int, Any] = self.cap.guards.tensors
         symbols, sizes = self.cap.symbols, None
         if symbols is not None and symbols.used:
             sizes = sizes_of(symbols.shapes, examples)
