@@ -72,7 +72,8 @@ def from_outside(error: BaseException) -> bool:
         return False
     if frames and threading.get_ident() == threading.main_thread().ident and _by_handler(frames):
         return True
-    return last.tb_frame.f_code.co_code[last.tb_lasti] in _LOOKS and _made_by_class(error) if last.tb_lasti >= 0 else False
+    # ``co_code`` is a copy, made anew each time.
+    return last.tb_lasti >= 0 and _made_by_class(error) and last.tb_frame.f_code.co_code[last.tb_lasti] in _LOOKS
 
 
 def _by_handler(frames: list[FrameType]) -> bool:

@@ -187,7 +187,7 @@ class Capture:
             return v
         self.adopt(v, src)
         if is_a(v, Tensor):
-            guards.check(src, "tensor", tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src))
+            guards.tensor(src, tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src))
             return v
         self.check_type(src, t)
         if is_a(v, tuple):
@@ -465,7 +465,7 @@ class Capture:
         if t in FX_CONSTANTS and id(a) not in self.texts:
             if self.lazy:
                 self.settle(a)
-            return a if t is not float and t is not complex else self.recorder.literal(a)
+            return a if (t is not float or a == a) and t is not complex else self.recorder.literal(a)
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
         if t in SYMBOLIC and self.symbols is not None:

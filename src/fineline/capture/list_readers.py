@@ -6,6 +6,7 @@ Two calls whose lists differ behind the last item that was read, before a graph 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -59,10 +60,12 @@ def reversed_behind(held: list, taken: int) -> Iterator[Any]:
 
 def next_item(cap: Capture, it: Any) -> Any:
     """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
-    if not cap.active or type(it) not in LIST_READERS:
+    t = type(it)
+    if t is LIST_ITERATOR and cap.active:
+        return _next_of_one(cap, it, it)
+    if t not in LIST_READERS or not cap.active:
         return next(it)
-    inner = it if type(it) is LIST_ITERATOR else it.__reduce__()[1][0] if type(it) is enumerate else None
-    if type(inner) is LIST_ITERATOR:
+    if t is enumerate and type(inner := it.__reduce__()[1][0]) is LIST_ITERATOR:
         return _next_of_one(cap, it, inner)
     # Two that read one iterator take its items in turn.
     found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
@@ -80,10 +83,12 @@ def next_item(cap: Capture, it: Any) -> Any:
 
 def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
     """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
-    _, (held,), *state = inner.__reduce__()
-    src = cap.sources.get(id(held)) if state else None
-    if src is None or id(held) in cap.expanded:
+    # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
+    lists = gc.get_referents(inner)
+    src = cap.sources.get(id(lists[0])) if lists else None
+    if src is None or id(lists[0]) in cap.expanded:
         return next(it)
+    held, at = lists[0], inner.__reduce__()[2]
     if cap.journal.wrote(held):
         cap.expand(held)
         return next(it)
@@ -93,7 +98,7 @@ def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
         cap.guards.check(src, "len", list.__len__(held))
         raise
     found = value if it is inner else value[1]
-    item = cap.read(found, cap.guards.access(src, "index", state[0], found))
+    item = cap.read(found, cap.guards.access(src, "index", at, found))
     if it is inner:
         return item
     return value if item is found else (value[0], item)

@@ -87,13 +87,19 @@ def _parts(fn: FunctionType) -> tuple:
 
 def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     """Returns what ``fn`` gives, from a run by CPython; NULL if the interpreter has to run it."""
+    cap = vm.cap
+    found = cap.pure.get(id(fn))
+    # Most are known not to be pure.
+    if found is None and id(fn.__code__) in cap.pure:
+        return NULL
     for a in args:
         if not is_plain(a):
             return NULL
-    cap = vm.cap
-    if pure_code(fn.__code__) is None or not may_hand_over(vm) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
+    if pure_code(fn.__code__) is None:
+        cap.pure[id(fn.__code__)] = None
         return NULL
-    found = cap.pure.get(id(fn))
+    if not may_hand_over(vm) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
+        return NULL
     if found is not None and not (found.usable and found.is_within(vm.depth)):
         return NULL
     if found is None or not found.holds(cap):

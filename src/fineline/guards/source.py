@@ -131,6 +131,10 @@ class GuardBuilder:
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()
         self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        # What is known of tensors, by their registers.
+        self.tensors: dict[int, Any] = {}
+        # `_add` runs some 20 times for each operator, a tenth of a capture.
+        self._append = self.steps.append, self.reads.infos.append, self.reads.ips.append
 
     def close(self) -> None:
         """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles.
@@ -143,10 +147,15 @@ class GuardBuilder:
 
     def _add(self, step: Step, placed: bool = True) -> None:
         """``placed``: the instruction that runs now reads it."""
-        frame, reads = self.machine.frame if placed else None, self.reads
-        self.steps.append(step)
-        reads.infos.append(frame and frame.info)
-        reads.ips.append(frame.ip if frame else 0)
+        append_step, append_info, append_ip = self._append
+        append_step(step)
+        frame = self.machine.frame if placed else None
+        if frame is not None:
+            append_info(frame.info)
+            append_ip(frame.ip)
+        else:
+            append_info(None)
+            append_ip(0)
 
     def _new(self, parent: Source | None, op: str, key: Any, payload: Any, value: Any) -> Source:
         sources = self.reads.sources
@@ -207,6 +216,12 @@ class GuardBuilder:
         if key not in src.checked:
             src.checked.add(key)
             self._add((op, -1, src.reg, payload))
+
+    def tensor(self, src: Source, facts: Any) -> None:
+        """Adds a check, once, of what a tensor is."""
+        if "tensor" not in src.checked:
+            self.tensors[src.reg] = facts
+            self.check(src, "tensor", facts)
 
     def distinct(self, ones: Iterable[Source], others: Iterable[Source] = ()) -> None:
         """Adds a check, once, that ``ones`` are different objects, and none of them one of ``others``."""

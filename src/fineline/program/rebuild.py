@@ -32,6 +32,8 @@ from fineline.program.makers import MAKERS, iterator
 LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
+# Where a module keeps what it has under a name.
+_TABLES = frozenset({"_modules", "_parameters", "_buffers"})
 RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
@@ -283,16 +285,19 @@ def short_name(src: Source) -> str:
     parts: list[str] = []
     node: Source | None = src
     while node is not None and len(parts) < 6:
-        if node.op in ("root", "pin"):
-            parts.append(str(node.key))
-        elif node.op == "dict" or (node.op == "key" and node.key in ("_modules", "_parameters", "_buffers")):
-            pass
-        elif node.op in ("key", "index"):
-            parts.append(str(node.key) if is_a(node.key, (str, int)) else "item")
-        elif node.op == "type_attr":
-            parts.append(f"{node.key[0].__name__}_{node.key[1]}")
-        else:
-            parts.append(getattr(node.key, "__name__", node.op))
+        op, key = node.op, node.key
+        if op == "key" or op == "index":
+            if type(key) is str:
+                if key not in _TABLES:
+                    parts.append(key)
+            else:
+                parts.append(str(key) if is_a(key, (str, int)) else "item")
+        elif op == "root" or op == "pin":
+            parts.append(str(key))
+        elif op == "type_attr":
+            parts.append(f"{key[0].__name__}_{key[1]}")
+        elif op != "dict":
+            parts.append(getattr(key, "__name__", op))
         node = node.parent
     return "_".join(reversed(parts))
 
