@@ -110,7 +110,7 @@ class Drawing(FakeTensorMode):
     """
 
     drew = wrote = moved = False
-    # How many operators there are still, of symbolic sizes, whose results are not kept for others of the same arguments.
+    # How many operators there are still, on symbolic sizes, whose results are not kept for others of the same arguments.
     unkept = 0
     # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
     supports_higher_order_operators = True
@@ -120,8 +120,9 @@ class Drawing(FakeTensorMode):
             rule = func.python_key_table.get(FakeTensorMode)
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
         if self.unkept:
-            self.unkept -= 1
-            self.cache_enabled = not self.unkept
+            symbolic = any(map(_is_symbolic, (*args, *(kwargs or {}).values())))
+            self.unkept -= symbolic
+            self.cache_enabled = not (symbolic and self.unkept)
             # With results that are kept it gains nothing.
             if func in _VIEWS and len(args) == 2 and (layout := _contiguous(*args)) is not None:
                 func, args = torch.ops.aten.as_strided.default, (args[0], *layout)
@@ -169,6 +170,19 @@ def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
         return None
     sizes = infer_size(shape, t.numel())
     return list(sizes), list(make_contiguous_strides_for(sizes))
+
+
+def _is_symbolic(a: Any) -> bool:
+    """Whether an argument is a symbolic number, or has one, or is a tensor with such a size."""
+    if is_a(a, Tensor):
+        return bool(a._has_symbolic_sizes_strides)
+    if is_a(a, (tuple, list)):
+        return any(map(_is_symbolic, a))
+    if type(a) is dict:
+        return any(map(_is_symbolic, a.values()))
+    if type(a) is slice:
+        return _is_symbolic(a.start) or _is_symbolic(a.stop) or _is_symbolic(a.step)
+    return type(a) in (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def expression(n: Any) -> Any:
@@ -333,10 +347,10 @@ class Fakes:
         # The user's hooks are for the real tensors.
         unhooked = _saved_tensors_hooks_set_tracing(True)
         try:
-            if not self.symbolic:
+            if not self.symbolic or not any(map(_is_symbolic, (*args, *kwargs.values()))):
                 with self.mode:
                     return self._out(fn(*args, **kwargs))
-            # Operators that C composes of others would ask there for the value of each size.
+            # Operators that C composes of others would ask there for the value of each size. In Python they take several times as long.
             with self.mode, enable_python_dispatcher():
                 return self._out(fn(*args, **kwargs))
         finally:
