@@ -408,6 +408,46 @@ def test_graphs_that_nobody_asks_for_run_as_they_are() -> None:
     assert torch.equal(first, compiled(torch.ones(3)))
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def draws(x):
+    return nn.functional.dropout(x, 0.5, True)
+
+
+def writes(x):
+    (x * 2).add_(draws(x))
+    return x
+
+
+# What makes a capture look through its own graph, and the graphs in it.
+LOOKED_THROUGH: dict[str, Callable] = {
+    "a function with a backward": lambda x: Doubled.apply(draws(x)),
+    "a checkpoint": lambda x: checkpoint(draws, x, use_reentrant=False),
+    "a branch": lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)),
+    "a map": lambda x: torch.vmap(torch.sin)(draws(x)),
+    "writes": writes,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("fn", LOOKED_THROUGH.values(), ids=LOOKED_THROUGH)
+def test_captures_do_not_ask_for_their_own_graphs(fn: Callable, dynamic: bool | None) -> None:
+    seen: list[GraphModule] = []
+    compiled = fineline.compile(fn, backend=lambda gm, inputs: seen.append(gm) or gm.forward, dynamic=dynamic)
+    for n in (2, 3):
+        compiled(torch.ones(n, requires_grad=True))
+    parts = [part for gm in seen for part in gm.modules() if isinstance(part, GraphModule)]
+    assert parts and not any("stack_trace" in node.meta for part in parts for node in part._graph.nodes)
+
+
 def test_whatever_holds_where_the_graph_is_asked_for() -> None:
     for context in (torch.no_grad, torch.inference_mode, lambda: torch.device("meta"), lambda: fineline.disable()):
         (gm,) = graphs_of(Net(), torch.ones(3, requires_grad=True))

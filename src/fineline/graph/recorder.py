@@ -325,7 +325,7 @@ class Recorder:
         inside = [m for part in (*self.parts.values(), *self.modules.values()) for m in part.modules()]
         # The contexts around a checkpoint are the user's.
         plain = all([is_a(m, GraphModule) and CONTEXT not in m.meta for m in inside])
-        graphs = (self.graph, *[m.graph for m in inside if plain])
+        graphs = (self.graph, *[m._graph for m in inside if plain])
         return plain and all([node.op != "call_function" or _harmless(node.target, states) for graph in graphs for node in graph.nodes])
 
     def forget(self) -> None:

@@ -55,7 +55,7 @@ def _same_module(a: Graph, b: Graph, name: Any) -> bool:
     ours, theirs = getattr(a.owning_module, name, None), getattr(b.owning_module, name, None)
     if ours is theirs or ours is None or theirs is None:
         return ours is theirs
-    return ours.meta.get(CONTEXT) is theirs.meta.get(CONTEXT) and same_graph(ours.graph, theirs.graph)
+    return ours.meta.get(CONTEXT) is theirs.meta.get(CONTEXT) and same_graph(ours._graph, theirs._graph)
 
 
 def _same(a: Any, b: Any, twin: dict[Node, Node]) -> bool:

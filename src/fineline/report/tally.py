@@ -86,7 +86,7 @@ class OperatorCounts:
 
         def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
             call = self.during("", compile_graph, gm, examples, kinds)
-            operators = captured or sum([node.op in ("call_function", "call_method") for node in gm.graph.nodes])
+            operators = captured or sum([node.op in ("call_function", "call_method") for node in gm._graph.nodes])
 
             def run(*args: Any) -> Any:
                 if not plain:
