@@ -58,3 +58,12 @@ def test_a_write_whose_result_nobody_takes_needs_no_analysis() -> None:
     out = graph.call_method("relu", (total,))
     graph.output((out,))
     assert not unfailing._drops(graph, frozenset([out]), ())
+
+
+def test_functions_are_those_that_are_called() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    erased = graph.call_function(torch.take, (x, x))
+    kept = graph.call_function(operator.add, (x, x))
+    graph.erase_node(erased)
+    assert [(function, [*nodes]) for function, nodes in unfailing.functions(graph)] == [(operator.add, [kept])]

@@ -140,7 +140,8 @@ def _name(node: Node) -> str:
 def functions(graph: Graph) -> Iterator[tuple[Any, Iterable[Node]]]:
     """Yields the functions that a graph calls, each once, with the nodes that call it."""
     for (op, target), nodes in graph._find_nodes_lookup_table.table.items():
-        if op == "call_function":
+        # FX keeps the functions whose nodes have been erased, without nodes.
+        if op == "call_function" and nodes:
             yield target, nodes
 
 
