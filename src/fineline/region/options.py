@@ -31,7 +31,7 @@ class GuardFailure(NamedTuple):
     orig_code: CodeType | None
 
 
-@dataclass(slots=True)  # of more than 30 attributes, CPython 3.11 would keep a dict for each
+@dataclass
 class Options:
     """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
     ``min_graph_operators``: a segment after a graph break that no rule declares runs eagerly if it has fewer operators; None: the

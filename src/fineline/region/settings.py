@@ -70,9 +70,8 @@ class Settings:
         """What they now say of the options of a region, which has ``given`` ones of its own: those stand above."""
         # Compared with fineline's defaults: those in PyTorch's table may be the environment's.
         config = sys.modules.get("torch._dynamo.config")
-        first = Options()
-        now = {name: getattr(config, name, getattr(first, name)) for name in OPTIONS}
-        changed = {name: value for name, value in now.items() if value != getattr(first, name)}
+        now = {name: getattr(config, name, getattr(Options, name)) for name in OPTIONS}
+        changed = {name: value for name, value in now.items() if value != getattr(Options, name)}
         return {"dynamic": _dynamic(config), **{k: v for k, v in {**now, **defaults, **changed, **given}.items() if k in (*OPTIONS, "dynamic")}}
 
 
