@@ -44,7 +44,7 @@ def test_the_native_core_reads_what_python_reads(name: str) -> None:
         assert (fake.shape, fake.stride(), fake.dtype, fake.device) == (t.shape, t.stride(), t.dtype, t.device)
 
 
-def test_what_is_no_plain_tensor() -> None:
+def test_other_classes_and_containers() -> None:
     class Other(Tensor):
         pass
 

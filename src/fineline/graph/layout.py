@@ -35,7 +35,7 @@ def layout_of_in_python(t: Tensor) -> Layout | None:
         return Layout(t.shape, t.stride(), t.dtype, device, t.requires_grad)
 
 
-def _layout_elsewhere(out: Any) -> Any:
+def _layout_through_python(out: Any) -> Any:
     t = type(out)
     if t in _PLAIN:
         return layout_of_in_python(out)
@@ -52,15 +52,15 @@ else:
     except ImportError:
         _native = None
 
-_read: Callable[[Any], Any] = (lambda out: NotImplemented) if _native is None else _native.layout_of
+_layout_natively: Callable[[Any], Any] = (lambda out: NotImplemented) if _native is None else _native.layout_of
 # What says how one tensor is laid out.
 LAYOUTS: tuple[type, ...] = (Layout,) if _native is None else (Layout, _native.Layout)
 
 
 def layout_of(out: Any) -> Any:
     """Returns the layout of a tensor as above, or those of a list's or a tuple's; None of anything else."""
-    found = _read(out)
-    return _layout_elsewhere(out) if found is NotImplemented else found
+    found = _layout_natively(out)
+    return _layout_through_python(out) if found is NotImplemented else found
 
 
 def fake_of(layout: Any, mode: FakeTensorMode) -> Any:

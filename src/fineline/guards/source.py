@@ -15,6 +15,8 @@ _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
 # Characters of a key.
 MOST_OF_KEY = 200
 _TYPE_DICT: Any = type.__dict__["__dict__"]
+# Where a module keeps what it has under a name.
+MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 _NO_CHILDREN: Any = MappingProxyType({})
 _NO_CHECKS: Any = frozenset()
 
@@ -53,7 +55,7 @@ class Source:
         if op == "key":
             if parent.op == "dict" and parent.parent is not None and is_a(self.key, str):
                 return f"{parent.parent.text()}.{self.key}"
-            if parent.key in ("_modules", "_parameters", "_buffers") and parent.parent is not None and parent.parent.parent is not None:
+            if parent.key in MODULE_TABLES and parent.parent is not None and parent.parent.parent is not None:
                 return f"{parent.parent.parent.text()}.{self.key}"
             return f"{parent.text()}[{value_text(self.key, MOST_OF_KEY)}]"
         if op == "index":
@@ -133,8 +135,6 @@ class GuardBuilder:
         self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         # What is known of tensors, by their registers.
         self.tensors: dict[int, Any] = {}
-        # `_add` runs some 20 times for each operator, a tenth of a capture.
-        self._append = self.steps.append, self.reads.infos.append, self.reads.ips.append
 
     def close(self) -> None:
         """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles.
@@ -147,15 +147,10 @@ class GuardBuilder:
 
     def _add(self, step: Step, placed: bool = True) -> None:
         """``placed``: the instruction that runs now reads it."""
-        append_step, append_info, append_ip = self._append
-        append_step(step)
-        frame = self.machine.frame if placed else None
-        if frame is not None:
-            append_info(frame.info)
-            append_ip(frame.ip)
-        else:
-            append_info(None)
-            append_ip(0)
+        frame, reads = self.machine.frame if placed else None, self.reads
+        self.steps.append(step)
+        reads.infos.append(frame and frame.info)
+        reads.ips.append(frame.ip if frame else 0)
 
     def _new(self, parent: Source | None, op: str, key: Any, payload: Any, value: Any) -> Source:
         sources = self.reads.sources

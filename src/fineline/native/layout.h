@@ -7,8 +7,8 @@ namespace fineline {
 
 extern PyTypeObject LayoutType;
 
-// layout_of(tensor): None of one that is not strided, or quantized; NotImplemented of what is no torch.Tensor or Parameter, or if only its own
-// code can tell.
+// layout_of(tensor): None if it is not strided, or is quantized; NotImplemented if its class is neither torch.Tensor nor Parameter, or if only
+// Python code knows its sizes.
 PyObject* layout_of(PyObject*, PyObject* tensor);
 
 }  // namespace fineline

@@ -28,7 +28,7 @@ def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, g
     """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
-    Python's, blocks to leave, handlers.
+    Python's, blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
     """
     cap, r = writer.cap, writer.rebuild
     symbols, machine = cap.symbols, cap.guards.machine

@@ -31,14 +31,12 @@ from fineline.capture.places import is_own
 from fineline.graph.layout import LAYOUTS, fake_of, layout_of
 from fineline.graph.module import CapturedGraph
 from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
-from fineline.guards.source import Source
+from fineline.guards.source import MODULE_TABLES, Source
 from fineline.kinds import is_a
 
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-# Where a module keeps what it has under a name.
-_TABLES = ("_modules", "_parameters", "_buffers")
 # Operators on numbers; methods that give numbers which the layout of a tensor tells.
 _PLAIN, _SIZES = frozenset({"_operator", "math", "builtins"}), frozenset({"size", "stride", "storage_offset"})
 _SYMBOLIC = frozenset({torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite})
@@ -226,7 +224,7 @@ def _expression(src: Source, root: ModuleCall | None, tables: bool) -> str:
 def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
     """Returns the last part of a path, and the source that it is a part of."""
     op, key = src.op, src.key
-    table = op == "key" and parent.op == "key" and parent.key in _TABLES and parent.parent is not None and parent.parent.parent is not None
+    table = op == "key" and parent.op == "key" and parent.key in MODULE_TABLES and parent.parent is not None and parent.parent.parent is not None
     if table and not tables and parent.parent is not None:
         return f".{key}", parent.parent.parent  # type: ignore[return-value]
     if op == "key" and parent.op == "dict" and parent.parent is not None:

@@ -24,7 +24,7 @@ from fineline.graph.fake import carry, own_attributes
 from fineline.graph.remade import Remake, disowned, remake
 from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
-from fineline.guards.source import Source
+from fineline.guards.source import MODULE_TABLES, Source
 from fineline.kinds import is_a
 from fineline.program.instances import exception, instance, local_class
 from fineline.program.makers import MAKERS, iterator
@@ -32,8 +32,6 @@ from fineline.program.makers import MAKERS, iterator
 LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))
 # Names that the programs' own statements use.
-# Where a module keeps what it has under a name.
-_TABLES = frozenset({"_modules", "_parameters", "_buffers"})
 RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
@@ -288,7 +286,7 @@ def short_name(src: Source) -> str:
         op, key = node.op, node.key
         if op == "key" or op == "index":
             if type(key) is str:
-                if key not in _TABLES:
+                if key not in MODULE_TABLES:
                     parts.append(key)
             else:
                 parts.append(str(key) if is_a(key, (str, int)) else "item")
