@@ -381,3 +381,17 @@ def test_torchs_own_marks_of_one_frame(mark) -> None:
     f = mark(lambda x: helper(x.cos()))
     assert fineline.why(f).verb == "disable_frame"
     assert captured(lambda x: f(x * 2) + 1, X) == ["mul", "sin", "add"]
+
+
+@pytest.mark.parametrize("mark", ["_torchdynamo_disable", "note"])
+def test_a_mark_holds_for_what_was_captured_before_it(mark) -> None:
+    def f(x):
+        def helper(a):
+            return a.cos()
+
+        y = helper(x)
+        setattr(helper, mark, True)
+        return y + helper(x * 2).sin()
+
+    inside = [] if mark == "_torchdynamo_disable" else ["cos_0"]
+    assert sorted(captured(f, X)) == sorted(["cos", "mul", *inside, "sin", "add"])

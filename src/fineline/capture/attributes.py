@@ -58,6 +58,11 @@ METHOD_FUNC = types.MethodType.__dict__["__func__"]
 _OTHERS = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC})
 
 
+def _may_change(cls: type) -> bool:
+    """Returns whether attributes of ``cls`` can be assigned; what stands for C's iterators changes no more than they do."""
+    return bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
+
+
 class TypeInfo:
     """A type's names, looked up once in a segment and guarded there."""
 
@@ -65,8 +70,7 @@ class TypeInfo:
 
     def __init__(self, cap: Capture, cls: type) -> None:
         self.cls = cls
-        # What stands for C's iterators changes no more than they do.
-        self.heap = bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
+        self.heap = _may_change(cls)
         self.found: dict[str, tuple[int, Any]] = {}
         # What ``super()`` finds for an instance, by the class that asks and the name.
         self.behind: dict[tuple[type, str], tuple[int, Any]] = {}
@@ -83,7 +87,7 @@ class TypeInfo:
         self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
         self.is_module = g is MODULE_GETATTR
         # Whether the class alone says how its instances' attributes are read. Most are of such: nothing more is asked of the type.
-        self.ordinary = self.heap and cls not in STANDING and _OTHERS.isdisjoint(TYPE_MRO.__get__(cls))
+        self.ordinary = cls not in STANDING and _OTHERS.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
     def look(self, cap: Capture, name: str) -> tuple[int, Any]:
@@ -102,7 +106,9 @@ class TypeInfo:
             entry = ABSENT, None
             for cls in mro[[k is this for k in mro].index(True) + 1 :]:
                 # If a class gets the name later, looking it up there finds something else than now.
-                found = type_info(cap, cls).look(cap, name)
+                info = cap.types.get(cls)
+                # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
+                found = info.look(cap, name) if info is not None else classify(cap, cls, name, _may_change(cls))
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
                     break
@@ -257,7 +263,9 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
         elif t in STANDING and name not in ITERATING:
             # It is for the iterator itself to say.
             raise Border(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
-        info = type_info(cap, t)
+        info = cap.types.get(t)
+        if info is None:
+            info = type_info(cap, t)
     if not info.generic:
         fn = info.getattribute
         if is_a(fn, types.FunctionType):

@@ -203,15 +203,20 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 
 
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if vm.cap.active else _left_alone(fn))
+    cap = vm.cap
+    # Most have run before; a mark may have come since.
+    if fn in cap.run_through and not fn.__dict__:
+        handler = None
+    else:
+        handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if cap.active else _left_alone(fn))
     if handler is None:
         # Most calls are methods, and end at the first test.
-        if (not args or type(args[0]) in MAYBE_PLAIN) and vm.cap.active and (value := run_pure(vm, fn, args, kwargs)) is not NULL:
+        if (not args or type(args[0]) in MAYBE_PLAIN) and cap.active and (value := run_pure(vm, fn, args, kwargs)) is not NULL:
             return vm.finish(f, value, then, data)
         return vm.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:
-        identify(vm.cap, fn)
+        identify(cap, fn)
     return handler(vm, f, fn, args, kwargs, then, data)
 
 
@@ -226,7 +231,9 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
         return _torch_function
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
-    if (id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES) and (known := known_function(vm, fn)) is not None:
+    # A rule decides about these, and rules have a scope.
+    ruled = id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES
+    if ruled and (known := known_function(vm, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)
@@ -234,7 +241,11 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
             return own
     if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
         return dynamo_function(fn)
-    return marked_by_torch(vm, fn) if fn.__dict__ else None
+    if fn.__dict__:
+        return marked_by_torch(vm, fn)
+    if not ruled:
+        vm.cap.run_through.add(fn)
+    return None
 
 
 def _left_alone(fn: types.FunctionType) -> Callable | None:

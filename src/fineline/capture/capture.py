@@ -82,8 +82,8 @@ class Capture:
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
-        "guards", "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "met", "numpy", "owners", "pure", "random", "recorder", "sources",
-        "start_ambient", "states", "symbolic", "symbols", "texts", "types",
+        "guards", "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "met", "numpy", "owners", "pure", "random", "recorder", "run_through",
+        "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
     def __init__(self, machine: Any) -> None:
@@ -125,6 +125,8 @@ class Capture:
         self.symbolic: dict[int, tuple] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
+        # Functions in Python that capture looks into, unless they get attributes.
+        self.run_through: set[types.FunctionType] = set()
         # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
         self.pure: dict[int, Any] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
@@ -265,7 +267,7 @@ class Capture:
         self.recorder.inputs.clear()
         held: tuple[Any, ...] = (
             self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
-            self.functions, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
+            self.functions, self.run_through, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
         )  # fmt: skip
         for table in held:
             table.clear()

@@ -88,7 +88,7 @@ class Merged:
         mode.drew = mode.wrote = False
         f.ops = [*f.ops]
         for at in range(start, end + 1):
-            f.ops[at] = (self.step, at)
+            f.ops[at] = (self.step, at, at + 1)
 
     def leave(self, vm: Any) -> None:
         mode = vm.fakes.mode
@@ -127,7 +127,7 @@ class Merged:
             return self.condition(vm, f, v, (at, name.endswith("TRUE")))
         if name == "CALL" and not _harmless(f.stack[-2 - arg], f.stack[-1 - arg]):
             return self.fail(vm, "one calls what may have effects")
-        op, arg = self.ops[at]
+        op, arg, _ = self.ops[at]
         return self._unframed(vm, f, op(vm, f, arg))
 
     def _unframed(self, vm: Any, f: Frame, new: Frame | None) -> Frame | None:

@@ -117,6 +117,8 @@ class LocalClasses:
 
         The first class of a name is known by identity. Another one of that name tells that the eager call makes them anew.
         """
+        if not (given or self._any or self._made_again):
+            return
         heap = [k for k in CLASS_MRO.__get__(cls) if k.__flags__ & HEAP_TYPE]
         anew = [k for k in heap if k in self or (self._repeats(k) if given else _name(k) in self._made_again)]
         if cls in anew and all([_is_read_by_content(k) for k in anew]):

@@ -370,8 +370,7 @@ class Machine:
                         ops = f.ops
                     if texts and attend(self, f):
                         continue
-                    op, arg = ops[f.ip]
-                    f.ip += 1
+                    op, arg, f.ip = ops[f.ip]
                     new = op(self, f, arg)
                     if new is not None:
                         f = new

@@ -21,7 +21,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 
 
 def link(info: CodeInfo, opaque: Any) -> list:
-    """The instructions with their handlers; those in ``opaque`` run eagerly."""
+    """Returns each instruction's handler, its argument and the index of the instruction behind it; those in ``opaque`` run eagerly."""
     out = []
     loops, users = dict[int, PureLoop | None](), not is_own(info.code)
     for k, (name, arg) in enumerate(info.instructions):
@@ -35,7 +35,7 @@ def link(info: CodeInfo, opaque: Any) -> list:
                 h = handing_over(h, loop)
         if opaque and (info.code, k) in opaque:
             h = OPAQUE.get(name, h)
-        out.append((h, arg))
+        out.append((h, arg, k + 1))
     return out
 
 

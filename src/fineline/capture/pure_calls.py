@@ -13,7 +13,7 @@ from typing import Any
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CODES
-from fineline.bytecode.pure_code import TYPES, GlobalUse, is_plain, pure_code
+from fineline.bytecode.pure_code import MAYBE_PLAIN, TYPES, GlobalUse, is_plain, pure_code
 from fineline.capture import libraries
 from fineline.capture.capture import Capture
 from fineline.capture.debuggers import NAMES as STOPPING
@@ -93,11 +93,14 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     if found is None and id(fn.__code__) in cap.pure:
         return NULL
     for a in args:
-        if not is_plain(a):
+        if type(a) not in MAYBE_PLAIN:
             return NULL
     if pure_code(fn.__code__) is None:
         cap.pure[id(fn.__code__)] = None
         return NULL
+    for a in args:
+        if not is_plain(a):
+            return NULL
     if not may_hand_over(vm) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
         return NULL
     if found is not None and not (found.usable and found.is_within(vm.depth)):

@@ -173,7 +173,7 @@ def _unneeded(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -
         live = node in needed
         # Most are, and what they write into does not matter: nothing more is asked of those.
         if not live or name in OVERWRITING:
-            targets = list(_written(node))
+            targets = _written(node)
             live = live or any([not needed.isdisjoint(_viewed(target)) for target in targets])
             if not live and not _divides(node):
                 numbers = _numbers(graph) if numbers is None else numbers
@@ -194,15 +194,13 @@ def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> b
     """
     numbers: set[Node] | None = None
     dropped = set[Node]()
-    doubtful = [node for node in graph.nodes if not node.users]
+    doubtful = [node for node in graph.nodes if not node.users and node not in given]
     for node in _called(graph, _READ_IN_PART):
         doubtful += node.all_input_nodes
     while doubtful:
         # The last first: what reads a tensor behind a write has been looked at before that.
         node = doubtful.pop()
-        if node.op == "placeholder" or node.op == "output" or node in given or node in dropped:
-            continue
-        if any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users]):
+        if node.op == "placeholder" or node.op == "output" or node in given or node in dropped or _is_read(node, dropped):
             continue
         # What has been computed before may be overwritten.
         if _name(node) in OVERWRITING:
@@ -215,6 +213,10 @@ def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> b
         dropped.add(node)
         doubtful += node.all_input_nodes
     return False
+
+
+def _is_read(node: Node, dropped: set[Node]) -> bool:
+    return bool(node.users) and any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users])
 
 
 def _is_read_behind(node: Node, target: Node, given: frozenset[Node], dropped: set[Node]) -> bool:
@@ -245,7 +247,7 @@ def kept_outputs(
             last = _behind(graph, node, "call_method", "clone", node.args[0])
         elif path is None:
             continue
-        elif any(True for _ in _written(node)) or written_later(graph, last):
+        elif _written(node) or written_later(graph, last):
             last = _behind(graph, last, "call_method", "clone", last)
         found.append(_behind(graph, last, "call_method", "detach", last) if tracked else last)
     return found
@@ -261,13 +263,14 @@ def written_later(graph: Graph, node: Node) -> bool:
     return any([node in _viewed(target) for other in graph.nodes if other is not node for target in _written(other)])
 
 
-def _written(node: Node) -> Iterator[Node]:
-    """Yields the tensors that an operator writes into, as far as its name and its ``out`` tell."""
-    name = _name(node)
+def _written(node: Node) -> list[Node]:
+    """Returns the tensors that an operator writes into, as far as its name and its ``out`` tell."""
+    name, out = _name(node), node.kwargs.get("out") if node.kwargs else None
+    if name[-1:] != "_" and node.target not in _SIGNS and out is None:
+        return []
     in_place = name.strip("_") in IN_PLACE if name.endswith("__") or node.target in _SIGNS else name.endswith("_")
-    targets: Iterable[Any] = (*([node.args[0]] if in_place and node.args else []), node.kwargs.get("out"))
-    for target in targets:
-        yield from [t for t in (target if isinstance(target, (tuple, list)) else (target,)) if isinstance(t, Node)]
+    targets: Iterable[Any] = (*([node.args[0]] if in_place and node.args else []), out)
+    return [t for target in targets for t in (target if isinstance(target, (tuple, list)) else (target,)) if isinstance(t, Node)]
 
 
 def _viewed(node: Node) -> list[Node]:

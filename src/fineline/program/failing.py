@@ -18,6 +18,7 @@ from fineline.graph.memory import Kept
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.state import Standing
 from fineline.graph.torch_table import classify_torch
+from fineline.graph.unfailing import functions
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.as_user import as_user
@@ -100,7 +101,7 @@ def fails(gm: GraphModule, *inputs: Any) -> bool:
 
 def _states(cap: Any) -> set[Any]:
     """What the graph calls to change PyTorch's state: it may fail before it changes it back."""
-    return {n.target for n in cap.recorder.graph.nodes if n.op == "call_function" and classify_torch(n.target) == "state"}
+    return {function for function, _ in functions(cap.recorder.graph) if classify_torch(function) == "state"}
 
 
 def _stand(cap: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
