@@ -27,6 +27,11 @@ def is_library(file: str) -> bool:
     return file.startswith(_ROOTS) or file.startswith("<frozen ") or f"{os.sep}site-packages{os.sep}" in file
 
 
+def is_standard_library(file: str) -> bool:
+    """Returns whether a file comes with Python."""
+    return file.startswith((os.path.join(_PATHS["stdlib"], ""), "<frozen ")) and f"{os.sep}site-packages{os.sep}" not in file
+
+
 def short_path(file: str) -> str:
     """Returns a library's file as one imports it: ``torch/nn/modules/module.py``."""
     root = next((root for root in _ROOTS if file.startswith(root)), "")

@@ -31,6 +31,7 @@ import torch
 
 import fineline
 from tests.oracle import Program, Step, check, t
+from tests.shapes.varied import Counting, graphs_of_each_call
 
 pytestmark = pytest.mark.filterwarnings("ignore:step")
 CALLS = 14
@@ -173,43 +174,6 @@ def test_a_number(act: str, where: Any, twin: str) -> None:
 def test_a_size(act: str, twin: str) -> None:
     steps = [Step(place, lambda place: (t(place, place + 2, 2),)) for place in range(4)]
     check(Program(act, lambda: of_a_size(ACTS[act]), steps, LEARNING, breaks=True), twin)
-
-
-class Counting:
-    """A backend that counts the graphs that it is given, and those that run."""
-
-    def __init__(self) -> None:
-        self.made = self.ran = 0
-
-    def __call__(self, gm: torch.fx.GraphModule, examples: list) -> Callable:
-        self.made += 1
-
-        def run(*args: Any) -> Any:
-            self.ran += 1
-            return gm.forward(*args)
-
-        return run
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and bool(a == b)
-
-
-def graphs_of_each_call(fn: Callable, calls: list[tuple]) -> tuple[list[int], list[int]]:
-    """Runs ``fn`` compiled, and eagerly for comparison. -> how many graphs were new in each call, and how many ran."""
-    backend = Counting()
-    fast = fineline.compile(fn, backend=backend)
-    made, ran = [], []
-    for args in calls:
-        before = backend.made, backend.ran
-        assert same(fast(*args), fn(*args))
-        made.append(backend.made - before[0])
-        ran.append(backend.ran - before[1])
-    return made, ran
 
 
 @pytest.mark.parametrize("where", [before, between], ids=lambda where: where.__name__)

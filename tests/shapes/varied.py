@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 N = (5, 7, 12, 4, 30, 8)
@@ -50,3 +52,40 @@ def both_ways(table: Table) -> tuple[Callable, Callable]:
         check(from_the_start(program), "dynamic")
 
     return test_program, test_program_dynamic_from_the_start
+
+
+class Counting:
+    """A backend that counts the graphs that it is given, and those that run."""
+
+    def __init__(self) -> None:
+        self.made = self.ran = 0
+
+    def __call__(self, gm: torch.fx.GraphModule, examples: list) -> Callable:
+        self.made += 1
+
+        def run(*args: Any) -> Any:
+            self.ran += 1
+            return gm.forward(*args)
+
+        return run
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def graphs_of_each_call(fn: Callable, calls: list[tuple]) -> tuple[list[int], list[int]]:
+    """Runs ``fn`` compiled, and eagerly for comparison. -> how many graphs were new in each call, and how many ran."""
+    backend = Counting()
+    fast = fineline.compile(fn, backend=backend)
+    made, ran = [], []
+    for args in calls:
+        before = backend.made, backend.ran
+        assert same(fast(*args), fn(*args))
+        made.append(backend.made - before[0])
+        ran.append(backend.ran - before[1])
+    return made, ran

@@ -6,7 +6,7 @@ import enum
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -222,6 +222,13 @@ def watches(cap: Capture, t: type) -> bool:
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
 
 
+# What numbers say of themselves, whatever their value.
+_PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType(
+    {
+        (int, "real"): lambda n: n, (int, "imag"): lambda n: 0, (int, "numerator"): lambda n: n, (int, "denominator"): lambda n: 1,
+        (float, "real"): lambda n: n, (float, "imag"): lambda n: 0.0, (int, "__class__"): lambda n: int, (float, "__class__"): lambda n: float,
+    }
+)  # fmt: skip
 # What a frame tells that changes while it runs.
 OF_FRAMES = ("f_lineno", "f_locals")
 
@@ -241,6 +248,9 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
     info = cap.types.get(t)
     if info is None or not info.ordinary:
         if t in SYMBOLIC:
+            part = _PARTS.get((STANDS_FOR[t], name))
+            if part is not None:
+                return vm.finish(f, part(obj), then, data)
             obj = settled(obj)
             t = type(obj)
         if is_a(obj, Tensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,6 +20,14 @@ MOST_IDLE = 12
 # So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
 FEW_OPERATORS = 8
 IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
+
+
+class Idle(NamedTuple):
+    """A function that runs eagerly as one call. ``always``: also where it is given tensors; ``error`` and ``reason``: of the graph break."""
+
+    always: bool
+    error: str
+    reason: str
 
 
 def stack(f: Frame | None) -> Iterator[Frame]:
@@ -60,9 +68,11 @@ def leave(vm: Any, f: Frame) -> bool:
         # To these it is one call.
         caller.idle = 1
     known, few = vm.options.idle, f.worked <= FEW_OPERATORS
-    new = known.get(f.info.code) is not True and (few or f.info.code not in known)
-    known[f.info.code] = few or known.get(f.info.code, False)
-    return new
+    before = known.get(f.info.code)
+    if before is None or (few and not before.always):
+        known[f.info.code] = Idle(few, "FL436", f"{IDLE} before")
+        return True
+    return False
 
 
 def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
@@ -85,9 +95,10 @@ def _given(value: Any) -> Any:
 
 def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """A call of a function that was left: a border, if it works on no tensors, or does little with them."""
-    if vm.cap.active and vm.opaque is None and (vm.options.idle[fn.__code__] or not has_tensors((*args, *(kwargs or {}).values()))):
+    idle: Idle = vm.options.idle[fn.__code__]
+    if vm.cap.active and vm.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(vm.cap, fn)
-        raise Border(fn, tuple(args), kwargs, "FL436", f"{fn.__qualname__} {IDLE} before").to(then, data)
+        raise Border(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
 
 
 def has_tensors(values: Any) -> bool:

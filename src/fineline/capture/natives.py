@@ -24,7 +24,7 @@ from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.list_readers import READER_MAKERS, unread_lists
 from fineline.capture.lookups import look_up, look_up_key, rewritten
 from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
-from fineline.capture.native_types import DRIVERS
+from fineline.capture.native_types import CALLERS, DRIVERS
 from fineline.capture.native_types import ITERATORS as C_ITERATORS
 from fineline.capture.numpy_numbers import converts, symbols_for
 from fineline.capture.numpy_table import NUMPY_SCALARS
@@ -109,8 +109,8 @@ ONE_BY_ONE = frozenset(
 )
 # What compares the symbolic numbers among others, and guards how that ends.
 SORTERS = frozenset({sorted, list.sort, *ORDERED})
-# Types that make a number or a text of a number: no iterator or range, of which each is to be known again.
-ANSWERING = frozenset({bytes, complex, *NUMPY_SCALARS})
+# Types that make a value of a number, or hold it: no iterator or range, of which each is to be known again.
+ANSWERING = frozenset({bytes, complex, types.SimpleNamespace, *NUMPY_SCALARS})
 # What makes a number of a tensor.
 NUMBERS = frozenset({int, float, bool, complex, operator.index})
 WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
@@ -316,8 +316,8 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             _settle_numbers(cap, args)
             return vm.finish(f, of_few_parts(vm, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
-        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS else None
-        if polyfill is not None and polyfill.__code__ is not f.info.code and (not kwargs or key in SORTERS):
+        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None
+        if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code) and (not kwargs or key in SORTERS):
             if not takes(polyfill, len(args), kwargs):
                 return refused(vm, f, fn, args, kwargs, then, data)
             return vm.call(f, polyfill, list(args), kwargs, then, data)

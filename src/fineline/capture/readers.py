@@ -7,8 +7,10 @@ import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+from fineline.capture.attributes import raw_lookup
+from fineline.capture.building import map_of, set_of
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS
 from fineline.capture.frame import Frame
@@ -48,11 +50,35 @@ _ANSWERING: Mapping[str, Callable[[int], Callable]] = MappingProxyType(
         "CONTAINS_OP": lambda arg: _not_within if arg else _within,
     }
 )
+class Keeping(NamedTuple):
+    """A call that does what an instruction does with keys: how many operands that takes off the stack, and whether it gives something."""
+
+    fn: Callable
+    args: list
+    taken: int
+    gives: bool
+
+
+# What puts texts into containers as keys: from the stack and the instruction's argument, the call that does so.
+_KEEPING: Mapping[str, Callable[[list, int], Keeping]] = MappingProxyType(
+    {
+        "STORE_SUBSCR": lambda s, arg: Keeping(operator.setitem, [s[-2], s[-1], s[-3]], 3, False),
+        "BUILD_MAP": lambda s, arg: Keeping(map_of, s[len(s) - 2 * arg :], 2 * arg, True),
+        "BUILD_SET": lambda s, arg: Keeping(set_of, s[len(s) - arg :], arg, True),
+        "MAP_ADD": lambda s, arg: Keeping(dict.__setitem__, [s[-2 - arg], s[-2], s[-1]], 2, False),
+        "SET_ADD": lambda s, arg: Keeping(set.add, [s[-1 - arg], s[-1]], 1, False),
+    }
+)
 _TOLD = frozenset({str, bytes, int, slice, *SYMBOLIC})
 # In these C looks up texts.
 _HOLDERS = frozenset({dict, OrderedDict, defaultdict, set, frozenset, list, tuple})
 # Of more, it would take too long to ask at each instruction whether they are still held.
 _FEW = 8
+# Where the object lies on the stack that an instruction asks with what is beside it, and the method.
+_RECEIVERS: Mapping[str, int] = MappingProxyType({"BINARY_OP": -2, "BINARY_SUBSCR": -2, "STORE_SUBSCR": -2, "DELETE_SUBSCR": -2, "CONTAINS_OP": -1})
+_METHODS: Mapping[str, str] = MappingProxyType(
+    {"BINARY_SUBSCR": "__getitem__", "STORE_SUBSCR": "__setitem__", "DELETE_SUBSCR": "__delitem__", "CONTAINS_OP": "__contains__"}
+)
 _TELL_APART = ("IS_OP", "COMPARE_OP")
 # What asks of a text whether it is empty, and leaves nothing of it.
 _TRUTHS = frozenset({"UNARY_NOT", *[f"POP_JUMP_{way}_IF_{truth}" for way in ("FORWARD", "BACKWARD") for truth in ("TRUE", "FALSE")]})
@@ -88,6 +114,9 @@ def attend(vm: Any, f: Frame) -> bool:
     if name in _TELL_APART and any([type(x) in SINGLETONS for x in operands]):
         # None is no text, whatever that says.
         return False
+    if name in _RECEIVERS and _is_in_python(name, arg, s[_RECEIVERS[name]]):
+        # A method in Python is given it like any function.
+        return False
     if all([type(x) is str for x in operands]):
         f.ip += 1
         new = None
@@ -104,11 +133,12 @@ def attend(vm: Any, f: Frame) -> bool:
         del s[-n:]
         f.ip += 1
         raise Border(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
-    if text.fn is None and name == "STORE_SUBSCR" and _is_key(vm, f, text, operands):
-        value, held, key = s[-3:]
-        del s[-3:]
+    if text.fn is None and name in _KEEPING and _is_key(vm, f, text, operands):
+        kept = _KEEPING[name](s, arg)
+        del s[len(s) - kept.taken :]
         f.ip += 1
-        raise Border(operator.setitem, (held, key, value), None, "FL448", f"{name} reads {text.where}, which varies").discard()
+        border = Border(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
+        raise border if kept.gives else border.discard()
     if text.fn is None and name in _TRUTHS and (src := vm.cap.lazy.get(id(text.value))) is not None:
         s[-1] = filled = bool(text.value)
         vm.cap.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
@@ -123,6 +153,12 @@ def attend(vm: Any, f: Frame) -> bool:
         return False
     # The instruction comes again behind it, and finds the text on the stack.
     raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
+
+
+def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
+    """Returns whether a method that is written in Python does what an instruction says."""
+    method = f"__{BINARY[arg % INPLACE_FROM][1]}__" if name == "BINARY_OP" else _METHODS[name]
+    return type(raw_lookup(type(receiver), method)) is types.FunctionType
 
 
 def _is_key(vm: Any, f: Frame, text: Text, operands: Sequence[Any]) -> bool:

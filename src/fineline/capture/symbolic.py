@@ -15,6 +15,7 @@ from torch.utils._sympy.functions import BitwiseFn_bitwise_and, BitwiseFn_bitwis
 
 from fineline.capture.floats import OPERATORS, PLAIN, WHOLE, hint
 from fineline.capture.signals import Undecided
+from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
@@ -188,9 +189,16 @@ def _numbers_of(values: tuple) -> tuple:
     return tuple([int(v) if type(v) is bool else v for v in values])
 
 
+def _is_beyond(v: Any, number: Any) -> bool:
+    """Returns whether ``v`` is further from zero than any value of ``number``: what varies is an integer of 64 bits."""
+    return type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER and type(number) is torch.SymInt and bool(number.node.expr.is_symbol)
+
+
 def compared(op: Callable, a: Any, b: Any) -> Any:
     """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
     a, b = _numbers_of((a, b))
+    if _is_beyond(a, b) or _is_beyond(b, a):
+        return op(a, 0) if type(a) is int else op(0, b)
     if hint(a) is not None and hint(b) is not None:
         for v in (a, b):
             if type(v) is torch.SymFloat and (floats := _floats(v)) is not None:

@@ -6,7 +6,7 @@ import itertools
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from types import CellType, CodeType, FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
@@ -108,6 +108,15 @@ class GeneratorShape(NamedTuple):
 NONE: Mapping[Any, Any] = MappingProxyType({})
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
 COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push", "container_roots")
+
+
+def roots_of(spec: Any) -> Iterator[int]:
+    """Yields the numbers of the live values in a part of a template."""
+    if type(spec) is Root:
+        yield spec.number
+    elif type(spec) is not Const and is_a(spec, tuple):
+        for part in spec:
+            yield from roots_of(part)
 
 
 def alike(a: Any, b: Any) -> bool:
@@ -565,6 +574,14 @@ class Template:
     def same(self, other: Template) -> bool:
         """Whether both stand for the same frames at the same place, whatever is alive in them."""
         return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
+
+    def called_frames(self) -> list[FrameShape]:
+        """Returns the frames but for the outermost one, the innermost first."""
+        found, at = list[FrameShape](), self.top
+        while self.frames[at].back >= 0:
+            found.append(self.frames[at])
+            at = self.frames[at].back
+        return found
 
     @property
     def has_handlers(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
+from fineline.capture.idle import Idle
 from fineline.capture.local_classes import LocalClasses
 from fineline.errors import BadArgument
 from fineline.policy.policy import Policy
@@ -85,8 +86,8 @@ class Options:
     break_places: dict[CodeType, set[int]] = field(default_factory=dict)
     # Functions whose variables others look at.
     looked_at: set[CodeType] = field(default_factory=set)
-    # Functions that do nothing but break graphs -> whether that is so of calls with tensors too.
-    idle: dict[CodeType, bool] = field(default_factory=dict)
+    # Functions that do nothing but break graphs, or have a program for each value.
+    idle: dict[CodeType, Idle] = field(default_factory=dict)
     # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract, and how often.
     broken: Counter[CodeType | None] = field(default_factory=Counter)
     # Instructions that draw a random number on which the way of the code depends.

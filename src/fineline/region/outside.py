@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from types import CodeType
 from typing import Any
 
+from torch import Tensor
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.capture.frame import Frame
+from fineline.capture.idle import Idle
 from fineline.capture.places import is_own, user_stack
 from fineline.capture.signals import Border, Retreat
+from fineline.kinds import is_a
+from fineline.program.template import Const, roots_of
 from fineline.region.options import Options
 from fineline.region.restart import may_restart
 from fineline.report.events import Event
+from fineline.stacks import is_library, is_standard_library
 
+_SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+# Each makes up to as many programs as the limit allows.
+MOST_STARTS = 8
 # What would only be met again at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
 
@@ -23,6 +35,32 @@ def make_outside(region: Any, site: Any, called_at: Any) -> bool:
     if site is not region.entry:
         # The way here leads through programs that make it inside.
         start_anew(region)
+    return True
+
+
+def leave_out(region: Any, site: Any, live: tuple, reader: CodeType | None) -> str:
+    """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
+
+    It is the outermost function of a library that ``site`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
+    alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the site.
+    """
+    if region.starts >= MOST_STARTS:
+        return ""
+    frames = site.template.called_frames() if site.template is not None else []
+    of_library = list(itertools.takewhile(lambda shape: is_own(shape.info.code) or is_library(shape.info.code.co_filename), frames))
+    for n in range(len(of_library) or min(len(frames), 1), 0, -1):
+        shape = frames[n - 1]
+        inside = [root for each in frames[:n] for root in roots_of((each.local, each.stack))]
+        left = shape.generator < 0 and shape.namespace == Const(None) and not any([is_a(live[root], Tensor) for root in inside])
+        if left and _leave(region, shape.info.code):
+            return str(shape.info.code.co_qualname)
+    return str(reader.co_qualname) if reader is not None and is_standard_library(reader.co_filename) and _leave(region, reader) else ""
+
+
+def _leave(region: Any, code: CodeType) -> bool:
+    if code in region.options.idle or code is getattr(region.fn, "__code__", None) or is_own(code) or code.co_flags & _SUSPENDED:
+        return False
+    region.options.idle[code] = Idle(False, "FL448", "has a program for each value of what it is given")
     return True
 
 
@@ -41,6 +79,9 @@ def start_anew(region: Any) -> None:
     # Else the new programs would go on with those behind the old ones.
     region.sites = [region.entry]
     region.loops.clear()
+    if region.starts < MOST_STARTS:
+        # What is given up does not count against the limit.
+        region.starts, region.programs = region.starts + 1, 0
 
 
 def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:

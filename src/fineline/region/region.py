@@ -51,7 +51,7 @@ from fineline.region.describe import call_stack, describe_miss, place_of, subjec
 from fineline.region.frames import FrameRunner
 from fineline.region.hooked import hooks_active, saved_plainly
 from fineline.region.options import GuardFailure, Options
-from fineline.region.outside import start_anew
+from fineline.region.outside import leave_out, start_anew
 from fineline.region.restart import take_back
 from fineline.region.run import Run
 from fineline.region.site import Site
@@ -86,6 +86,8 @@ class Region:
         # What has come from outside into a capture, and is leaving it.
         self.interrupt: BaseException | None = None
         self.programs = 0
+        # How often all of these have been given up for better ones.
+        self.starts = 0
         # The call that was counted last; None for one whose own entry was captured.
         self.counted: object = None
         self.failures = 0
@@ -183,7 +185,7 @@ class Region:
             self.loops.clear()
             self.turns.forget()
             self.varying = {None: self.entry.varying}
-            self.programs = self.failures = 0
+            self.programs = self.failures = self.starts = 0
             self.eager_reason = None
             self.rests.clear()
             self.missed.clear()
@@ -263,7 +265,7 @@ class Region:
                 if reason is not None:
                     self._note_skipped(reason)
                     return self.fn(*args, **kwargs)
-                if self.programs >= self.options.recompile_limit:
+                if self.programs >= self.options.recompile_limit and not self._leaves_out(site, args, kwargs):
                     self._at_limit(self.programs, site, args, kwargs)
                     return self.fn(*args, **kwargs)
             elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
@@ -274,7 +276,8 @@ class Region:
                 start_anew(self)
                 return self.run_eagerly(site, args, kwargs)
             elif len(site.segments) >= self.options.recompile_limit:
-                self._at_limit(len(site.segments), site, args, kwargs)
+                if not self._leaves_out(site, args, kwargs):
+                    self._at_limit(len(site.segments), site, args, kwargs)
                 return self._rest(site, args, kwargs)
             elif self.eager_reason is not None:
                 return self._rest(site, args, kwargs)
@@ -404,15 +407,19 @@ class Region:
             return "the call is made inside a torch.func transform"
         return None
 
-    def why_missed(self, site: Site, args: tuple, kwargs: dict) -> str:
+    def _failing(self, site: Site, args: tuple, kwargs: dict) -> tuple[Segment, int] | None:
+        """Returns the newest program whose guards fail for a call, and the number of the guard."""
         roots = (*args, *kwargs.values())
         for (nargs, kwnames, program, _), segment in zip(site.dispatcher.entries, reversed(site.segments), strict=False):
-            if nargs != len(args) or kwnames != tuple(kwargs):
-                continue
-            at = program.failing(roots)
-            if at >= 0:
-                self.missed[subject(segment, at)] += 1
-                return describe_miss(segment, at, roots)
+            if nargs == len(args) and kwnames == tuple(kwargs) and (at := program.failing(roots)) >= 0:
+                return segment, at
+        return None
+
+    def why_missed(self, site: Site, args: tuple, kwargs: dict) -> str:
+        found = self._failing(site, args, kwargs)
+        if found is not None:
+            self.missed[subject(*found)] += 1
+            return describe_miss(*found, (*args, *kwargs.values()))
         if not site.segments:
             given_up = "its programs were given up when some of the code was found to run better eagerly"
             return given_up if self.programs else "no program has been made yet"
@@ -428,6 +435,20 @@ class Region:
     def _position(self, site: Site) -> dict[str, Any]:
         """Returns where an error at ``site`` is, and the frames on the way there."""
         return {"where": "{}:{}".format(*self._place_of_site(site)), **self._stack(site)}
+
+    def _leaves_out(self, site: Site, args: tuple, kwargs: dict) -> bool:
+        """At the limit: has a function that asks for a program for each value run eagerly, and the next call captured anew; -> whether there is one."""
+        if self.options.limit_is_error or self.options.error_on_recompile:
+            return False
+        found = self._failing(site, args, kwargs)
+        place = found[0].reads.place(found[1]) if found is not None else None
+        name = leave_out(self, site, (*args, *kwargs.values()), place[0].code if place is not None else None)
+        if not name:
+            return False
+        text = f"{name} has a program for each value, {self.options.recompile_limit} so far; from the next call on it runs eagerly by itself"
+        self._note(Event("eager", "FL448", text, *self._place_of_site(site), detail=self._stack(site)))
+        start_anew(self)
+        return True
 
     def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
