@@ -90,6 +90,7 @@ def run(command: list[str], text: str | None = None, path: tuple[Path, ...] = (S
     return done.stdout.splitlines()
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("options", OPTIONS)
 def test_interpreter_options(options: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
@@ -99,6 +100,7 @@ def test_interpreter_options(options: str, tmp_path: Path) -> None:
     assert out == [f"FL102 {script}:26", "torch.sub: allow (it is one call in the graph, and fineline does not look inside)", "done"]
 
 
+@pytest.mark.later
 def test_standard_input() -> None:
     """Code of no file, as `exec` and ``python -c`` have it too: nothing can quote its lines."""
     assert run(["-"], PROGRAM)[0] == "FL102 <stdin>:24"

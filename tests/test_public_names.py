@@ -53,6 +53,7 @@ assert torch.equal(compile(f, backend="eager")(torch.ones(2)), f(torch.ones(2)))
 }
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("use", FIRST.values(), ids=FIRST)
 def test_the_first_use(use: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import sys, types, fineline\n{use}"], capture_output=True, text=True, timeout=300)

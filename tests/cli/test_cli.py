@@ -244,6 +244,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.later
 @pytest.mark.parametrize(
     ("way", "rule", "status", "said"),
     [

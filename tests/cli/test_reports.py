@@ -69,6 +69,7 @@ def test_the_pages_name_decides(folder: Path) -> None:
     assert (folder / "out.anything").read_text().startswith("step: 2 graphs")
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("out", ["-", "/dev/stdout"])
 def test_standard_output(folder: Path, out: str) -> None:
     done = explain(folder, out)

@@ -45,7 +45,7 @@ def function(k, training):
     return names["f"]
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.later)])
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.later] if way == "inductor" else []) for way in WAYS])
 def test_different_regions_at_once(way, training, restless) -> None:
     threads, rounds = (6, 1) if way == "inductor" else (7, 4)

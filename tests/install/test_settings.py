@@ -119,6 +119,7 @@ print(compiled is f, len(graphs) > 0, texts)
 """
 
 
+@pytest.mark.later
 @pytest.mark.parametrize(
     "variables, what",
     [
