@@ -11,6 +11,7 @@ from torch import Tensor
 from fineline.capture import natives, protocols
 from fineline.capture.attributes import type_info
 from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.containers import map_of, set_of
 from fineline.capture.frame import Frame, InterpretedGenerator
 from fineline.capture.instructions import family
 from fineline.capture.signals import Border
@@ -56,15 +57,6 @@ def _key_plain(vm: Any, key: Any, container: Any, fn: Any, args: list) -> None:
     """... ``key`` with those of ``container``."""
     if vm.cap.active and type(key) is not str and not natives.key_plain(vm.cap, key, container):
         raise Border(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
-
-
-def set_of(*items: Any) -> set:
-    return set(items)
-
-
-def map_of(*items: Any) -> dict:
-    """``items``: keys and values in turn."""
-    return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def BUILD_SET(vm: Any, f: Frame, arg: int) -> None:

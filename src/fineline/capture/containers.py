@@ -187,3 +187,12 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         collections.defaultdict.__init__: _container_init,
     }
 )
+
+
+def set_of(*items: Any) -> set:
+    return set(items)
+
+
+def map_of(*items: Any) -> dict:
+    """``items``: keys and values in turn."""
+    return dict(zip(items[::2], items[1::2], strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -109,6 +109,13 @@ def covered(f: Frame | None) -> bool:
     if f.covered is None or f.generator is not None:
         f.covered = covered(f.back)
     return f.covered
+
+
+def stack(f: Frame | None) -> Iterator[Frame]:
+    """Yields the frames from ``f`` outwards."""
+    while f is not None:
+        yield f
+        f = f.back
 
 
 def handled(f: Frame | None) -> bool:

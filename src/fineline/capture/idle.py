@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from fineline.capture import protocols
-from fineline.capture.frame import Frame
+from fineline.capture.frame import Frame, stack
 from fineline.capture.places import is_own
 from fineline.capture.signals import Border
 from fineline.capture.watch import known_code
@@ -28,13 +27,6 @@ class Idle(NamedTuple):
     always: bool
     error: str
     reason: str
-
-
-def stack(f: Frame | None) -> Iterator[Frame]:
-    """The frames, the innermost first."""
-    while f is not None:
-        yield f
-        f = f.back
 
 
 def idle_frame(vm: Any, declared: bool) -> Frame | None:

@@ -10,8 +10,7 @@ from types import CodeType
 from typing import Any
 
 from fineline.capture.capture import SINGLETONS, VALUES
-from fineline.capture.frame import Frame
-from fineline.capture.idle import stack
+from fineline.capture.frame import Frame, stack
 from fineline.capture.signals import Retreat
 from fineline.capture.symbolic import SYMBOLIC
 

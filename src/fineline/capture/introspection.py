@@ -16,7 +16,7 @@ from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.capture import natives, protocols
 from fineline.capture.arity import refused
 from fineline.capture.attributes import load_attr
-from fineline.capture.capture import HEAP_TYPE
+from fineline.capture.capture import HEAP_TYPE, is_value
 from fineline.capture.frame import NULL, Frame, InterpretedGenerator
 from fineline.capture.places import frame_behind, is_own, is_stand_in, user_stack
 from fineline.capture.signals import Abandoned, Border
@@ -252,3 +252,40 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         weakref.ref: _refer,
     }
 )
+
+
+def global_value(vm: Any, f: Frame, name: str) -> Any:
+    """A global or builtin by name, guarded."""
+    cap = vm.cap
+    g = f.globals
+    if not cap.active:
+        if name in g:
+            return g[name]
+        if name in f.builtins:
+            return f.builtins[name]
+        raise NameError(f"name '{name}' is not defined", name=name)
+    cache = cap.global_values.get(id(g))
+    if cache is None:
+        cache = cap.global_values[id(g)] = {}
+    if name in cache:
+        return cache[name]
+    src = cap.sources.get(id(g))
+    if is_own(f.info.code):
+        # What stands for C code asks nothing that anybody could change.
+        value = g[name] if name in g else f.builtins[name]
+        if not is_value(value):
+            cap.pin(value, name)
+        cache[name] = value
+        return value
+    if src is None:
+        src = cap.pin(g, f"globals of {g.get('__name__')}")
+    if name in g:
+        value = cap.read_key(g, src, name, g[name])
+    else:
+        cap.read_absent(g, src, name)
+        if name not in f.builtins:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        b = cap.pin(f.builtins, "builtins")
+        value = cap.read_key(f.builtins, b, name, f.builtins[name])
+    cache[name] = value
+    return value

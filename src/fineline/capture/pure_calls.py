@@ -18,13 +18,12 @@ from fineline.capture import libraries
 from fineline.capture.capture import Capture
 from fineline.capture.debuggers import NAMES as STOPPING
 from fineline.capture.frame import NULL, Frame
-from fineline.capture.introspection import load_cell
+from fineline.capture.introspection import global_value, load_cell
 from fineline.capture.journal import EMPTY, contents
 from fineline.capture.marked import KNOWN_CODE
 from fineline.capture.places import is_own
 from fineline.capture.specials import SPECIALS
 from fineline.capture.traces import SHALLOW
-from fineline.capture.variables import global_value
 from fineline.graph.torch_table import classify_torch
 from fineline.policy.decide import Rules
 

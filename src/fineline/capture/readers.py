@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.capture.attributes import raw_lookup
-from fineline.capture.building import map_of, set_of
 from fineline.capture.caches import LRU_TYPE
 from fineline.capture.capture import HEAP_TYPE, SINGLETONS
+from fineline.capture.containers import map_of, set_of
 from fineline.capture.frame import Frame
 from fineline.capture.marked import RECORDING
 from fineline.capture.native_table import classify

@@ -8,12 +8,10 @@ from typing import Any
 from fineline.capture import blocks as blocks  # its import registers its handlers
 from fineline.capture.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.capture.attribute_writes import delete_attr, store_attr
-from fineline.capture.capture import is_value
 from fineline.capture.frame import NULL, Frame
 from fineline.capture.instructions import family
-from fineline.capture.introspection import load_cell
+from fineline.capture.introspection import global_value, load_cell
 from fineline.capture.journal import EMPTY, contents
-from fineline.capture.places import is_own
 from fineline.capture.subscripts import binary_subscr, delete_subscr, store_dict_item, store_subscr
 
 
@@ -125,43 +123,6 @@ def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> None:
     if _cell_is_empty(cell):
         raise _unbound(f, arg)
     del cell.cell_contents
-
-
-def global_value(vm: Any, f: Frame, name: str) -> Any:
-    """A global or builtin by name, guarded."""
-    cap = vm.cap
-    g = f.globals
-    if not cap.active:
-        if name in g:
-            return g[name]
-        if name in f.builtins:
-            return f.builtins[name]
-        raise NameError(f"name '{name}' is not defined", name=name)
-    cache = cap.global_values.get(id(g))
-    if cache is None:
-        cache = cap.global_values[id(g)] = {}
-    if name in cache:
-        return cache[name]
-    src = cap.sources.get(id(g))
-    if is_own(f.info.code):
-        # What stands for C code asks nothing that anybody could change.
-        value = g[name] if name in g else f.builtins[name]
-        if not is_value(value):
-            cap.pin(value, name)
-        cache[name] = value
-        return value
-    if src is None:
-        src = cap.pin(g, f"globals of {g.get('__name__')}")
-    if name in g:
-        value = cap.read_key(g, src, name, g[name])
-    else:
-        cap.read_absent(g, src, name)
-        if name not in f.builtins:
-            raise NameError(f"name '{name}' is not defined", name=name)
-        b = cap.pin(f.builtins, "builtins")
-        value = cap.read_key(f.builtins, b, name, f.builtins[name])
-    cache[name] = value
-    return value
 
 
 def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> None:

@@ -14,8 +14,7 @@ from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
 from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.idle import stack
+from fineline.capture.frame import InterpretedGenerator, stack
 from fineline.capture.places import is_own
 from fineline.capture.polyfill_itertools import Tee
 from fineline.capture.signals import Border

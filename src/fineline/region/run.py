@@ -15,8 +15,8 @@ from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.capture.body_machine import BodyMachine
 from fineline.capture.compute import computing
 from fineline.capture.debuggers import STOPS
-from fineline.capture.frame import Frame
-from fineline.capture.idle import IDLE, idle_frame, leave, stack
+from fineline.capture.frame import Frame, stack
+from fineline.capture.idle import IDLE, idle_frame, leave
 from fineline.capture.machine import FLEETING, Machine
 from fineline.capture.modes import watching
 from fineline.capture.places import user_stack

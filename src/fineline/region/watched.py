@@ -14,8 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.capture.body_machine import BodyMachine, BodyTensors
-from fineline.capture.frame import Frame
-from fineline.capture.idle import stack
+from fineline.capture.frame import Frame, stack
 from fineline.capture.machine import Machine
 from fineline.capture.places import is_own, is_stand_in
 from fineline.capture.signals import Border
