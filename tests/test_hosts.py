@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import fineline
-from fineline.capture import arrays, fake_layouts, native_table, numpy_table
+from fineline.cpython import c_callables, numpy_scalars
 from fineline.graph import torch_mutation, torch_names
 from fineline.tables import attributes, imported
+from fineline.tensor_ops import fake_layouts, numpy_arrays
 
 SOURCE = Path(fineline.__file__).parent
 SITE = Path(torch.__file__).parent.parent
@@ -182,8 +183,8 @@ def test_attributes() -> None:
 def test_no_name_is_misspelt() -> None:
     """A name that is absent is skipped in silence: here, where all is there, none may be."""
     listed = [
-        *[(module, names) for module, classes in native_table._FUNCTIONS.items() for names in classes.values()],
-        (np, numpy_table._KINDS), (np, numpy_table._FUNCTIONS), (np, arrays._FUNCTIONS), (np.ndarray, arrays._METHODS),
+        *[(module, names) for module, classes in c_callables._FUNCTIONS.items() for names in classes.values()],
+        (np, numpy_scalars._KINDS), (np, numpy_scalars._FUNCTIONS), (np, numpy_arrays._FUNCTIONS), (np.ndarray, numpy_arrays._METHODS),
         (torch._C, torch_names.C_MODULES), (torch, torch_names.METADATA_TYPES), (torch, torch_names.TENSOR_TYPES),
         (torch.nn.functional, torch_mutation._INPLACE_FLAGGED), (torch.Tensor, torch_mutation._METADATA_MUTATORS),
         (torch, fake_layouts._COMPARED.replace("__floordiv__", "")),

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fineline import errors
     from fineline.api import compile, explain, report, reset, set_policy
     from fineline.backends.registry import list_backends, register_backend
-    from fineline.capture.builtin_rules import builtin_rules
-    from fineline.capture.why import why
+    from fineline.builtins.builtin_rules import builtin_rules
+    from fineline.builtins.why import why
     from fineline.export import export, exported_program
     from fineline.install import install, uninstall
     from fineline.policy.declare import (
@@ -79,8 +79,8 @@ _HOMES: Mapping[str, str] = MappingProxyType(
     {
         "fineline.api": "compile explain report reset set_policy",
         "fineline.backends.registry": "list_backends register_backend",
-        "fineline.capture.builtin_rules": "builtin_rules",
-        "fineline.capture.why": "why",
+        "fineline.builtins.builtin_rules": "builtin_rules",
+        "fineline.builtins.why": "why",
         "fineline.export": "export exported_program",
         "fineline.install": "install uninstall",
         "fineline.policy.declare": "allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph substitute_in_graph",

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from fineline.capture.native_table import INDEX_ARGS, PROTOCOL, SPECIAL, Native, classify
-from fineline.capture.native_types import C_DESCRIPTORS, TYPES
+from fineline.cpython.c_callables import INDEX_ARGS, PROTOCOL, SPECIAL, Native, classify
+from fineline.cpython.c_types import C_DESCRIPTORS, TYPES
 
 LEFT_OUT = {"__loader__", "copyright", "credits", "license", "memoryview"}
 PRIVATE = {

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from fineline.capture.native_table import classify
-from fineline.capture.polyfill_iterators import RangeIterator
-from fineline.capture.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
+from fineline.cpython.c_callables import classify
+from fineline.cpython.polyfill_iterators import RangeIterator
+from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
 from tests.capture.traced import (
     Backwards,
     BadKeys,

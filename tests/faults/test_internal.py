@@ -52,7 +52,7 @@ def test_writing_a_program_fails(place, monkeypatch) -> None:
 
 @pytest.mark.parametrize("error", [AssertionError("broken"), fineline.errors.InternalError("broken")])
 def test_an_instruction_fails_inside(error, monkeypatch, caplog) -> None:
-    from fineline.capture import tensors
+    from fineline.tensor_ops import tensors
 
     # As if the code stood in fineline's own file.
     scope = {"error": error}

@@ -160,7 +160,7 @@ class Watching:
 
     def __init__(self, monkeypatch):
         self.seen = []
-        from fineline.capture.tensors import TensorOps
+        from fineline.tensor_ops.tensors import TensorOps
 
         keep = TensorOps.keep
 
@@ -198,13 +198,13 @@ def test_activations_die_while_the_capture_runs(monkeypatch) -> None:
             x = x + 1
         return x
 
-    keep = fineline.capture.tensors.TensorOps.keep
+    keep = fineline.tensor_ops.tensors.TensorOps.keep
 
     def counting(*args):
         most.append(watching.alive())
         return keep(*args)
 
-    monkeypatch.setattr(fineline.capture.tensors.TensorOps, "keep", counting)
+    monkeypatch.setattr(fineline.tensor_ops.tensors.TensorOps, "keep", counting)
     c = fineline.compile(f, backend="eager")
     with torch.no_grad():
         c(X)

@@ -174,7 +174,7 @@ class Interrupting:
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5])
 def test_an_interrupt_in_mid_capture(at, monkeypatch) -> None:
-    from fineline.capture.tensors import TensorOps
+    from fineline.tensor_ops.tensors import TensorOps
 
     step, keep = Interrupting(at), TensorOps.keep
 
@@ -199,7 +199,7 @@ def test_an_interrupt_in_mid_capture(at, monkeypatch) -> None:
 
 
 def test_an_interrupt_that_is_handled_is_no_program(monkeypatch) -> None:
-    from fineline.capture.tensors import TensorOps
+    from fineline.tensor_ops.tensors import TensorOps
 
     step, keep = Interrupting(2), TensorOps.keep
     monkeypatch.setattr(TensorOps, "keep", lambda self, *a, **k: (step(), keep(self, *a, **k))[1])

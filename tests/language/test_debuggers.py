@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import fineline
-from fineline.capture.places import is_own
+from fineline.frames.stub_frames import is_own
 from fineline.stacks import PROGRAM
 
 CALLS = 3

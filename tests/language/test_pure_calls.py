@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import fineline
-from fineline.capture.machine import Machine
 from fineline.errors import FinelineError
+from fineline.interp.interpreter import Machine
 from tests.oracle import Table, check, t
 
 table = Table()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.capture import pure_loops
+from fineline.interp.opcodes import pure_loops
 from tests.oracle import Program, Table, check, t
 
 table = Table()

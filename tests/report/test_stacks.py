@@ -14,7 +14,7 @@ from torch import nn
 
 import fineline
 from fineline import Policy, errors
-from fineline.capture.flow import LONG_LOOP
+from fineline.interp.opcodes.flow import LONG_LOOP
 from fineline.report.logs import LOGS
 from fineline.stacks import folded, is_library, short_path
 

@@ -8,8 +8,8 @@ from torch import nn
 
 import fineline
 from fineline import Policy
-from fineline.capture.flow import LONG_LOOP
-from fineline.capture.machine import Machine
+from fineline.interp.interpreter import Machine
+from fineline.interp.opcodes.flow import LONG_LOOP
 from fineline.report.tree import Node
 
 X = torch.arange(4.0)

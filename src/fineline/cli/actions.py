@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from fineline import install, set_policy
-from fineline.capture.why import why as decide
+from fineline.builtins.why import why as decide
 from fineline.cli.audit import Audit, Verdict
 from fineline.cli.program import Program
 from fineline.cli.workers import Report, RunOptions, Waiting, own_file

@@ -11,10 +11,10 @@ from types import FrameType
 from typing import Any
 
 from fineline.bytecode.asynchronous import from_outside
-from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
 from fineline.kinds import is_a
 from fineline.raw import TRACEBACK
+from fineline.tracing.tracebacks import without_own_frames
 
 
 class Continuation:

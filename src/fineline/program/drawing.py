@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fineline.capture.capture import Capture
 from fineline.graph.unfailing import cannot_fail
 from fineline.kinds import is_a
 from fineline.program.rebuild import Rebuilder
+from fineline.tracing.segment_trace import Capture
 
 
 def draw_lines(r: Rebuilder) -> list[str]:

@@ -13,8 +13,6 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.capture.capture import Capture
-from fineline.capture.journal import Written, contents
 from fineline.errors import NotExported
 from fineline.graph.portable import Portable, portable, put
 from fineline.graph.state import KERNELS, differing
@@ -30,6 +28,8 @@ from fineline.program.rebuild import short_name
 from fineline.program.segment import Segment, SegmentWriter
 from fineline.program.signature import Parameter
 from fineline.raw import TRACEBACK
+from fineline.tracing.mutation_log import Written, contents
+from fineline.tracing.segment_trace import Capture
 
 GUARDS = "_guards"
 

@@ -12,8 +12,7 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.bytecode.asynchronous import asynchronous, let_pass
-from fineline.capture.journal import MOST_KEPT, has_history
-from fineline.capture.signals import Unrebuildable
+from fineline.frames.graph_breaks import Unrebuildable
 from fineline.graph.memory import Kept
 from fineline.graph.randomness import put_back, random_states, unmoved
 from fineline.graph.state import Standing
@@ -23,6 +22,7 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.program.as_user import as_user
 from fineline.program.drawing import Generators, does_more, draw_lines, generators, may_fail
+from fineline.tracing.mutation_log import MOST_KEPT, has_history
 
 
 def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:

@@ -7,13 +7,13 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
-from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.local_classes import CLASS_MEMBERS
-from fineline.capture.signals import Unrebuildable
-from fineline.capture.watch import PLAIN_VALUE
+from fineline.frames.graph_breaks import Unrebuildable
 from fineline.kinds import is_a
 from fineline.program.makers import dict_of
 from fineline.raw import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
+from fineline.tracing.identity_guards import PLAIN_VALUE
+from fineline.tracing.local_classes import CLASS_MEMBERS
+from fineline.tracing.segment_trace import HEAP_TYPE
 
 # What a class gets when it is made, whatever its body says.
 MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})

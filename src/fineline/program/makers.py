@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from fineline.capture.capture import GETTERS, is_value
-from fineline.capture.carried_iterators import STANDING, LiveIterator, advanced
-from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.journal import EMPTY, contents
-from fineline.capture.list_readers import reversed_recipe
-from fineline.capture.natives import ITERATORS, VIEWS
-from fineline.capture.signals import Uncompiled, Unrebuildable
-from fineline.capture.stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
-from fineline.capture.traces import Entry, frames_behind
+from fineline.frames.frame import InterpretedGenerator
+from fineline.frames.graph_breaks import Uncompiled, Unrebuildable
 from fineline.kinds import is_a
+from fineline.objects.c_calls import ITERATORS, VIEWS
+from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
+from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
+from fineline.objects.list_iterators import reversed_recipe
+from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.segment_trace import GETTERS, is_value
+from fineline.tracing.tracebacks import Entry, frames_behind
 
 
 # -- containers ------------------------------------------------------------------------------------------------------------

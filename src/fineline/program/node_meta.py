@@ -26,13 +26,13 @@ from fineline.apart import shapes_imported
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
-from fineline.capture.origin import ModuleCall, Origin, Trail
-from fineline.capture.places import is_own
+from fineline.frames.stub_frames import is_own
 from fineline.graph.layout import LAYOUTS, fake_of, layout_of
 from fineline.graph.module import CapturedGraph
 from fineline.graph.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import MODULE_TABLES, Source
 from fineline.kinds import is_a
+from fineline.tracing.node_origin import ModuleCall, Origin, Trail
 
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 

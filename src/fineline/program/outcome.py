@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.unread import known_next_time
 from fineline.errors import NotExported
 from fineline.graph.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
+from fineline.objects.deferred_texts import known_next_time
 from fineline.program.rebuild import Rebuilder
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.segment_trace import HEAP_TYPE
 
 KEYS = (str, int, float, bool, type(None))
 

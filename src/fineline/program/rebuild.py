@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.capture.capture import SINGLETONS, VALUES, Capture, is_value
-from fineline.capture.local_classes import CLASS_MEMBERS
-from fineline.capture.signals import Unrebuildable
-from fineline.capture.stand_ins import KINDS, recipe_of
-from fineline.capture.symbolic import SYMBOLIC
-from fineline.capture.symbols import Carried
-from fineline.capture.unread import call_of
+from fineline.frames.graph_breaks import Unrebuildable
 from fineline.graph.fake import carry, own_attributes
 from fineline.graph.remade import Remake, disowned, remake
 from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import MODULE_TABLES, Source
 from fineline.kinds import is_a
+from fineline.objects.deferred_texts import call_of
+from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.program.instances import exception, instance, local_class
 from fineline.program.makers import MAKERS, iterator
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.local_classes import CLASS_MEMBERS
+from fineline.tracing.segment_trace import SINGLETONS, VALUES, Capture, is_value
+from fineline.tracing.symbols import Carried
 
 LONG = 2000  # bits
 LITERALS = (type(None), bool, int, str, bytes, type(...))

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Set
 from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
-from fineline.capture.capture import HEAP_TYPE
-from fineline.capture.frame import InterpretedGenerator, stack
-from fineline.capture.places import is_own
-from fineline.capture.polyfill_itertools import Tee
-from fineline.capture.signals import Border
-from fineline.capture.stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
+from fineline.cpython.polyfill_itertools import Tee
+from fineline.frames.frame import InterpretedGenerator, stack
+from fineline.frames.graph_breaks import Border
+from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
+from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
+from fineline.tracing.segment_trace import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
 

@@ -19,16 +19,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
-from fineline.capture.capture import Capture, is_value
-from fineline.capture.frame import NULL
-from fineline.capture.in_place import guard_hidden_writes, lies_on_itself
-from fineline.capture.journal import EMPTY, Written, contents
-from fineline.capture.local_classes import guard_distinct_classes
-from fineline.capture.lookups import guard_lookups
-from fineline.capture.places import is_own
-from fineline.capture.signals import Retreat, Uncompiled, Unrebuildable
-from fineline.capture.traces import ShownPlace, Variable
 from fineline.errors import BackendFailed
+from fineline.frames.frame import NULL
+from fineline.frames.graph_breaks import Retreat, Uncompiled, Unrebuildable
+from fineline.frames.stub_frames import is_own
 from fineline.graph.apart import apart
 from fineline.graph.module import CapturedGraph, graph_module
 from fineline.graph.recorder import fatal, scattered
@@ -46,6 +40,12 @@ from fineline.program.failing import costs_little, retold
 from fineline.program.rebuild import Rebuilder
 from fineline.raw import under
 from fineline.stacks import PROGRAM
+from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
+from fineline.tracing.local_classes import guard_distinct_classes
+from fineline.tracing.mutation_log import EMPTY, Written, contents
+from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.set_identity_guards import guard_lookups
+from fineline.tracing.tracebacks import ShownPlace, Variable
 
 # What AOTAutograd raises where it meets a number that only a run knows.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
-from fineline.capture.capture import HEAP_TYPE, VALUES, Capture, is_value
-from fineline.capture.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
-from fineline.capture.frame import NULL, Frame, InterpretedGenerator
-from fineline.capture.journal import EMPTY, contents
-from fineline.capture.list_readers import reversed_recipe
-from fineline.capture.machine import Machine
-from fineline.capture.natives import ITERATORS
-from fineline.capture.places import is_own
-from fineline.capture.polyfill_iterators import Lazy, RangeIterator
-from fineline.capture.signals import Border, Unrebuildable
-from fineline.capture.stand_ins import KINDS, table_recipe
-from fineline.capture.symbolic import SYMBOLIC
+from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
+from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import Border, Unrebuildable
+from fineline.frames.stub_frames import is_own
 from fineline.guards.evaluate import same_constant
+from fineline.interp.interpreter import Machine
 from fineline.kinds import is_a
+from fineline.objects.c_calls import ITERATORS
+from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
+from fineline.objects.iterator_stand_ins import KINDS, table_recipe
+from fineline.objects.list_iterators import reversed_recipe
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.segment_trace import HEAP_TYPE, VALUES, Capture, is_value
 
 
 class Root(NamedTuple):
@@ -105,6 +105,8 @@ class GeneratorShape(NamedTuple):
     code: CodeType
 
 
+# The packages whose functions and getters frames hold.
+_ENGINE = tuple([f"fineline.{room}." for room in ("interp", "builtins", "tensor_ops", "objects", "tracing", "symbolic", "frames", "cpython")])
 NONE: Mapping[Any, Any] = MappingProxyType({})
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
 COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push", "container_roots")
@@ -324,7 +326,7 @@ class Template:
                 return Made(list, tuple([self._spec(x) for x in v]))
             if t is dict:
                 return Made(dict, tuple([(k, self._spec(x)) for k, x in v.items()]))
-            if t is FunctionType or (t is not MethodType and callable(v) and str(getattr(v, "__module__", "")).startswith("fineline.capture")):
+            if t is FunctionType or (t is not MethodType and callable(v) and str(getattr(v, "__module__", "")).startswith(_ENGINE)):
                 # A getter or a continuation: as fixed as the class, guarded, that it was found in. A method is bound to what each call makes.
                 return Const(v)
             if (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in self._passed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fineline.capture.polyfill_iterators import RangeIterator
+from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.program.template import COMPARED, COUNTERS, Const, Number, Template, Turned, alike
 
 

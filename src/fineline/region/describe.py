@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fineline.capture.frame import Frame
-from fineline.capture.places import is_own, user_frame
+from fineline.frames.frame import Frame
+from fineline.frames.stub_frames import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.guards.facts import sizes_text
 from fineline.guards.steps import CHECKS

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from fineline.bytecode.code import CODES
-from fineline.capture.frame import NULL, Frame
+from fineline.frames.frame import NULL, Frame
 from fineline.kinds import is_a
 
 

@@ -10,15 +10,15 @@ from typing import Any
 from torch import nn
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from fineline.capture.capture import Capture
-from fineline.capture.frame import InterpretedGenerator
-from fineline.capture.machine import Machine
-from fineline.capture.signals import Finished
-from fineline.capture.traces import is_own
+from fineline.frames.frame import InterpretedGenerator
+from fineline.frames.graph_breaks import Finished
 from fineline.graph.torch_table import classify_torch
+from fineline.interp.interpreter import Machine
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.program.result import real_generator
+from fineline.tracing.segment_trace import Capture
+from fineline.tracing.tracebacks import is_own
 
 _AWAITED = CO_COROUTINE | CO_ASYNC_GENERATOR
 _LATER = CO_GENERATOR | _AWAITED

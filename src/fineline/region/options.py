@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
-from fineline.capture.idle import Idle
-from fineline.capture.local_classes import LocalClasses
 from fineline.errors import BadArgument
+from fineline.interp.break_storms import Idle
 from fineline.policy.policy import Policy
 from fineline.region.dispatch import Evaluator
+from fineline.tracing.local_classes import LocalClasses
 
 KNOWN: dict[str, Any] = {
     "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,

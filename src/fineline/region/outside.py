@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from fineline.capture.frame import Frame
-from fineline.capture.idle import Idle
-from fineline.capture.places import is_own, user_stack
-from fineline.capture.signals import Border, Retreat
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.stub_frames import is_own, user_stack
+from fineline.interp.break_storms import Idle
 from fineline.kinds import is_a
 from fineline.program.template import Const, roots_of
 from fineline.region.options import Options

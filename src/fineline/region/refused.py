@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fineline.capture.builtin_rules import builtin_rule
-from fineline.capture.signals import Border
+from fineline.builtins.builtin_rules import builtin_rule
 from fineline.errors import Forbidden, Undeclared, Unsupported
+from fineline.frames.graph_breaks import Border
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.policy.spots import break_rule

@@ -26,18 +26,15 @@ from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.bytecode.handlers import take_away_stand_ins
-from fineline.capture.machine import Machine
-from fineline.capture.modes import watching
-from fineline.capture.signals import Anew
-from fineline.capture.symbols import Symbols
-from fineline.capture.traces import without_own_frames
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
+from fineline.frames.graph_breaks import Anew
 from fineline.graph.module import CapturedGraph
 from fineline.graph.same import outputs_as
 from fineline.graph.sizes import Kinds
 from fineline.graph.state import CallState, Standing, restore
 from fineline.guards.facts import ambient_facts
 from fineline.guards.rulebook import RULEBOOK
+from fineline.interp.interpreter import Machine
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scopes import SCOPE
@@ -63,6 +60,9 @@ from fineline.report.logs import LOGS
 from fineline.report.tally import OperatorCounts, Tally
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace, to_the_user
+from fineline.tensor_ops.user_modes import watching
+from fineline.tracing.symbols import Symbols
+from fineline.tracing.tracebacks import without_own_frames
 
 log = logging.getLogger("fineline")
 

@@ -11,16 +11,11 @@ from typing import Any, NoReturn
 import torch
 
 from fineline.backends.lock import TRACERS
+from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
-from fineline.capture.body_machine import BodyMachine
-from fineline.capture.compute import computing
-from fineline.capture.debuggers import STOPS
-from fineline.capture.frame import Frame, stack
-from fineline.capture.idle import IDLE, idle_frame, leave
-from fineline.capture.machine import FLEETING, Machine
-from fineline.capture.modes import watching
-from fineline.capture.places import user_stack
-from fineline.capture.signals import (
+from fineline.errors import FinelineError, InternalError
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import (
     ASKED,
     FAKES_LACK,
     READS,
@@ -34,14 +29,16 @@ from fineline.capture.signals import (
     Unkept,
     Unrebuildable,
 )
-from fineline.capture.symbolic import holds
-from fineline.capture.trial import Trial
-from fineline.capture.unread import begin_segment, given
-from fineline.errors import FinelineError, InternalError
+from fineline.frames.stub_frames import user_stack
 from fineline.graph.recorder import NotForGraph
 from fineline.graph.state import hidden_states
 from fineline.guards.source import Source
+from fineline.interp.body_interpreter import BodyMachine
+from fineline.interp.break_storms import IDLE, idle_frame, leave
+from fineline.interp.interpreter import FLEETING, Machine
+from fineline.interp.trial import Trial
 from fineline.kinds import is_a
+from fineline.objects.deferred_texts import begin_segment, given
 from fineline.policy.decide import rules_now
 from fineline.policy.scopes import SCOPE
 from fineline.policy.strict import breaks_here
@@ -59,6 +56,9 @@ from fineline.region.restart import amid_transforms, leave_inference_modes, may_
 from fineline.region.site import Everything, Site
 from fineline.region.ways import Way, template_at, way_behind
 from fineline.report.events import Event
+from fineline.symbolic.arithmetic import holds
+from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.user_modes import watching
 
 log = logging.getLogger("fineline")
 

@@ -12,10 +12,8 @@ import torch
 
 from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CodeInfo
-from fineline.capture.capture import PLAIN_TENSORS
-from fineline.capture.signals import Unhandled
-from fineline.capture.traces import without_own_frames
 from fineline.errors import InternalError
+from fineline.frames.graph_breaks import Unhandled
 from fineline.kinds import is_a
 from fineline.program.continuation import Continuation, call_under_way, goes_on, run_on
 from fineline.program.segment import Segment
@@ -25,6 +23,8 @@ from fineline.region.describe import describe_guards
 from fineline.region.dispatch import make_dispatcher, make_guard_program
 from fineline.region.varying import Varying
 from fineline.report.tally import OperatorCounts
+from fineline.tracing.segment_trace import PLAIN_TENSORS
+from fineline.tracing.tracebacks import without_own_frames
 
 NOWHERE: Mapping = MappingProxyType({})
 

@@ -15,7 +15,6 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.capture.watch import DequeLength
 from fineline.graph.fake import unwarned
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
 from fineline.guards.facts import tensor_facts
@@ -25,6 +24,7 @@ from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
 from fineline.policy.dims import DIMS, Mark
 from fineline.program.segment import Segment
+from fineline.tracing.identity_guards import DequeLength
 
 # What a container holds that may differ from call to call.
 HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})

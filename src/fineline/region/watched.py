@@ -13,20 +13,20 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
-from fineline.capture.body_machine import BodyMachine, BodyTensors
-from fineline.capture.frame import Frame, stack
-from fineline.capture.machine import Machine
-from fineline.capture.places import is_own, is_stand_in
-from fineline.capture.signals import Border
-from fineline.capture.tensors import TensorOps
-from fineline.capture.trial import Trial, TrialTensors
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import Border
+from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.graph.fake import Fakes
+from fineline.interp.body_interpreter import BodyMachine, BodyTensors
+from fineline.interp.interpreter import Machine
+from fineline.interp.trial import Trial, TrialTensors
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.region.describe import place_of, user_place
 from fineline.region.frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
+from fineline.tensor_ops.tensors import TensorOps
 
 # The namespaces of operators that PyTorch brings.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})

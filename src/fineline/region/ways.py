@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, NamedTuple
 
-from fineline.capture.signals import Border
+from fineline.frames.graph_breaks import Border
 from fineline.program.template import Template, Turned
 from fineline.program.turns import between
 from fineline.region.site import Site

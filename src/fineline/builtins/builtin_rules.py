@@ -1,0 +1,183 @@
+"""The built-in rules: what capture does with what no rule of the user's selects, as rows like the user's own."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.libraries import stand_in
+from fineline.builtins.marks import GROWING, RECORDING, own_function
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
+from fineline.cpython import c_callables
+from fineline.graph import torch_table
+from fineline.kinds import is_a
+from fineline.objects.c_calls import hashable
+from fineline.objects.lru_caches import LRU_TYPE
+from fineline.objects.polyfills import POLYFILLS
+from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_mark
+from fineline.policy.rule import BUILT_IN, Rule
+from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
+from fineline.tracing.segment_trace import HEAP_TYPE
+
+
+class Kind(NamedTuple):
+    """What a class of the tables means: the verb, why, and the file of the table. ``pattern``: what a row without an object is about."""
+
+    verb: str
+    reason: str
+    place: str
+    pattern: str = ""
+
+
+_TORCH, _NATIVE, _SPECIAL = "fineline/graph/torch_table.py", "fineline/cpython/c_callables.py", "fineline/builtins/handlers.py"
+_MARKS, _CALLS, _MARKED = "fineline/policy/marks.py", "fineline/builtins/calls.py", "fineline/builtins/marks.py"
+_CACHES = "fineline/objects/lru_caches.py"
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        # PyTorch
+        "op": Kind("allow", "a tensor operator is one node of the graph", _TORCH),
+        "metadata": Kind("constant", "its answer follows from guarded facts: sizes, dtype, device, flags", _TORCH),
+        "data": Kind("disallow", "it reads the numbers in a tensor, or its address", _TORCH),
+        "state": Kind("allow", "it changes PyTorch's state, and is a node without a result", _TORCH),
+        "query": Kind("constant", "it reads state of PyTorch's that is guarded", _TORCH),
+        "effect": Kind("disallow", "it has effects that no node stands for", _TORCH),
+        "python": Kind("trace", "Python code of PyTorch's", _TORCH),
+        # C code
+        "pure": Kind("trace", "C code without side effects: it runs at capture, and what it reads is guarded", _NATIVE),
+        "mutator": Kind("trace", "C code that changes its first argument: the program makes the same change", _NATIVE),
+        "advance": Kind("trace", "C code that advances an iterator: the program does the same", _NATIVE),
+        "callback": Kind("substitute", "C code that calls Python code: the same in Python is captured in its place", _NATIVE),
+        "refused": Kind("disable", "C code that can't be captured", _NATIVE),
+        "special": Kind("trace", "the interpreter knows what it does", _SPECIAL),
+        "unknown": Kind("disable", "C code that fineline knows nothing of", _NATIVE, "C code in no table"),
+        "cached": Kind("constant", "what its cache holds is guarded; called as it is where that is nothing", _CACHES, "functions with functools.cache"),
+        "tensor class": Kind("disable", "making a tensor of another class is C code that no graph can hold", _CALLS, "tensor subclasses"),
+        # PyTorch's own marks, and functions of its compiler
+        "disable": Kind("disable", "it carries the mark of torch.compiler.disable", _MARKS, "functions under torch.compiler.disable"),
+        "disable_frame": Kind("disable_frame", "it carries the mark of disable(recursive=False)", _MARKS, "functions under disable(recursive=False)"),
+        "wrapped": Kind("substitute", "compiled by torch.compile: the original is captured in its place", _MARKS, "functions under torch.compile"),
+        "graph_break": Kind("disallow", "an explicit graph break", _MARKS),
+        "true": Kind("constant", "True while captured", _MARKS),
+        "nothing": Kind("constant", "it says nothing to fineline", _MARKS),
+        "marks_size": Kind("forbid", "it marks a size of a tensor, which is too late in captured code", _MARKS),
+        "settles_size": Kind("constant", "the size is a constant from here on", _MARKS),
+        "identity": Kind("constant", "it gives back what it marks", _MARKS),
+        "in_block": Kind("substitute", "a block of that compiler's around a function, which is captured in its place", _MARKS),
+        "patched_init": Kind("substitute", "the original nn.Module.__init__ is captured in its place", _MARKS),
+        "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
+        "records": Kind("disable", "it writes a record that says when or where something happened", _MARKED),
+        "growing": Kind("disable", "each of its calls would be a program of its own; a function that it is given is captured", _MARKED),
+        "library": Kind("substitute", "what it does while compiled is not what it does in eager calls", "fineline/builtins/libraries.py"),
+        # fineline's own
+        "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
+        # Python code
+        "coroutine": Kind("disable", "what it awaits is decided outside", _CALLS, "coroutine functions"),
+        "code": Kind("trace", "Python code", _CALLS, "Python code"),
+    }
+)  # fmt: skip
+
+
+def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
+    """The rule that a class of the tables stands for, about ``target``."""
+    verb, reason, place, pattern = KINDS[kind]
+    if pattern:
+        selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
+    else:
+        selector = Selector(OBJECT, "object", Identity(target), text or describe(target))
+    return Rule(verb, selector, reason, place, POLYFILLS.get(target) if kind == "callback" else None, BUILT_IN)
+
+
+def builtin_rules() -> tuple[Rule, ...]:
+    """All built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
+    return tuple(_rows())
+
+
+def _rows() -> Iterator[Rule]:
+    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in torch_table.listed()}
+    listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in c_callables.listed()}
+    listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
+    listed[id(GROWING)] = (GROWING, "growing")
+    for fn, kind in listed.values():
+        yield row(kind, fn)
+    for name, kind in DYNAMO_NAMES.items():
+        yield row(kind, name, f"torch._dynamo.{name}")
+    yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
+
+
+def _native(fn: Any, kind: str) -> str:
+    return "refused" if kind == "special" and fn not in SPECIALS else kind
+
+
+def builtin_rule(fn: Any) -> Rule:
+    """What becomes of a call of ``fn``, if the user says nothing."""
+    return row(_kind(fn), fn)
+
+
+def _kind(fn: Any) -> str:
+    """The order is that of `capture.calls`."""
+    if is_a(fn, (types.FunctionType, types.BuiltinFunctionType)) and fn in RECORDING:
+        return "records"
+    if is_a(fn, (OpOverload, OpOverloadPacket)):
+        return torch_table.classify_torch(fn) or "effect"
+    if is_a(fn, types.MethodType):
+        return _kind(fn.__func__)
+    if is_a(fn, types.FunctionType):
+        return _of_function(fn)
+    if is_a(fn, LRU_TYPE):
+        return "cached"
+    if is_a(fn, type):
+        return _of_class(fn)
+    if is_a(fn, IN_C):
+        if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
+            fn = getattr(type(fn.__self__), fn.__name__, fn)
+        return _of_native(fn) or "unknown"
+    # Such as NumPy's functions, which are objects of a type of their own.
+    return (_of_native(fn) if hashable(fn) else None) or "code"
+
+
+def _of_function(fn: types.FunctionType) -> str:
+    if fn in SPECIALS:
+        return "special"
+    if fn is GROWING:
+        return "growing"
+    if fn is graph_break:
+        return "graph_break"
+    if own_function(fn) is not None:
+        return "declares"
+    if stand_in(fn) is not None:
+        return "library"
+    kind = torch_table.classify_torch(fn)
+    if kind is not None and kind != "python":
+        return kind
+    if (fn.__module__ or "").startswith("torch._dynamo"):
+        return dynamo_kind(fn)
+    if fn.__code__.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return "coroutine"
+    return torch_mark(fn) or kind or "code"
+
+
+def _of_class(cls: type) -> str:
+    found = _of_native(cls)
+    if found is not None and found != "python":
+        return found
+    if not cls.__flags__ & HEAP_TYPE:
+        return "unknown"
+    return "tensor class" if issubclass(cls, Tensor) else "code"
+
+
+def _of_native(fn: Any) -> str | None:
+    if fn in SPECIALS:
+        return "special"
+    kind = torch_table.classify_torch(fn)
+    if kind is not None:
+        return kind
+    native = c_callables.classify(fn)
+    return _native(fn, native.kind) if native is not None else None

@@ -1,0 +1,287 @@
+"""Classes as the interpreter makes them and asks about them: class statements, isinstance(), super()."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fineline.cpython import protocols
+from fineline.cpython.c_callables import classify
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
+from fineline.objects.c_argument_errors import refused
+from fineline.objects.instances import make_instance
+from fineline.objects.introspection import load_cell
+from fineline.objects.iterator_stand_ins import KINDS
+from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
+from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
+from fineline.tracing.local_classes import PLAIN_METACLASSES
+from fineline.tracing.segment_trace import HEAP_TYPE, is_value
+
+OBJECT_CLASS = object.__dict__["__class__"]
+OBJECT_HOOK = object.__dict__["__subclasshook__"]
+# What metaclasses answer with from the classes alone, without the user's code.
+STATIC_CHECKS = frozenset(
+    raw_lookup(meta, check)
+    for meta in (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer))
+    for check in ("__instancecheck__", "__subclasscheck__")
+)
+
+
+def _object_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    obj = fn(*args, **(kwargs or {}))
+    vm.cap.made.add(id(obj))
+    return vm.finish(f, obj, then, data)
+
+
+def _object_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+
+
+def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    obj, classes = args
+    cap = vm.cap
+    # Of what stands for another object, the type of that.
+    kind = KINDS.get(type(obj), type(obj))
+    stands = kind is not type(obj)
+    if cap.active:
+        by_class = not stands and kind is not classes and answers_class(cap, kind)
+        stack = [classes]
+        while stack:
+            c = stack.pop()
+            if is_a(c, tuple):
+                stack.extend(c)
+            elif is_a(c, type) and not (type(c) is type and issubclass(kind, c)):
+                check = raw_lookup(type(c), "__instancecheck__")
+                _guard_check(cap, c, "__instancecheck__", check)
+                if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
+                    if not by_class and not stands:
+                        _guard_abstract(cap, obj, c)
+                elif is_a(check, types.FunctionType):
+                    if c is classes:
+                        return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
+                    raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
+                        then, data
+                    )
+        src = cap.sources.get(id(obj))
+        if src is not None and not src.checked and not stands:
+            cap.check_type(src, kind)
+        if kind is not classes and not stands:
+            guard_mro(cap, kind)
+        if by_class:
+            return vm.call(f, protocols.is_instance, [obj, classes], None, then, data)
+    return vm.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
+
+
+def answers_class(cap: Any, t: type) -> bool:
+    """Whether reading ``__class__`` of an instance runs the user's code."""
+    return watches(cap, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(cap, t).look(cap, "__class__")[1] is not OBJECT_CLASS)
+
+
+def _is_a(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """What C asks of an object by its type, in the interpreted stand-ins for C."""
+    obj, kinds = args
+    if vm.cap.active and type(obj) is not kinds:
+        guard_mro(vm.cap, type(obj))
+    found = issubclass(vm.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
+    return vm.finish(f, found, then, data)
+
+
+def _guard_check(cap: Any, cls: Any, name: str, check: Any) -> None:
+    """A metaclass of the user's has a say, or may come to have one."""
+    if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
+        type_info(cap, type(cls)).look(cap, name)
+
+
+def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
+    """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
+    src = cap.sources.get(id(obj))
+    if getattr(cls, "_is_protocol", False):
+        if src is not None:
+            cap.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
+    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or cap.classes.is_given(cls)):
+        _guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
+
+
+def _guard_subclass(cap: Any, cls: type, base: Any, answer: bool) -> None:
+    """Guards what an abstract class answers about ``cls``; that it is a base says enough, unless it has a say of its own."""
+    inherits = answer and any([k is base for k in CLASS_MRO.__get__(cls)])
+    if not inherits or special_method(cap, base, "__subclasshook__") is not OBJECT_HOOK:
+        guard_subclass(cap, cls, base, answer)
+
+
+def _to_bool(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    return vm.finish(f, bool(value), *state)
+
+
+def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    cls, classes = args
+    for c in classes if is_a(classes, tuple) else (classes,):
+        check = raw_lookup(type(c), "__subclasscheck__")
+        if vm.cap.active:
+            _guard_check(vm.cap, c, "__subclasscheck__", check)
+        if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
+            raise Border(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
+        if vm.cap.active and is_a(cls, type) and cls is not c:
+            guard_mro(vm.cap, cls)
+            if is_a(c, abc.ABCMeta):
+                _guard_subclass(vm.cap, cls, c, issubclass(cls, c))
+    return vm.finish(f, issubclass(cls, classes), then, data)
+
+
+def _callable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if vm.cap.active and args and type(args[0]).__flags__ & HEAP_TYPE:
+        type_info(vm.cap, type(args[0])).look(vm.cap, "__call__")
+    return vm.finish(f, callable(*args), then, data)
+
+
+def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 1 and not kwargs:
+        t = vm.type_of(args[0])
+        return vm.finish(f, t, then, data)
+    if len(args) != 3:
+        return refused(vm, f, fn, args, kwargs, then, data)
+    name, bases, namespace = args
+    if type(namespace) is dict:
+        # CPython takes the module's name from the calling frame, which here would be one of fineline's.
+        vm.cap.expand(namespace)
+        namespace = vm.cap.fresh({"__module__": f.globals.get("__name__"), **namespace})
+        args = [name, bases, namespace]
+    if vm.cap.active and type(namespace) is dict and all(type(b) is type for b in bases):
+        return _class_body_done(vm, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
+    raise natively(vm, type, args, kwargs, "making a class").to(then, data)
+
+
+def _super(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not args:
+        info = f.info
+        if not info.code.co_argcount:
+            raise RuntimeError("super(): no arguments")
+        if "__class__" not in info.code.co_freevars:
+            raise RuntimeError("super(): __class__ cell not found")
+        at = info.slots.index("__class__")
+        cell = f.local[at]
+        cls = load_cell(vm, cell)
+        self = f.local[0]
+        if type(self) is types.CellType:
+            self = self.cell_contents
+        args = [cls, self]
+    obj = super(*args)
+    vm.cap.made.add(id(obj))
+    return vm.finish(f, obj, then, data)
+
+
+def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """The class statement: its body is run through, the class itself is made for the capture alone."""
+    body, name, *bases = args
+    if not vm.cap.active:
+        return vm.finish(f, vm.cap.classes.add(vm.native(fn, tuple(args), kwargs)), then, data)
+    real = types.resolve_bases(tuple(bases))
+    meta, namespace, rest = types.prepare_class(name, real, kwargs)
+    if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not is_a(body, types.FunctionType):
+        raise natively(vm, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
+    if tuple(bases) != tuple(real):
+        namespace["__orig_bases__"] = tuple(bases)
+    vm.cap.made.add(id(namespace))
+    frame = vm.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
+    frame.namespace = namespace
+    return frame
+
+
+def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> Border:
+    """A class is made by the user's own code, behind a border."""
+    classes = vm.cap.classes
+    if vm.cap.active:
+        vm.cap.pin(classes, "made_natively")
+    return Border(classes, (make, *args), kwargs, "FL423", reason)
+
+
+def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
+    meta, name, bases, namespace, rest, then, data = state
+    cap = vm.cap
+    hooks = [special_method(cap, b, "__init_subclass__") for b in bases] + [special_method(cap, type(v), "__set_name__") for v in namespace.values()]
+    if cap.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
+        raise natively(vm, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
+    if cap.active:
+        # Behind a border the namespace is a live value, and so is what it holds.
+        cap.expand(namespace)
+    cls = cap.classes.add(vm.native(meta, (name, bases, namespace), rest))
+    if cap.active:
+        cap.made.add(id(cls))
+        cap.kept.append(cls)
+    return vm.finish(f, cls, then, data)
+
+
+def _class_factory(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Library functions that write a class's source and compile it."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.cap.classes(fn, *args, **(kwargs or {})), then, data)
+    if fn is collections.namedtuple:
+        # It would ask the calling frame.
+        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
+    raise natively(vm, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
+
+
+def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """property(), classmethod(), staticmethod(), object(): they only hold what they are given, if anything."""
+    return vm.finish(f, vm.cap.fresh(vm.native(fn, tuple(args), kwargs)), then, data)
+
+
+def _type_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """What the ``__call__`` of a metaclass goes on to."""
+    cls = args[0] if args else None
+    plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
+    if vm.cap.active and plain and classify(cls) is None:
+        return make_instance(vm, f, cls, args[1:], kwargs, then, data)
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
+    if len(real) != 1 or kwargs:
+        # It would ask the calling frame for the module.
+        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
+        raise natively(vm, target, real, kwargs, "making an enum").to(then, data)
+    if target in vm.cap.classes:
+        return vm.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
+    if vm.fakes is not None:
+        # Which member it is decides what the code does next.
+        real = [settle_all(real[0])]
+    if is_value(real[0]):
+        vm.cap.settle(real[0])
+        return vm.finish(f, target(*real), then, data)
+    raise Border(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        object.__new__: _object_new,
+        object.__init__: _object_init,
+        builtins.isinstance: _isinstance,
+        builtins.issubclass: _issubclass,
+        is_a: _is_a,
+        builtins.callable: _callable,
+        builtins.type: _type,
+        builtins.super: _super,
+        builtins.__build_class__: _build_class,
+        type.__call__: _type_call,
+        **dict.fromkeys((object, property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
+        enum.EnumMeta.__call__: _enum_call,
+        **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]
+    }
+)

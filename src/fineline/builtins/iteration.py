@@ -1,0 +1,308 @@
+"""iter(), next() and the methods of generators, as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import enum
+import itertools
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.builtins.operators import call_special
+from fineline.bytecode.asynchronous import let_pass
+from fineline.cpython import protocols
+from fineline.cpython.polyfill_iterators import RangeIterator
+from fineline.frames.frame import Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
+from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
+from fineline.objects.deferred_texts import given
+from fineline.objects.list_iterators import next_item
+from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
+from fineline.policy.strict import breaks_here
+from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tensor_ops.rules import call_ruled
+
+TENSOR_ITER = Tensor.__iter__
+# Iterators of which each item is a tuple of its own.
+TUPLES_OF: frozenset[type] = frozenset({enumerate, zip, itertools.zip_longest, type(iter({}.items())), type(reversed({}.items()))})
+
+
+def _all_parts(t: Tensor) -> tuple:
+    """Not ``tuple(t)``, which asks for the length as well."""
+    return tuple(iter(t))
+
+
+def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+    """``iter(obj)``."""
+    cap = vm.cap
+    t = type(obj)
+    if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in cap.sources):
+        return vm.finish(f, obj, then, data)
+    if not cap.active:
+        method = raw_lookup(t, "__iter__")
+        if in_python(method) and not is_a(obj, (Tensor, type)):
+            return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
+        return vm.finish(f, vm.native(iter, (obj,), None), then, data)
+    if t in c_calls.CONTAINERS or t in c_calls.VIEWS or t in (str, bytes, range, torch.Size):
+        return _native_iter(vm, f, obj, then, data)
+    if is_a(obj, Tensor):
+        method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
+        if method is not TENSOR_ITER and is_a(method, types.FunctionType):
+            return vm.call(f, method, [obj], None, _an_iterator, (then, data))
+        if overrides(obj):
+            raise Border(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
+        rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
+        eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
+        if rule is not None and rule.verb != "trace" and eagerly is None:
+            return call_ruled(vm, f, TENSOR_ITER, [obj], None, then, data, rule)
+        try:
+            if eagerly is not None:
+                call_ruled(vm, f, TENSOR_ITER, [obj], None, None, None, eagerly)
+            if obj.dim() == 0:
+                iter(obj)
+            parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
+        except Border as b:
+            # All at once, as an iterator from outside would break the graph at each item.
+            border = Border(tuple, (obj,), None, b.error, b.reason)
+            border.rule = b.rule
+            raise border.to(_over_parts, (then, data)) from None
+        it = iter(parts)
+        cap.made.add(id(it))
+        return vm.finish(f, it, then, data)
+    if is_a(obj, enum.EnumMeta) and obj not in cap.classes:
+        return vm.finish(f, iter(list(obj)), then, data)
+    info = type_info(cap, t)
+    method = info.look(cap, "__iter__")[1]
+    if in_python(method):
+        return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
+    if method is not None:
+        if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
+            return _native_iter(vm, f, obj, then, data)
+        if id(obj) in cap.made and hasattr(t, "__next__"):
+            return vm.finish(f, obj, then, data)
+        raise Border(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
+    if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
+        return vm.call(f, ITER_SEQUENCE, [obj], None, c_calls.stand_in, (then, data))
+    return vm.finish(f, iter(obj), then, data)
+
+
+def _an_iterator(vm: Any, f: Frame, it: Any, state: tuple) -> Frame | None:
+    """What a method ``__iter__`` written in Python gave."""
+    if not is_a(it, InterpretedGenerator) and special_method(vm.cap, type(it), "__next__") is None:
+        raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
+    return vm.finish(f, it, *state)
+
+
+def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
+    return _native_iter(vm, f, parts, *state)
+
+
+def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+    if vm.unsteady and type(obj) is not list and vm.unlike(f, obj):
+        raise Border(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
+    try:
+        if type(obj) is not list:
+            vm.cap.expand(obj)
+    except Exception as e:
+        let_pass(e)
+        raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
+    it = iter(obj)
+    vm.cap.made.add(id(it))
+    return vm.finish(f, it, then, data)
+
+
+def _goes_round_breaks(vm: Any, f: Frame) -> bool:
+    """Returns whether what the instruction gives is what a loop, or a comprehension, goes through in which graphs have been broken."""
+    at = f.ip
+    ahead = f.info.instructions[at : at + 3]
+    if ahead and ahead[0].name == "GET_ITER":
+        at, ahead = at + 1, ahead[1:]
+    elif f.info.instructions[at - 1].name != "GET_ITER":
+        return False
+    # A comprehension is called with the iterator.
+    end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
+    return any([at <= ip <= end for ip in vm.options.break_places.get(f.info.code, ())])
+
+
+def _range(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    if (
+        vm.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(vm, f) and breaks_here(vm.options.breaks) == "any"
+    ):  # fmt: skip
+        at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+        if type(step) is int and step:
+            return vm.call(f, RangeIterator, [at, stop, step], None, c_calls.stand_in, (then, data))
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _iter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 1:
+        return iterate(vm, f, args[0], then, data)
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    return vm.call(f, ITER_CALLABLE, args, kwargs, c_calls.stand_in, (then, data))
+
+
+class Stepped:
+    """One step of an iterator that ran eagerly."""
+
+    __slots__ = ("ended", "value")
+    MEMBER_TEXTS = MappingProxyType({"value": "the iterator's next item", "ended": "whether the iterator has ended"})
+
+    def __init__(self, value: Any, ended: bool) -> None:
+        self.value, self.ended = value, ended
+
+
+def step_eagerly(it: Any, given: Any = None) -> Stepped:
+    """One item, which a generator may be ``given`` something for."""
+    try:
+        return Stepped(next(it) if given is None else it.send(given), False)
+    except StopIteration as stop:
+        return Stepped(stop.value, True)
+
+
+def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if len(args) == 2:
+        return vm.call(f, protocols.next_or, args, None, then, data)
+    it = args[0]
+    cap = vm.cap
+    t = type(it)
+    if t is InterpretedGenerator:
+        return vm.resume_generator(f, it, None, then, data)
+    if t in c_calls.ITERATORS and id(it) not in cap.sources and c_calls.plain(cap, it):
+        return vm.finish(f, next_item(cap, it), then, data)
+    method = special_method(cap, t, "__next__")
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [it], None, then, data)
+    if method is None or method is MISSING or not cap.active:
+        return vm.finish(f, vm.native(next, (it,), None), then, data)
+    raise Border(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
+
+
+def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
+    it, cap = args[0], vm.cap
+    if not cap.active or it.ended:
+        return vm.finish(f, next(it), then, data)
+    src, ahead = cap.sources[id(it.iterator)], it.taken
+    name = STANDING[type(it)].__name__
+    if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
+        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
+    try:
+        # Where the segment has read the container as a whole, symbols may stand in it.
+        value = cap.journal.original(next(it))
+    except StopIteration:
+        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
+        raise
+    except RuntimeError:
+        # The container has changed: the iterator says so itself.
+        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
+    value = read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
+    return vm.finish(f, value, then, data)
+
+
+def read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
+    """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
+    cap = vm.cap
+    if breaks_here(vm.options.breaks) == "any":
+        if type(v) is str:
+            return given(vm, v, src)
+        if fresh and type(v) is tuple and not src.checked and any([type(x) is str for x in v]):
+            cap.check_type(src, tuple)
+            cap.guards.check(src, "len", len(v))
+            cap.adopt(v, src)
+            found = tuple([read_item(vm, x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
+            cap.adopt(found, src)
+            return found
+    return cap.read(v, src)
+
+
+def _generator_method(verb: str) -> Callable:
+    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        gen = args[0]
+        real = gen.given if type(gen) is InterpretedGenerator else gen
+        if type(real) is types.GeneratorType:
+            # Eager code has been given it.
+            return vm.call(f, getattr(real, fn.__name__), args[1:], kwargs, then, data)
+        if verb == "next":
+            return vm.resume_generator(f, gen, None, then, data)
+        if verb == "send":
+            return vm.resume_generator(f, gen, args[1], then, data)
+        if verb == "iter":
+            return vm.finish(f, gen, then, data)
+        if verb == "throw":
+            typ, val = args[1], args[2] if len(args) > 2 else None
+            exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
+            return vm.resume_generator(f, gen, None, then, data, None, exc)
+        if gen.state in ("new", "closed"):
+            gen.state, gen.frame = "closed", None
+            return vm.finish(f, None, then, data)
+        return vm.call(f, close_generator, [gen, vm.cap.fresh(GeneratorExit())], None, then, data)
+
+    return handler
+
+
+def _frame_of(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    gen = args[0]
+    if gen.state == "closed" and gen.given is None:
+        return vm.finish(f, None, then, data)
+    raise Border(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
+
+
+def _unraisable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if vm.cap.active:
+        raise Border(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
+    return vm.finish(f, fn(*args), then, data)
+
+
+def close_generator(gen: Any, exc: Any) -> None:
+    """``gen.close()`` of a suspended generator; interpreted."""
+    try:
+        gen.throw(exc)
+    except (GeneratorExit, StopIteration):
+        return
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
+def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
+    cap = vm.cap
+    first = args[:1] if fn is enumerate else args
+    if cap.active and not all(c_calls.plain(cap, a) for a in first):
+        return vm.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _over_iterators(vm: Any, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    full = [*iterators, *args[1:]] if fn is enumerate else iterators
+    return c_calls.call(vm, f, fn, fn, list(full), kwargs, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        builtins.iter: _iter,
+        builtins.next: _next,
+        zip: _zip,
+        enumerate: _zip,
+        range: _range,
+        CarriedIterator.__next__: _next_carried,
+        protocols.unraisable: _unraisable,
+        InterpretedGenerator.__dict__["gi_frame"].fget: _frame_of,
+        InterpretedGenerator.send: _generator_method("send"),
+        InterpretedGenerator.throw: _generator_method("throw"),
+        InterpretedGenerator.close: _generator_method("close"),
+        InterpretedGenerator.__next__: _generator_method("next"),
+        InterpretedGenerator.__iter__: _generator_method("iter"),
+    }
+)

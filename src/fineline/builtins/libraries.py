@@ -1,0 +1,126 @@
+"""Functions of libraries that are not captured as they stand: some do something else while they are compiled, some fill a cache of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.objects import c_calls
+
+_CAPTURING = "transformers.utils.output_capturing"
+
+
+def set_collector(self: Any, value: Any) -> tuple:
+    """What is compiled keeps the collector in an attribute; the library's own code forgets the one around it."""
+    before = self.global_var, self.compiling
+    self.global_var, self.compiling = value, True
+    return before
+
+
+def reset_collector(self: Any, token: Any) -> None:
+    if type(token) is tuple:
+        self.global_var, self.compiling = token
+    elif self.compiling or token is None:
+        self.global_var, self.compiling = None, False
+    else:
+        self.context_var.reset(token)
+
+
+_STAND_INS: Mapping[tuple[str, str], Callable] = MappingProxyType(
+    {
+        (_CAPTURING, "CompileableContextVar.set"): set_collector,
+        (_CAPTURING, "CompileableContextVar.reset"): reset_collector,
+    }
+)
+NAMES = frozenset(name for _, name in _STAND_INS)
+
+
+def stand_in(fn: types.FunctionType) -> Callable | None:
+    """What is captured in the place of ``fn``."""
+    return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
+
+
+def _pattern(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``re`` compiles a pattern once; what it gives for a text is as good as a constant."""
+    pattern, flags = [*args, *(kwargs or {}).values()]
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, (pattern, flags), None), then, data)
+    if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
+        return vm.push_function(f, fn, args, kwargs, then, data)
+    vm.cap.settle(pattern)
+    vm.cap.settle(flags)
+    compiled = vm.native(fn, (pattern, flags), None)
+    vm.cap.pin(compiled, "pattern")
+    return vm.finish(f, compiled, then, data)
+
+
+def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
+    values = (*args, *(kwargs or {}).values())
+    if vm.cap.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
+        raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
+    for v in values if vm.cap.active else ():
+        vm.cap.settle(v)
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _path(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
+    if vm.cap.active and type(args[0]) not in (str, bytes):
+        raise Border(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _enabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
+    if vm.cap.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
+        fn(*args)
+    return vm.push_function(f, fn, args, kwargs, then, data)
+
+
+def _pickled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
+    values = [*args, *(kwargs or {}).values()]
+    if vm.cap.active and not _told_by_equality(values, []):
+        raise Border(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _told_by_equality(values: Any, seen: list) -> bool:
+    """What is there twice is written once, and only if it is the same object: to be equal is not enough then."""
+    for v in values:
+        t = type(v)
+        if t in (list, dict):
+            if any([v is other for other in seen]):
+                return False
+            seen.append(v)
+        elif t not in (str, bytes, tuple, int, float, bool, type(None)):
+            return False
+        parts = [x for item in v.items() for x in item] if t is dict else v if t in (list, tuple) else ()
+        if not _told_by_equality(parts, seen):
+            return False
+        if t in (str, bytes, tuple) and v != ():
+            if any([type(other) is t and v == other for other in seen]):
+                return False
+            seen.append(v)
+    return True
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        pickle.dumps: _pickled,
+        re._compile: _pattern,  # type: ignore[attr-defined]
+        re.Pattern.sub: _replaced,
+        re.Pattern.subn: _replaced,
+        os.fspath: _path,
+        logging.Logger.isEnabledFor: _enabled,
+    }
+)

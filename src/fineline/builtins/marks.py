@@ -1,0 +1,333 @@
+"""Calls that a mark decides: disabled functions, explicit graph breaks, compiled functions met inside a capture."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fineline.builtins.libraries import stand_in
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Abandoned, Border
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import load_attr
+from fineline.policy.decide import Rules
+from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fineline.policy.marks import MARKS, dynamo_kind, torch_mark
+from fineline.policy.rule import Rule
+from fineline.policy.spots import break_rule
+from fineline.policy.stance import Stances
+from fineline.symbolic.arithmetic import settled
+from fineline.tracing.identity_guards import METHOD, identify, known_code
+
+_TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
+
+# Functions of fineline's that make or mark something, by module: met in captured code, each runs as one call.
+_DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "fineline.api": frozenset({"compile", "explain", "reset", "set_policy"}),
+        "fineline.porting": frozenset({"optimize", "optimize_assert", "run"}),
+        "fineline.policy.declare": frozenset(
+            {"allow_in_graph", "assume_constant_result", "disallow_in_graph", "forbid_in_graph", "substitute_in_graph"}
+        ),
+        "fineline.install": frozenset({"install", "uninstall"}),
+    }
+)
+
+
+# They read the clock, the stack and files, and take locks, for what they write elsewhere: each call is one eager call.
+RECORDING = frozenset(
+    {
+        *(logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit),
+        *(traceback.format_exc, traceback.format_exception, traceback.format_tb),
+        *(traceback.print_exc, traceback.print_exception, traceback.print_tb),
+    }
+)
+
+
+# It keeps lists that are longer after each call (100 past steps): each of its calls would be a program of its own.
+GROWING = inspect.unwrap(torch.optim.LBFGS.step)
+
+
+def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
+    """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
+    if id(fn.__code__) in TRACERS:
+        return traces_itself
+    if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
+        return None
+    if fn.__code__ is GROWING.__code__:
+        return _calls_back
+    return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
+
+
+def _stands_in(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    plain: Any = stand_in(fn)
+    vm.cap.pin(plain, plain.__qualname__)
+    return vm.call(f, plain, args, kwargs, then, data)
+
+
+def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
+
+
+def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function that runs in Python, and the functions that it is given are captured."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    plain, given = fn, args
+    if vm.run_frame is not None:
+        plain, given = type(vm.run_frame).calling, [vm.run_frame, fn, *args]
+        vm.cap.pin(plain, fn.__qualname__)
+        vm.cap.pin(vm.run_frame, fn.__qualname__)
+    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    border.rule = "built-in: each of its calls would be a program of its own"
+    raise border.to(then, data)
+
+
+def own_function(fn: types.FunctionType) -> Callable | None:
+    """The handler for a function of fineline's that captured code calls, or for what `install` put in the place of one of PyTorch's."""
+    # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
+    if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
+        return _door
+    names = _DECLARING.get(fn.__module__)
+    return _declares if names is not None and fn.__qualname__ in names else None
+
+
+def _declares(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    raise Border(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
+
+
+def _door(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    inside = fn.__dict__["fineline_door"][1]
+    if inside is None:
+        _declares(vm, f, fn, args, kwargs, then, data)
+    vm.cap.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
+    return vm.call(f, inside, args, kwargs, then, data)
+
+
+def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
+    """The handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
+    found = torch_mark(target)
+    if found is None:
+        return None
+    looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
+    if found == "wrapped" or MARKS.left_out(target) or looked_into:
+        if "_torchdynamo_orig_callable" in target.__dict__:
+            return compiled_by_torch
+        return _unwrapped if "__wrapped__" in target.__dict__ else None
+    return _disabled
+
+
+# What the marks of PyTorch's `disable` are called; `torch_mark` reads no others.
+_MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive", "_torchdynamo_orig_callable")
+
+
+def guard_mark(cap: Any, fn: types.FunctionType) -> None:
+    """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
+    src = cap.sources.get(id(fn))
+    if src is None or src.op == "pin":
+        return
+    known_code(cap, fn)
+    names = fn.__dict__
+    table = cap.dict_source(fn, names)
+    for name in _MARKS:
+        if name not in names:
+            cap.read_absent(names, table, name)
+        elif name == "_torchdynamo_orig_callable":
+            cap.load(names[name], cap.guards.access(table, "key", name, names[name]))
+        else:
+            cap.read_key(names, table, name, names[name])
+    if "__wrapped__" not in names:
+        cap.read_absent(names, table, "__wrapped__")
+        return
+    inner = names["__wrapped__"]
+    cap.load(inner, cap.guards.access(table, "key", "__wrapped__", inner))
+    if type(inner) is types.MethodType:
+        cap.load_members(inner, cap.sources[id(inner)], METHOD)
+        inner = inner.__func__
+    elif type(inner) is functools.partial:
+        cap.load_partial(inner)
+        inner = inner.func
+    if type(inner) is types.FunctionType:
+        guard_mark(cap, inner)
+
+
+def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
+    """The rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
+    for fn in (target, inspect.unwrap(target)):
+        rule = rules.decide(fn)
+        if rule is not None:
+            return rule if rule.verb == "trace" else None
+    return None
+
+
+def dynamo_function(fn: types.FunctionType) -> Callable | None:
+    """The handler for a function of torch._dynamo."""
+    return _DYNAMO.get(dynamo_kind(fn))
+
+
+def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    plain = fn
+    if fn.__code__.co_qualname != _TORCH_DISABLE:
+        guard_mark(vm.cap, fn)
+    else:
+        identify(vm.cap, fn)
+        # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
+        plain = fn.__wrapped__
+        vm.cap.pin(plain, plain.__qualname__)
+    given = args
+    if torch_mark(fn) == "disable_frame" and vm.run_frame is not None:
+        # The function is its first argument, as each call may bring another one.
+        plain, given = vm.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
+        vm.cap.pin(plain, fn.__qualname__)
+    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    original = inspect.unwrap(fn)
+    at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
+    border.rule = f"torch.compiler.disable{at}"
+    raise border.to(then, data)
+
+
+def compiled_by_torch(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
+    known_code(vm.cap, fn)
+    return load_attr(vm, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+
+
+# The handlers that guard what they know of the function themselves.
+KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
+
+
+def _call_original(vm: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:
+    args, kwargs, then, data = state
+    return vm.call(f, plain, args, kwargs, then, data)
+
+
+def _unwrapped(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    plain = fn.__wrapped__
+    vm.cap.pin(plain, plain.__qualname__)
+    return vm.call(f, plain, args, kwargs, then, data)
+
+
+def _nothing() -> None:
+    """What runs at an explicit graph break."""
+
+
+def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, None, then, data)
+    msg = args[0] if args else (kwargs or {}).get("msg")
+    rule = break_rule(f"{f.file}:{f.line}", msg)
+    if MARKS.is_without(rule):
+        return vm.finish(f, None, then, data)
+    if vm.fired is not None:
+        vm.fired[rule] += 1
+    border = Border(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
+    border.message = msg
+    raise border.to(then, data)
+
+
+def gives(value: Any) -> Callable:
+    """The handler of what always gives ``value``."""
+
+    def give(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        return vm.finish(f, value, then, data)
+
+    return give
+
+
+def _identity(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return vm.finish(f, args[0], then, data)
+
+
+def _opaque(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    raise Border(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
+
+
+def traces_itself(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    raise Border(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
+
+
+def _original(name: str) -> Callable:
+    """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
+
+    def call(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
+        vm.cap.pin(plain, name)
+        return vm.call(f, plain, args, kwargs, then, data)
+
+    return call
+
+
+def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """What is captured depends on the stance, so that captured code can't be what sets it."""
+    if vm.cap.active:
+        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
+        raise Abandoned
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _hold(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A program captures nothing by itself."""
+    return vm.finish(f, None if vm.cap.active else vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _marks_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
+    if vm.cap.active:
+        vm.abandoned = vm.refuse("FL105", f"{fn.__name__} in captured code", f)
+        raise Abandoned
+    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+
+
+def _settles_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``mark_static``: the sizes are constants from here on."""
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})
+    t, index = given.get("t"), given.get("index")
+    if vm.fakes is not None and is_a(t, torch.Tensor):
+        indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
+        shape, src = vm.memory(t).shape, vm.cap.sources.get(id(t))
+        dims = vm.cap.symbols.varying.dims(src, t) if src is not None else {}
+        for i in indices:
+            # It ranks below mark_dynamic.
+            if not (i % t.dim() in dims and dims[i % t.dim()].marked):
+                settled(shape[i])
+    return vm.finish(f, None, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        Stances.set: _stance,
+        Stances.hold: _hold,
+        Stances.release: _hold,
+        mark_dynamic: _marks_size,
+        maybe_mark_dynamic: _marks_size,
+        mark_unbacked: _marks_size,
+        mark_static: _settles_size,
+        torch.func.linearize: traces_itself,
+        **{fn: _recorded for fn in RECORDING if is_a(fn, types.BuiltinFunctionType)},
+    }
+)
+
+# What these two give.
+TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
+
+KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)])
+
+_DYNAMO: dict[str, Callable] = {
+    "marks_size": _marks_size, "settles_size": _settles_size,
+    "graph_break": explicit_break, "true": gives(True), "nothing": gives(None), "identity": _identity, "opaque": _opaque,
+    "patched_init": _original("init"), "in_block": _original("func"),
+}  # fmt: skip

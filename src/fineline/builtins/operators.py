@@ -1,0 +1,464 @@
+"""Operators: on values at once, on tensors into the graph, on user classes by their methods."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import types
+from collections import OrderedDict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.cpython import protocols
+from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.frames.opcode_families import family
+from fineline.frames.stub_frames import is_own
+from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info, watches
+from fineline.objects.deferred_texts import waiting
+from fineline.objects.mapping_proxies import shown
+from fineline.objects.numpy_numbers import answered
+from fineline.objects.printing import prints_plainly, written_out
+from fineline.symbolic.arithmetic import (
+    ARITHMETIC,
+    FUNCTIONS,
+    NUMBERS,
+    SIZES,
+    SYMBOLIC,
+    calculate,
+    compared,
+    holds,
+    only_numbers,
+    settle_all,
+    settled,
+)
+from fineline.tensor_ops.numpy_arrays import operate
+from fineline.tracing.identity_guards import guard_identity, tell_apart, tell_from
+from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES
+from fineline.tracing.set_identity_guards import lookups
+
+# oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
+BINARY = (
+    (operator.add, "add"), (operator.and_, "and"), (operator.floordiv, "floordiv"), (operator.lshift, "lshift"), (operator.matmul, "matmul"),
+    (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
+    (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
+)  # fmt: skip
+# Beside these a number makes a value of their kind.
+ANSWERING = NUMPY_SCALARS | {str, bytes}
+INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
+# Of sets and views, these compare elements.
+COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
+COMPARE = (
+    (operator.lt, "__lt__", "__gt__"), (operator.le, "__le__", "__ge__"), (operator.eq, "__eq__", "__eq__"),
+    (operator.ne, "__ne__", "__ne__"), (operator.gt, "__gt__", "__lt__"), (operator.ge, "__ge__", "__le__"),
+)  # fmt: skip
+_SEQUENCES = frozenset({list, tuple, deque, torch.Size})
+SCALARS = frozenset({int, float, bool, str, complex, bytes, type(None)})
+KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
+    frozenset(type(getattr(d, name)()) for d in (dict[str, int](), OrderedDict[str, int]())) for name in ("keys", "values", "items")
+)
+
+
+def _scalar(cap: Any, a: Any, b: Any) -> bool:
+    if type(a) in SCALARS and type(b) in SCALARS:
+        if cap.lazy:
+            cap.settle(a)
+            cap.settle(b)
+        return True
+    return False
+
+
+def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    cap = vm.cap
+    inplace = arg >= 13
+    op, name = BINARY[arg - 13 if inplace else arg]
+    if _scalar(cap, a, b):
+        s.append(INPLACE[arg - 13](a, b) if inplace else op(a, b))
+        return None
+    if inplace:
+        return inplace_operator(vm, f, a, b, arg - 13)
+    return binary(vm, f, a, b, op, name)
+
+
+def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
+    """``written``: the operator as it stands in the code, where that is an assignment; it says so if it raises."""
+    cap = vm.cap
+    written = written or op
+    if op is operator.mod and type(a) is str and (text := waiting(vm, f, op, (a, b))) is not None:
+        f.stack.append(text)
+        return None
+    if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
+        if type(a) in NUMBERS and type(b) in NUMBERS:
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
+            if op not in ARITHMETIC and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+            f.stack.append(c_calls.of_few_parts(vm, calculate(op, a, b), op, (a, b)))
+            return None
+        if not is_a(a, Tensor) and not is_a(b, Tensor):
+            if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
+                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+            a, b = settled(a), settled(b)
+        elif cap.active:
+            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+            return None
+    if not cap.active and not python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
+        f.stack.append(vm.native(written, (a, b), None))
+        return None
+    if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
+        other = b if is_a(a, Tensor) else a
+        if not python_method(cap, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
+            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+            return None
+        if watches(cap, type(other)):
+            # The tensor's method looks for __torch_function__ and more.
+            raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
+    if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
+        return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
+    if cap.numpy and vm.varied(f, (a, b)):
+        raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+    fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
+    if _joins(cap, op, a, b) or (c_calls.deep_plain(cap, a) and c_calls.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))):
+        _expand(vm, op, a, b, deep=op is not operator.add)
+        if op in COMPARING:
+            tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
+        result = written(a, written_out(b) if fills else b)
+        if type(result) not in VALUES:
+            cap.made.add(id(result))
+        f.stack.append(result)
+        return None
+    if operate(vm, f, op, a, b):
+        return None
+    raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
+
+
+def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
+    """Returns whether this only puts elements together: sequences are concatenated without a look at any, and dicts merged without one at values."""
+    if op is operator.add or op is operator.iadd:
+        return type(a) in _SEQUENCES and type(b) in _SEQUENCES
+    if op is operator.mul or op is operator.imul:
+        count, repeated = (a, b) if type(a) is int else (b, a)
+        if type(count) is not int or type(repeated) not in _SEQUENCES:
+            return False
+        if cap.lazy:
+            cap.settle(count)
+        return True
+    keyed = op in (operator.or_, operator.ior) and type(a) in c_calls.CONTAINERS and type(b) in c_calls.CONTAINERS
+    return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(cap, k) for k in (*a, *b)])
+
+
+def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    if vm.unsteady and any([is_a(v, c_calls.MANY) and vm.unlike(vm.frame, v) for v in (a, b)]):
+        raise Border(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
+    try:
+        vm.cap.expand(a, deep)
+        vm.cap.expand(b, deep)
+    except NotForGraph as e:
+        raise Border(op, (a, b), None, "FL413", str(e)) from None
+
+
+def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
+    """Whether either operand's class is the user's and has one of these methods in Python; guarded."""
+    for x in (a, b):
+        t = type(x)
+        if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
+            for n in names:
+                if in_python(special_method(cap, t, n)):
+                    return True
+    return False
+
+
+def call_special(vm: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
+    """Calls the special method of that name that was found to be in Python."""
+    if is_a(method, types.FunctionType):
+        return vm.call(f, method, [obj, *args], None, then, data)
+    return vm.call(f, protocols.ask, [obj, name, *args], None, then, data)
+
+
+def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
+    cap = vm.cap
+    op, name = BINARY[which]
+    iop = INPLACE[which]
+    iname = f"__i{name}__"
+    if is_a(a, Tensor) and cap.active:
+        f.stack.append(vm.tensors.operator(vm, iop, [a, b], None))
+        return None
+    method = raw_lookup(type(a), iname)
+    if cap.active and type(a).__flags__ & HEAP_TYPE:
+        type_info(cap, type(a)).look(cap, iname)
+    if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
+        return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
+    if method is MISSING:
+        return binary(vm, f, a, b, op, name, iop)
+    if not cap.active:
+        f.stack.append(vm.native(iop, (a, b), None))
+        return None
+    return vm.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
+
+
+def _inplace_done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+    if result is NotImplemented:
+        return binary(vm, f, *state)
+    f.stack.append(result)
+    return None
+
+
+def _unary(name: str, op: Any) -> Any:
+    def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
+        a = f.stack.pop()
+        cap = vm.cap
+        if type(a) in SYMBOLIC:
+            f.stack.append(calculate(op, a))
+            return None
+        if type(a) in SCALARS or (not cap.active and not python_method(cap, a, None, name)):
+            if cap.lazy:
+                cap.settle(a)
+            f.stack.append(op(a))
+            return None
+        if is_a(a, Tensor):
+            f.stack.append(vm.tensors.operator(vm, op, [a], None))
+            return None
+        method = special_method(cap, type(a), name)
+        if in_python(method):
+            return call_special(vm, f, method, a, name)
+        if c_calls.deep_plain(cap, a):
+            f.stack.append(op(a))
+            return None
+        if operate(vm, f, op, a):
+            return None
+        raise Border(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
+
+    return unary
+
+
+def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
+    v = f.stack[-1]
+    if v is True or v is False:
+        f.stack[-1] = not v
+        return None
+    f.stack.pop()
+    return vm.boolean(vm, f, v, _push_not)
+
+
+def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> None:
+    f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
+
+
+# Of so many keys each is compared with a number that varies; beyond that the number is taken as it is.
+MOST_COMPARED = 16
+_KEYS = frozenset({int, float, bool, str, type(None)})
+# Their ``==`` answers for others of their kind, and asks nothing of an object of another.
+_OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunctionType})
+# No number equals one of these.
+NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
+
+
+def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    op, name, rname = COMPARE[arg]
+    if vm.cap.numpy and (answer := answered(vm.cap, op, a, b)) is not None:
+        s.append(answer)
+        return None
+    if _scalar(vm.cap, a, b):
+        s.append(op(a, b))
+        return None
+    return compare(vm, f, a, b, op, name, rname)
+
+
+def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
+    cap = vm.cap
+    if not cap.active:
+        if python_method(cap, a, b, name, rname, "__eq__"):
+            return vm.call(f, protocols.compare, [a, b, name, rname, op])
+        f.stack.append(vm.native(op, (a, b), None))
+        return None
+    if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
+        if type(a) in NUMBERS and type(b) in NUMBERS:
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
+            f.stack.append(compared(op, a, b))
+            return None
+        if name in ("__eq__", "__ne__") and not NO_NUMBERS.isdisjoint((type(a), type(b))):
+            f.stack.append(name == "__ne__")
+            return None
+        a, b = settled(a), settled(b)
+    if vm.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
+        # The numbers are compared one by one, and what is found out of them is guarded.
+        _expand(vm, op, a, b)
+        f.stack.append(op(a, b))
+        return None
+    if is_a(a, Tensor) or is_a(b, Tensor):
+        if name in ("__eq__", "__ne__") and not (is_a(a, (Tensor, int, float, complex)) and is_a(b, (Tensor, int, float, complex))):
+            # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
+            if a is None or b is None or is_a(a, str) or is_a(b, str):
+                f.stack.append(op(a, b))
+                return None
+        f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+        return None
+    if python_method(cap, a, b, name, rname) or (name == "__ne__" and python_method(cap, a, b, "__eq__")):
+        return vm.call(f, protocols.compare, [a, b, name, rname, op])
+    if name in ("__eq__", "__ne__") and _compared_by_identity(a, b):
+        # Whatever else their classes say.
+        guard_identity(cap, a, b)
+        f.stack.append(op(a, b))
+        return None
+    if c_calls.deep_plain(cap, a) and c_calls.deep_plain(cap, b):
+        _expand(vm, op, a, b)
+        tell_apart(cap, (a, b))
+        f.stack.append(op(a, b))
+        return None
+    for base in (list, tuple):
+        if is_a(a, base) and is_a(b, base):
+            a, b, name = (b, a, rname) if _asked_first(b, a) else (a, b, name)
+            return vm.call(f, getattr(base, name), [a, b])
+    if is_a(a, dict) and is_a(b, dict) and name in ("__eq__", "__ne__"):
+        a, b = (b, a) if _asked_first(b, a) else (a, b)
+        return vm.call(f, special_method(cap, type(a), name), [a, b])
+    if operate(vm, f, op, a, b):
+        return None
+    raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
+
+
+def _asked_first(right: Any, left: Any) -> bool:
+    """Whether an operator asks its right operand first: one of a subclass."""
+    return type(right) is not type(left) and is_a(right, type(left))
+
+
+def _compared_by_identity(a: Any, b: Any) -> bool:
+    """Whether neither class has a word in it: one has no ``__eq__``, the other none either, or one that answers its own kind alone."""
+    plain, other = type(a).__eq__ is object.__eq__, type(b).__eq__ is object.__eq__
+    return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
+
+
+def IS_OP(vm: Any, f: Frame, arg: int) -> None:
+    s = f.stack
+    b = s.pop()
+    a = s.pop()
+    cap = vm.cap
+    if cap.active:
+        numbers = type(a) in NUMBERS and type(b) in NUMBERS
+        if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code)):
+            # To a polyfill it is a short cut in front of a comparison.
+            pass
+        elif type(a) in VALUES or type(b) in VALUES or numbers:
+            a, b = settled(a), settled(b)
+            if cap.lazy:
+                cap.settle(a)
+                cap.settle(b)
+        elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
+            guard_identity(cap, a, b)
+    s.append((a is b) is not bool(arg))
+
+
+def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    container = s.pop()
+    item = s.pop()
+    return contains(vm, f, container, item, _push_not if arg else None)
+
+
+def _few_keys(cap: Any, container: Any) -> bool:
+    """Whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
+    if not is_a(container, (dict, set, frozenset)) or python_method(cap, container, None, "__contains__", "__iter__"):
+        return False
+    return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS
+
+
+def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
+    cap = vm.cap
+    t = type(container)
+    if vm.unsteady and is_a(container, (list, set, deque)) and vm.unlike(f, container):
+        raise Border(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
+    if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):
+        try:
+            cap.expand(container, ordered=False)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+        return vm.call(f, protocols.contains_item, [tuple(container), item], None, then)
+    if vm.fakes is not None:
+        item, container = settle_all(item), settle_all(container)
+    if not cap.active:
+        if python_method(cap, container, None, "__contains__", "__iter__"):
+            return vm.call(f, protocols.contains, [container, item], None, then)
+        return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
+    if is_a(container, dict) and not python_method(cap, container, None, "__contains__"):
+        if not c_calls.key_plain(cap, item, container):
+            raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
+        present = dict.__contains__(container, item)
+        src = cap.sources.get(id(container))
+        if src is not None and id(container) not in cap.expanded:
+            if id(container) in cap.journal.written and cap.journal.is_dirty(container, item):
+                pass
+            elif present:
+                value = dict.__getitem__(container, item)
+                cap.guards.access(src, "key", item, value)
+            else:
+                cap.read_absent(container, src, item)
+        return vm.finish(f, present, then)
+    if is_a(container, Tensor):
+        try:
+            vm.tensors.sign(vm, operator.contains, (container, item))
+        except Border as b:
+            b.fn = _contains(then)
+            raise
+        raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
+    if python_method(cap, container, None, "__contains__", "__iter__"):
+        return vm.call(f, protocols.contains, [container, item], None, then)
+    if is_a(item, Tensor) and is_a(container, (list, tuple)):
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if t is types.MappingProxyType:
+        try:
+            return contains(vm, f, shown(cap, container), item, then)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+    keyed = t in (set, frozenset) and c_calls.key_plain(cap, item, container)
+    if keyed and t is set and id(container) not in cap.sources:
+        refused = lookups(cap, container).refused
+        if refused is not None:
+            raise Border(_contains(then), (container, item), None, "FL413", refused)
+        return vm.finish(f, item in container, then)
+    if keyed or (c_calls.deep_plain(cap, container) and c_calls.deep_plain(cap, item)):
+        try:
+            cap.expand(container, True, ordered=False)
+        except NotForGraph as e:
+            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+        tell_from(cap, item, container)
+        return vm.finish(f, item in container, then)
+    if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
+        return vm.call(f, protocols.contains_item, [container, item], None, then)
+    if t in KEY_VIEWS and id(container) not in cap.sources:
+        return contains(vm, f, gc.get_referents(container)[0], item, then)
+    if t in ITEM_VIEWS and id(container) not in cap.sources:
+        return vm.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
+    raise Border(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
+
+
+def _contains(then: Any) -> Any:
+    return operator.contains if then is None else _contains_not
+
+
+def _contains_not(container: Any, item: Any) -> bool:
+    return item not in container
+
+
+HANDLERS = family(
+    globals(),
+    UNARY_NEGATIVE=_unary("__neg__", operator.neg),
+    UNARY_POSITIVE=_unary("__pos__", operator.pos),
+    UNARY_INVERT=_unary("__invert__", operator.invert),
+)

@@ -1,0 +1,159 @@
+"""Random numbers of Python's and NumPy's: which methods draw one, and what becomes of a call of theirs.
+
+A number that only goes into arithmetic and operators is drawn by the program before its graph runs, at each call anew. Where the way of
+the code depends on it, and where something else than a number is drawn, the call is made at a graph break.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from types import FunctionType, MappingProxyType, NoneType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border, Retreat
+from fineline.guards.source import Source
+from fineline.symbolic.random_draws import Draw
+from fineline.tracing.identity_guards import identify
+
+
+class Kind(NamedTuple):
+    """Of one method: the class of its generator, the type of its numbers, and between what they lie for its arguments, if that is known."""
+
+    generator: type
+    number: Any
+    span: Callable[..., tuple | None]
+
+
+# random() is less than one.
+_UNIT = 0.0, math.nextafter(1.0, 0.0)
+
+
+def _unit(*args: float, **kwargs: float) -> tuple[float, float] | None:
+    return _UNIT if args in ((), (0, 1)) and not kwargs else None
+
+
+def _anywhere(*args: float, **kwargs: float) -> None:
+    return None
+
+
+def _steps(*args: int, **kwargs: int) -> tuple[int, int]:
+    # Some arguments have no names in ``range``, and then are none here.
+    numbers = range(*args, **kwargs)
+    return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+
+
+def _below(low: int, high: int | None = None) -> tuple[int, int]:
+    return (0, low - 1) if high is None else (low, high - 1)
+
+
+PYTHON, NUMPY, GENERATOR = random.Random, np.random.RandomState, np.random.Generator
+# Methods that raise for some of the numbers they draw, as some distributions do for extreme parameters, are none of these.
+_FLOATS: tuple[tuple[type, Callable, str], ...] = (
+    (PYTHON, _unit, "random uniform"),
+    (PYTHON, _anywhere, "triangular gauss normalvariate betavariate expovariate"),
+    (NUMPY, _unit, "random random_sample rand uniform"),
+    (NUMPY, _anywhere, "randn standard_normal normal beta exponential triangular"),
+    (GENERATOR, _unit, "random uniform"),
+    (GENERATOR, _anywhere, "standard_normal normal beta exponential triangular"),
+)
+KINDS: Mapping[Any, Kind] = MappingProxyType(
+    {
+        **{getattr(cls, name): Kind(cls, float, span) for cls, span, names in _FLOATS for name in names.split()},
+        PYTHON.randint: Kind(PYTHON, int, lambda a, b: (a, b)),
+        PYTHON.randrange: Kind(PYTHON, int, _steps),
+        PYTHON.getrandbits: Kind(PYTHON, int, lambda k: (0, 2**k - 1)),
+        NUMPY.randint: Kind(NUMPY, int, _below),
+    }
+)
+# Beyond this an int is none of a graph's.
+_MOST = 2**62
+# What a method may have put into its generator's ``__dict__``.
+_OWN = frozenset({"gauss_next"})
+
+
+def _draw(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    place = f.info.code, f.ip - 1
+    number = None if place in vm.options.breaking_draws else _number(vm, fn, args, kwargs or {}, place)
+    if number is None:
+        raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
+    return vm.finish(f, number, then, data)
+
+
+def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
+    """A symbol for the number that the program is going to draw; None if it can't be one."""
+    kind = KINDS.get(fn)
+    if kind is None or vm.may_restart is None or vm.opaque is not None or vm.subgraphs or vm.merged is not None or vm.indices:
+        return None
+    src = vm.cap.sources.get(id(args[0])) if args else None
+    if src is None or not _is_plain(kind.generator, args[0]):
+        return None
+    # Of floats, those that draw ints warn.
+    numbers = (int, NoneType) if kind.number is int else (int, float, NoneType)
+    if not all([type(a) in numbers for a in (*args[1:], *kwargs.values())]):
+        return None
+    try:
+        # On a generator of its own: what is drawn here is nobody's, and says whether the arguments are any good.
+        example = fn(_other(kind.generator), *args[1:], **kwargs)
+        span = kind.span(*args[1:], **kwargs)
+    except Exception as e:  # the call itself says what is wrong
+        let_pass(e)
+        return None
+    if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
+        return None
+    if vm.fakes is None:
+        if vm.may_restart():
+            raise Retreat("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
+        return None
+    return _symbol(vm, fn, args, kwargs, place, kind, src, example, span)
+
+
+def _symbol(vm: Any, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
+    cap = vm.cap
+    identify(cap, fn)
+    for a in (*args[1:], *kwargs.values()):
+        cap.settle(a)
+    cap.guards.check(src, "predicate", (_Plain(kind.generator), "draws as its class does"), "draws")
+    return cap.symbols.draws.add(Draw(fn, tuple(args), kwargs, place), example, span)
+
+
+def _other(cls: type) -> Any:
+    return np.random.default_rng(0) if cls is GENERATOR else cls(0)
+
+
+def _is_plain(cls: type, generator: Any) -> bool:
+    """Whether no code of the user's is run by a draw."""
+    if type(generator) is not cls:
+        return False
+    return generator.__dict__.keys() <= _OWN if cls is PYTHON else True
+
+
+class _Plain:
+    """A guard: `_is_plain`."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def __call__(self, generator: Any) -> bool:
+        return _is_plain(self.cls, generator)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        **{
+            fn: _draw
+            for cls in (random.Random, random.SystemRandom)
+            for name, fn in vars(cls).items()
+            if type(fn) is FunctionType and not name.startswith("__")
+        },
+        **dict.fromkeys(KINDS, _draw),
+    }
+)
+"""All that Python's two classes define in Python depends on a state that each call changes, and so is walked anew each time."""

@@ -1,0 +1,79 @@
+"""Blocks of rules in captured code: ``with policy:``, and ``with disable():`` in which nothing is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.objects.copying import mark_made
+from fineline.policy.decide import rules_now
+from fineline.policy.declare import Disabled, disable
+from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
+from fineline.policy.scopes import SCOPE
+from fineline.tracing.identity_guards import identify
+
+
+def _enter_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
+    if vm.cap.active:
+        identify(vm.cap, args[0])
+    SCOPE.enter(args[0])
+    if vm.rules is not None:
+        vm.rules.settle()
+    vm.rules = rules_now(vm.options.policy, vm.fired)
+    return vm.finish(f, args[0], then, data)
+
+
+def _leave_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    SCOPE.leave()
+    if vm.rules is not None:
+        vm.rules.settle()
+    vm.rules = rules_now(vm.options.policy, vm.fired)
+    return vm.finish(f, None, then, data)
+
+
+def _enter_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    rule = args[0].rule
+    if not vm.cap.active or MARKS.is_without(rule):
+        return vm.finish(f, vm.native(fn, tuple(args), None), then, data)
+    if vm.fired is not None:
+        vm.fired[rule] += 1
+    border = Border(fn, tuple(args), None, "FL430", "a with disable() block begins")
+    border.rule = str(rule)
+    raise border.to(then, data)
+
+
+def _leave_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    vm.native(fn, tuple(args), None)
+    if vm.resume is not None and None not in SCOPE.blocks:
+        # The outermost such block ends: capture goes on.
+        raise Border(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
+    return vm.finish(f, None, then, data)
+
+
+def _nothing() -> None:
+    """What runs where a block ends."""
+
+
+def _make_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if args or "fn" in (kwargs or {}):
+        raise Border(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
+    given = {"recursive": True, "reason": None, **(kwargs or {})}
+    made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
+    mark_made(vm.cap, made)
+    return vm.finish(f, made, then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        Policy.__enter__: _enter_policy,
+        Policy.__exit__: _leave_policy,
+        Disabled.__enter__: _enter_disabled,
+        Disabled.__exit__: _leave_disabled,
+        disable: _make_disabled,
+    }
+)

@@ -1,0 +1,150 @@
+"""str(), repr(), format(), hash() and id(), as the interpreter answers them."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import type_info
+from fineline.objects.deferred_texts import known_next_time, waiting
+from fineline.objects.printing import prints_plainly, written_out
+from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
+from fineline.tensor_ops.tensors import SIGNS
+from fineline.tracing.identity_guards import identify
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
+
+
+def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """str(), repr(), format(), hash(), id(): of values only; user classes run their own method."""
+    cap = vm.cap
+    if not cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
+    if bare and fn in (str, format) and not kwargs and id(args[0]) in cap.texts:
+        return vm.finish(f, args[0], then, data)
+    if args and fn is not id:
+        if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
+            return vm.finish(f, text, then, data)
+        if vm.varied(f, args):
+            raise Border(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
+        args = [settle_all(a) for a in args]
+        obj = args[0]
+        kind: type = type(obj)
+        if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
+            for name in ("__format__", "__str__", "__repr__"):
+                type_info(cap, kind).look(cap, name)
+        if all([c_calls.deep_plain(cap, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(cap, obj)):
+            replaced = len(cap.journal.replaced)
+            try:
+                c_calls.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
+            except Border as b:
+                raise b.to(then, data) from None
+            if len(cap.journal.replaced) > replaced:
+                return _text(vm, f, fn, args, kwargs, then, data)
+            return vm.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
+        t = type(obj)
+        if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
+            info = type_info(cap, t)
+            names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
+            for name in names:
+                method = info.look(cap, name)[1]
+                if is_a(method, types.FunctionType):
+                    given = [obj, *(args[1:] or [""])] if fn is format else list(args)
+                    return vm.call(f, method, given, kwargs, _checked, (fn, then, data))
+                if name != names[-1] and method is not object.__str__:
+                    break
+    if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(cap, args[0])):
+        if type(args[0]) in SINGLETONS:
+            cap.settle(args[0])
+        else:
+            identify(cap, args[0])
+        return vm.finish(f, id(args[0]), then, data)
+    if fn in SIGNS and args and is_a(args[0], Tensor):
+        try:
+            vm.tensors.sign(vm, fn, tuple(args))
+        except Border as b:
+            raise b.to(then, data) from None
+    if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
+        return vm.finish(f, text, then, data)
+    for a in args:
+        if id(a) in vm.texts:
+            known_next_time(vm, vm.texts[id(a)])
+    raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+
+
+def _size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``shape.__repr__()``."""
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
+        return _text(vm, f, builtins.repr, args, kwargs, then, data)
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def _waiting(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
+    """The text, if it can be made when somebody reads it."""
+    return waiting(vm, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
+
+
+def _lasts(cap: Any, obj: Any) -> bool:
+    """Whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
+    src = cap.sources.get(id(obj))
+    if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in cap.made:
+        return False
+    while src.parent is not None and not is_a(src.value, torch.nn.Module):
+        src = src.parent
+    return src.op == "pin" or is_a(src.value, torch.nn.Module)
+
+
+class _Given:
+    """An object whose methods have given ``value``: what C makes of that, or says of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return self.value
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return self.value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+def _checked(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    fn, then, data = state
+    return vm.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
+
+
+def _prints_address(obj: Any) -> bool:
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or t in SYMBOLIC or is_a(obj, PINNED):
+        return is_a(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
+    if is_a(obj, (list, tuple, set, frozenset)):
+        return any(_prints_address(x) for x in obj)
+    if is_a(obj, dict):
+        made = is_a(obj, collections.defaultdict) and _prints_address(obj.default_factory)
+        return made or any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
+    return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        **dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
+        torch.Size.__repr__: _size,
+    }
+)

@@ -1,0 +1,301 @@
+"""Builtins and functools functions that consume an iterable or call back, in plain Python for the interpreter to run."""
+# Plain statements: what the shorter forms would call is what is being defined.
+# ruff: noqa: SIM105, SIM110
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from operator import index
+from typing import Any
+
+from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
+from fineline.cpython.protocols import MISSING, special
+from fineline.kinds import is_a
+
+_ABSENT = object()
+_TOTAL_ORDER = (int, str)
+"""Key types whose tuples sort as they do: exact, total order, and equality no weaker than the order."""
+
+
+def length_hint(obj: Any, default: int = 0, /) -> int:
+    kind = type(obj)
+    if hasattr(kind, "__len__"):
+        try:
+            return len(obj)
+        except TypeError:
+            pass
+    hint = special(obj, "__length_hint__")
+    if hint is MISSING:
+        return default
+    try:
+        value = hint()
+    except TypeError:
+        return default
+    if value is NotImplemented:
+        return default
+    if not is_a(value, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(value).__name__}")
+    if value < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return value
+
+
+def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
+    items: list[Any] = []
+    source = iter(iterable)
+    length_hint(iterable, 8)
+    for item in source:
+        items.append(item)
+    return items
+
+
+def iterator(iterable: Iterable[Any], text: str) -> Iterator[Any]:
+    """``text`` is the error if there is no iterating over it."""
+    found: Any = _ABSENT
+    try:
+        found = iter(iterable)
+    except TypeError:
+        pass
+    if found is _ABSENT:
+        raise TypeError(text)
+    return found
+
+
+def sequence(iterable: Iterable[Any], text: str) -> Any:
+    """... a list or tuple of the items."""
+    return iterable if is_a(iterable, (list, tuple)) else list(iterator(iterable, text))
+
+
+def any_(iterable: Iterable[Any], /) -> bool:
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+def all_(iterable: Iterable[Any], /) -> bool:
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+    source = iter(iterable)
+    if is_a(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    if is_a(start, bytes):
+        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
+    if is_a(start, bytearray):
+        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
+    total = start
+    for item in source:
+        total = total + item
+    return total
+
+
+def max_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT) -> Any:
+    best = _ABSENT
+    best_key: Any = None
+    for item in _candidates("max", args, default):
+        if key is None and type(item) is int and type(best) is int:
+            # Sizes that vary are compared in the program.
+            best = best_key = max(best, item)
+            continue
+        item_key = item if key is None else key(item)
+        if best is _ABSENT or item_key > best_key:
+            best = item
+            best_key = item_key
+    return _chosen("max", best, default)
+
+
+def min_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT) -> Any:
+    best = _ABSENT
+    best_key: Any = None
+    for item in _candidates("min", args, default):
+        if key is None and type(item) is int and type(best) is int:
+            # Sizes that vary are compared in the program.
+            best = best_key = min(best, item)
+            continue
+        item_key = item if key is None else key(item)
+        if best is _ABSENT or item_key < best_key:
+            best = item
+            best_key = item_key
+    return _chosen("min", best, default)
+
+
+def _candidates(name: str, args: tuple[Any, ...], default: Any) -> Any:
+    if len(args) == 1:
+        return args[0]
+    if not args:
+        raise TypeError(f"{name} expected at least 1 argument, got 0")
+    if default is not _ABSENT:
+        raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+    return args
+
+
+def _chosen(name: str, best: Any, default: Any) -> Any:
+    if best is not _ABSENT:
+        return best
+    if default is _ABSENT:
+        raise ValueError(f"{name}() arg is an empty sequence")
+    return default
+
+
+def sorted_(iterable: Iterable[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: Any = False) -> list[Any]:
+    items = list(iterable)
+    list_sort(items, key=key, reverse=reverse)
+    return items
+
+
+def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: Any = False) -> None:
+    reverse = bool(index(reverse))
+    items = list.copy(self)
+    list.clear(self)
+    keys = items
+    try:
+        if key is not None:
+            keys = []
+            for item in items:
+                keys.append(key(item))
+        if reverse:
+            list.reverse(items)
+            if keys is not items:
+                list.reverse(keys)
+        try:
+            _sort(items, keys)
+            if list.__len__(self):
+                raise ValueError("list modified during sort")
+        finally:
+            if reverse:
+                list.reverse(items)
+    finally:
+        if type(self) is list:
+            self[:] = items
+        else:
+            list.__setitem__(self, slice(None), items)
+
+
+def _sort(items: list[Any], keys: list[Any]) -> None:
+    """A stable sort by run detection and binary insertion: up to 63 items, the comparisons that CPython makes."""
+    if len(items) < 2:
+        return
+    if keys is not items and _has_total_order(keys):
+        pairs = []
+        for i in range(len(keys)):
+            pairs.append((keys[i], i))
+        pairs.sort()
+        moved = []
+        for pair in pairs:
+            moved.append(items[pair[1]])
+        items[:] = moved
+        return
+    start = _count_run(items, keys)
+    while start < len(items):
+        pivot = keys[start]
+        low = 0
+        high = start
+        while low < high:
+            middle = (low + high) // 2
+            if pivot < keys[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        items.insert(low, items.pop(start))
+        if keys is not items:
+            keys.insert(low, keys.pop(start))
+        start += 1
+
+
+def _has_total_order(keys: list[Any]) -> bool:
+    kind = type(keys[0])
+    if kind not in _TOTAL_ORDER:
+        return False
+    for key in keys:
+        if type(key) is not kind:
+            return False
+    return True
+
+
+def _count_run(items: list[Any], keys: list[Any]) -> int:
+    end = 2
+    if keys[1] < keys[0]:
+        while end < len(keys) and keys[end] < keys[end - 1]:
+            end += 1
+        items[:end] = items[end - 1 :: -1]
+        if keys is not items:
+            keys[:end] = keys[end - 1 :: -1]
+    else:
+        while end < len(keys) and not keys[end] < keys[end - 1]:
+            end += 1
+    return end
+
+
+def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _ABSENT, /) -> Any:
+    value = initial
+    for item in iterator(iterable, "reduce() arg 2 must support iteration"):
+        value = item if value is _ABSENT else function(value, item)
+    if value is _ABSENT:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    return value
+
+
+def reversed_(sequence: Any, /) -> Any:
+    kind = type(sequence)
+    method: Any = getattr(kind, "__reversed__", _ABSENT)
+    if method is None or (method is _ABSENT and not (hasattr(kind, "__getitem__") and not issubclass(kind, dict))):
+        raise TypeError(f"'{kind.__name__}' object is not reversible")
+    if method is not _ABSENT:
+        return special(sequence, "__reversed__")()
+    return ReversedSequence(sequence)
+
+
+def iter_callable(function: Callable[[], Any], sentinel: Any, /) -> CallableIterator:
+    """`iter` with two arguments."""
+    if not callable(function):
+        raise TypeError("iter(v, w): v must be callable")
+    return CallableIterator(function, sentinel)
+
+
+class CompareKey:
+    """What `cmp_to_key` wraps a value in."""
+
+    __slots__ = ("compare", "obj")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other: CompareKey) -> Any:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: CompareKey) -> Any:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: CompareKey) -> Any:
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: CompareKey) -> Any:
+        return self.compare(self.obj, other.obj) >= 0
+
+
+def cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Callable[[Any], CompareKey]:
+    return functools.partial(CompareKey, mycmp)
+
+
+def pow_(base: Any, exp: Any, mod: Any = None) -> Any:
+    if mod is None:
+        return base**exp
+    return pow(base, exp, mod)
+
+
+def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
+    total = start
+    for item in iterable:
+        total = total * item
+    return total

@@ -1,0 +1,358 @@
+"""The itertools in plain Python, for the interpreter to run where an item may come from, or go to, Python code.
+
+Classes, for the reasons given in `polyfill_iterators`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from operator import index
+from typing import Any
+
+from fineline.cpython.polyfill_iterators import Filter, Lazy
+
+
+class FilterFalse(Filter):
+    def __next__(self) -> Any:
+        function = self.function
+        while True:
+            item = next(self.source)
+            if function is None or function is bool:
+                if not item:
+                    return item
+            elif not function(item):
+                return item
+
+
+class Chain(Lazy):
+    def __init__(self, *iterables: Any) -> None:
+        self.source: Iterator[Any] | None = iter(iterables)
+        self.active: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        while self.source is not None:
+            if self.active is None:
+                source = self.source
+                self.source = None
+                self.active = iter(next(source))
+                self.source = source
+            try:
+                return next(self.active)
+            except StopIteration:
+                self.active = None
+        raise StopIteration
+
+
+def chain_from_iterable(cls: type, iterable: Iterable[Any]) -> Chain:
+    chained = Chain()
+    chained.source = iter(iterable)
+    return chained
+
+
+class ISlice(Lazy):
+    def __init__(self, iterable: Iterable[Any], /, *bounds: Any) -> None:
+        if not 1 <= len(bounds) <= 3:
+            raise TypeError(f"islice expected at {'least 2' if not bounds else 'most 4'} arguments, got {len(bounds) + 1}")
+        stop = bounds[0] if len(bounds) == 1 else bounds[1]
+        self.stop = None if stop is None else _size(stop)
+        if self.stop == -1:
+            raise ValueError("Stop argument for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
+        self.skip = 0 if len(bounds) == 1 or bounds[0] is None else _size(bounds[0])
+        if self.skip < 0 or (self.stop is not None and self.stop < 0):
+            raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
+        self.step = 1 if len(bounds) < 3 or bounds[2] is None else _size(bounds[2])
+        if self.step < 1:
+            raise ValueError("Step for islice() must be a positive integer or None.")
+        self.source: Iterator[Any] | None = iter(iterable)
+        self.count = 0
+
+    def __next__(self) -> Any:
+        source = self.source
+        if source is None:
+            raise StopIteration
+        self.source = None
+        while self.count < self.skip:
+            next(source)
+            self.count += 1
+        if self.stop is not None and self.count >= self.stop:
+            raise StopIteration
+        item = next(source)
+        self.source = source
+        self.count += 1
+        self.skip += self.step
+        if self.stop is not None and self.skip > self.stop:
+            self.skip = self.stop
+        return item
+
+
+def _size(value: Any) -> int:
+    """-1 where C finds no size in ``value``."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    return number if number <= sys.maxsize else -1
+
+
+class TakeWhile(Lazy):
+    def __init__(self, predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> None:
+        self.predicate = predicate
+        self.source = iter(iterable)
+        self.stopped = False
+
+    def __next__(self) -> Any:
+        if not self.stopped:
+            item = next(self.source)
+            if self.predicate(item):
+                return item
+            self.stopped = True
+        raise StopIteration
+
+
+class DropWhile(Lazy):
+    def __init__(self, predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> None:
+        self.predicate = predicate
+        self.source = iter(iterable)
+        self.started = False
+
+    def __next__(self) -> Any:
+        while True:
+            item = next(self.source)
+            if self.started:
+                return item
+            if not self.predicate(item):
+                self.started = True
+                return item
+
+
+class StarMap(Lazy):
+    def __init__(self, function: Callable[..., Any], iterable: Iterable[Iterable[Any]], /) -> None:
+        self.function = function
+        self.source = iter(iterable)
+
+    def __next__(self) -> Any:
+        return self.function(*tuple(next(self.source)))
+
+
+class Accumulate(Lazy):
+    def __init__(self, iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None) -> None:
+        self.source = iter(iterable)
+        self.function = func
+        self.initial = initial
+        self.started = False
+        self.total: Any = None
+
+    def __next__(self) -> Any:
+        if self.initial is not None:
+            self.total = self.initial
+            self.initial = None
+            self.started = True
+            return self.total
+        item = next(self.source)
+        if not self.started:
+            self.started = True
+            self.total = item
+        elif self.function is None:
+            self.total = self.total + item
+        else:
+            self.total = self.function(self.total, item)
+        return self.total
+
+
+class ZipLongest(Lazy):
+    def __init__(self, *iterables: Iterable[Any], fillvalue: Any = None) -> None:
+        self.fillvalue = fillvalue
+        self.sources: list[Iterator[Any] | None] = []
+        for iterable in iterables:
+            self.sources.append(iter(iterable))
+        self.active = len(self.sources)
+
+    def __next__(self) -> Any:
+        if not self.active:
+            raise StopIteration
+        items = []
+        for i in range(len(self.sources)):
+            source = self.sources[i]
+            item = self.fillvalue
+            if source is not None:
+                try:
+                    item = next(source)
+                except StopIteration:
+                    self.active -= 1
+                    self.sources[i] = None
+                    if not self.active:
+                        break
+                except BaseException:
+                    self.active = 0
+                    raise
+            items.append(item)
+        if not self.active:
+            raise StopIteration
+        return tuple(items)
+
+
+class Compress(Lazy):
+    def __init__(self, data: Iterable[Any], selectors: Iterable[Any]) -> None:
+        self.source = iter(data)
+        self.selectors = iter(selectors)
+
+    def __next__(self) -> Any:
+        while True:
+            item = next(self.source)
+            if next(self.selectors):
+                return item
+
+
+class Cycle(Lazy):
+    def __init__(self, iterable: Iterable[Any], /) -> None:
+        self.source: Iterator[Any] | None = iter(iterable)
+        self.saved: list[Any] = []
+        self.index = 0
+
+    def __next__(self) -> Any:
+        if self.source is not None:
+            try:
+                item = next(self.source)
+            except StopIteration:
+                self.source = None
+            else:
+                self.saved.append(item)
+                return item
+        if not self.saved:
+            raise StopIteration
+        item = self.saved[self.index]
+        self.index = (self.index + 1) % len(self.saved)
+        return item
+
+
+class Count(Lazy):
+    def __init__(self, start: Any = 0, step: Any = 1) -> None:
+        self.count = start
+        self.step = step
+
+    def __next__(self) -> Any:
+        count = self.count
+        self.count = count + self.step
+        return count
+
+
+class Pairwise(Lazy):
+    def __init__(self, iterable: Iterable[Any], /) -> None:
+        self.source: Iterator[Any] | None = iter(iterable)
+        self.started = False
+        self.last: Any = None
+
+    def __next__(self) -> Any:
+        source = self.source
+        if source is None:
+            raise StopIteration
+        try:
+            if not self.started:
+                self.last = next(source)
+                self.started = True
+                # The iterator may have come back to this one, and ended it.
+                if self.source is None:
+                    raise StopIteration
+            last = self.last
+            item = next(source)
+        except BaseException:
+            self.source, self.last, self.started = None, None, False
+            raise
+        self.last, self.started = item, True
+        return (last, item)
+
+
+class GroupBy(Lazy):
+    def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
+        self.source = iter(iterable)
+        self.key = key
+        self.started = False
+        self.targeted = False
+        self.target: Any = None
+        self.current_key: Any = None
+        self.value: Any = None
+        self.group: Group | None = None
+
+    def __next__(self) -> Any:
+        self.group = None
+        while True:
+            if self.started:
+                if not self.targeted:
+                    break
+                if not (self.target is self.current_key or self.target == self.current_key):
+                    break
+            self.step()
+        self.target = self.current_key
+        self.targeted = True
+        self.group = Group(self, self.target)
+        return (self.current_key, self.group)
+
+    def step(self) -> None:
+        item = next(self.source)
+        key = item if self.key is None else self.key(item)
+        self.value = item
+        self.current_key = key
+        self.started = True
+
+
+class Group(Lazy):
+    def __init__(self, parent: GroupBy, target: Any) -> None:
+        self.parent = parent
+        self.target = target
+
+    def __next__(self) -> Any:
+        parent = self.parent
+        if parent.group is not self:
+            raise StopIteration
+        if not parent.started:
+            parent.step()
+        if not (self.target is parent.current_key or self.target == parent.current_key):
+            raise StopIteration
+        parent.started = False
+        return parent.value
+
+
+class Tee(Lazy):
+    def __init__(self, source: Iterator[Any], link: list[Any]) -> None:
+        self.source = source
+        self.link = link
+
+    def __copy__(self) -> Tee:
+        return Tee(self.source, self.link)
+
+    def __next__(self) -> Any:
+        link = self.link
+        if len(link) == 1:
+            raise RuntimeError("cannot re-enter the tee iterator")
+        if not link:
+            link.append(None)
+            try:
+                link[0] = next(self.source)
+            except BaseException:
+                link.clear()
+                raise
+            link.append([])
+        self.link = link[1]
+        return link[0]
+
+
+def tee(iterable: Iterable[Any], n: int = 2, /) -> tuple[Any, ...]:
+    if n < 0:
+        raise ValueError("n must be >= 0")
+    if n == 0:
+        return ()
+    source = iter(iterable)
+    first = source if type(source) is Tee else Tee(source, [])
+    copies = [first]
+    while len(copies) < n:
+        copies.append(Tee(first.source, first.link))
+    return tuple(copies)
+
+
+def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
+    pools = []
+    for iterable in iterables:
+        pools.append(tuple(iterable))
+    return itertools.product(*pools, repeat=repeat)

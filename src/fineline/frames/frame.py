@@ -1,0 +1,247 @@
+"""One interpreted frame, and the generator object that a suspended one hides behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType
+from typing import Any
+
+import torch
+
+from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
+from fineline.frames.stub_frames import is_own
+from fineline.kinds import is_a
+
+
+class _Null:
+    """The empty stack or variable slot (CPython's NULL)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<NULL>"
+
+
+NULL = _Null()
+_BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+
+
+class Frame:
+    """The state of one running function.
+
+    ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
+    ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
+    ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
+    break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
+    ``whole``: whether variables that no instruction reads any more are there too.
+    """
+
+    __slots__ = (
+        "back",
+        "began",
+        "builtins",
+        "covered",
+        "data",
+        "function",
+        "generator",
+        "globals",
+        "idle",
+        "info",
+        "ip",
+        "kwnames",
+        "local",
+        "namespace",
+        "node",
+        "on_stop",
+        "ops",
+        "stack",
+        "then",
+        "trail",
+        "whole",
+        "worked",
+    )
+
+    node: Any
+
+    def __init__(self, info: CodeInfo, ops: list, globals_: dict, builtins: dict, local: list, back: Frame | None) -> None:
+        self.info = info
+        self.ops = ops
+        self.ip = 0
+        self.began = self.idle = self.worked = 0
+        self.covered: bool | None = None
+        self.stack: list[Any] = []
+        self.local = local
+        self.globals = globals_
+        self.builtins = builtins
+        self.back = back
+        self.then: Callable | None = None
+        self.data: Any = None
+        self.on_stop: Callable | None = None
+        self.kwnames: tuple[str, ...] = ()
+        self.generator: InterpretedGenerator | None = None
+        self.namespace: Any = None
+        self.function: FunctionType | None = None
+        self.whole = True
+        # What led here, for the graph's nodes; None while no node has asked.
+        self.trail: Any = None
+
+    @property
+    def line(self) -> int:
+        return self.info.lines[max(self.ip - 1, 0)]
+
+    @property
+    def file(self) -> str:
+        return self.info.code.co_filename
+
+
+def covered(f: Frame | None) -> bool:
+    """Whether an exception that is raised here meets a handler in some frame."""
+    if f is None:
+        return False
+    if f.covered and f.generator is None:
+        return True
+    if f.info.handlers and f.info.handler_at(f.ip - 1) is not None:
+        return True
+    if f.covered is None or f.generator is not None:
+        f.covered = covered(f.back)
+    return f.covered
+
+
+def stack(f: Frame | None) -> Iterator[Frame]:
+    """Yields the frames from ``f`` outwards."""
+    while f is not None:
+        yield f
+        f = f.back
+
+
+def handled(f: Frame | None) -> bool:
+    """Returns whether the user's code may go on after an exception that is raised here.
+
+    What raises it again, as a ``finally`` does, is no reason to break a graph: libraries put such around whole models.
+    """
+    while f is not None:
+        met = f.info.handlers_at(f.ip - 1) if f.info.handlers else ()
+        if met and (f.info.code.co_filename.startswith(_TORCH) or is_own(f.info.code)):
+            met = ()
+        for h in met:
+            if not _only_restores(f.stack[h.depth - 1]) if f.info.leaves_with(h) else f.info.swallows(h):
+                return True
+        f = f.back
+    return False
+
+
+def _only_restores(leave: Any) -> bool:
+    """Returns whether the exit method of a context is one of PyTorch's, or of a generator that raises again what comes."""
+    context = leave.__self__ if type(leave) in _BOUND else None
+    if type(context) is contextlib._GeneratorContextManager:
+        gen = context.__dict__.get("gen")
+        if type(gen) is not InterpretedGenerator or gen.frame is None:
+            return False
+        own = gen.gi_code.co_filename.startswith(_TORCH)
+        inner = gen.frame.info
+        return own or (not any([inner.swallows(h) for h in inner.handlers_at(gen.frame.ip - 1)]) and delegate(gen.frame) is None)
+    return type(context) is contextlib.nullcontext or type(context).__module__.partition(".")[0] == "torch"
+
+
+def delegate(f: Frame) -> Any:
+    """The iterator that a suspended generator's ``yield from`` waits for."""
+    name, arg = f.info.instructions[f.ip]
+    return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
+
+
+class InterpretedGenerator:
+    """Stands in for a generator whose frame the interpreter runs.
+
+    ``state`` is "new", "suspended", "running" or "closed". Its frame knows it only while that runs, so that a suspended one goes with
+    its last reference, and its ``finally`` clauses run then. ``given``: the generator of Python's own that eager code has got in its
+    place, and that is all there is of it any more; a weak reference: one that goes on in this one.
+    """
+
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "called_at", "drive", "frame", "gi_code", "given", "handled", "outer", "state")
+
+    def __init__(self, frame: Frame, drive: Callable, called_at: tuple[CodeType, int] | None = None) -> None:
+        self.frame: Frame | None = frame
+        self.state = "new"
+        # The instruction that called its function.
+        self.called_at = called_at
+        self.handled: BaseException | None = None
+        self.outer: BaseException | None = None
+        self.drive = drive
+        self.given: GeneratorType | weakref.ref[GeneratorType] | None = None
+        code = self.gi_code = frame.info.code
+        self.__name__ = code.co_name
+        self.__qualname__ = code.co_qualname
+
+    def call(self) -> tuple[FunctionType, list, dict[str, Any]] | None:
+        """The call that made one that has not begun: function, arguments, keyword arguments."""
+        f = self.frame
+        if self.state != "new" or f is None or f.function is None:
+            return None
+        code = f.info.code
+        n, k = code.co_argcount, code.co_kwonlyargcount
+        values = [x.cell_contents if type(x) is CellType and f.info.slots[i] in code.co_cellvars else x for i, x in enumerate(f.local)]
+        args, at = values[:n], n + k
+        kwargs = {code.co_varnames[i]: values[i] for i in range(n, at)}
+        if code.co_flags & CO_VARARGS:
+            args += values[at]
+            at += 1
+        if code.co_flags & CO_VARKEYWORDS:
+            kwargs.update(values[at])
+        return f.function, args, kwargs
+
+    def __iter__(self) -> InterpretedGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.drive(self, "send", None)
+
+    def send(self, value: Any) -> Any:
+        return self.drive(self, "send", value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
+        exc = typ if is_a(typ, BaseException) else (typ(val) if val is not None and not is_a(val, BaseException) else val or typ())
+        return self.drive(self, "throw", exc)
+
+    def close(self) -> Any:
+        if self.state in ("closed", "new"):
+            self.state, self.frame = "closed", None
+            return None
+        try:
+            self.drive(self, "throw", GeneratorExit())
+        except (GeneratorExit, StopIteration) as e:
+            # Frames in its traceback hold it: a cycle.
+            e.__traceback__ = None
+            return None
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle 'generator' object")
+
+    @property
+    def gi_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.state == "suspended"
+
+    @property
+    def gi_frame(self) -> Any:
+        # Captured code asks one of Python's own in its place.
+        raise AttributeError("gi_frame")
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        f = self.frame
+        return None if f is None or self.state != "suspended" else delegate(f)
+
+    def __del__(self) -> None:
+        if self.state == "suspended":
+            self.drive.__self__.bury(self)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__}>"

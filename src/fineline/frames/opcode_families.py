@@ -1,0 +1,16 @@
+"""Handlers of instructions: a function for each, named as the instruction is, in files by family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.frames.frame import Frame
+
+Handler = Callable[[Any, Frame, int], Frame | None]
+
+
+def family(names: Mapping[str, Any], **more: Handler) -> Mapping[str, Handler]:
+    """The handlers among a file's names, and ``more`` that are made by a function."""
+    return MappingProxyType({k: v for k, v in names.items() if k.isupper() and callable(v)} | more)

@@ -1,0 +1,146 @@
+"""The machine that runs the body of a control-flow operator: on fakes, and not past the first thing that no graph can hold."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import eager_transforms
+from torch.autograd import forward_ad
+from torch.autograd.grad_mode import _exit_inference_mode
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import ASKED, READS, Border, Refused, Retreat
+from fineline.frames.stub_frames import is_own
+from fineline.graph.body import BodyRecorder
+from fineline.graph.fake import Fakes, NoTwin
+from fineline.graph.state import RESTORED, hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.guards.facts import ambient_facts
+from fineline.interp.trial import Trial
+from fineline.tensor_ops.compute import compute
+from fineline.tensor_ops.subgraphs.bodies import NoBody
+from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.tensor_ops.tensors import TensorOps
+
+# Modules whose variables count levels of forward-mode gradients.
+_COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
+
+
+class BodyTensors(TensorOps):
+    """Operators on fakes: what hangs on the tensors, such as their gradients, belongs to the code around the body."""
+
+    states = RESTORED
+
+    def __init__(self, indices: bool) -> None:
+        self.indices = indices
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if fn is Tensor.requires_grad_ and any([args[0] is t for t in vm.recorder.given()]):
+            vm.refuse_because("it changes what it is given")
+        places = numbers_in_tensors(fn, args) if self.indices else None
+        if places is not None:
+            # The operator sees to it that no such number is read from its tensor.
+            fx = vm.cap.to_fx(args[0]), vm.cap.to_fx(args[1])
+            result = compute(vm, torch.ops.aten.index, (args[0], places), None)
+            return self.keep(vm, fn, "call_function", operator.getitem, fx, {}, result)
+        return super().operator(vm, fn, args, kwargs, used)
+
+    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+        if kind == "source":
+            vm.refuse_because(f"it asks for .{name} of a tensor")
+        return super().attribute(vm, t, name, kind)
+
+    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        vm.refuse_because(f"it sets .{name} of a tensor")
+
+
+class _Written(set):
+    """The memory that a body writes into: only its own."""
+
+    def __init__(self, machine: BodyMachine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def add(self, storage: int) -> None:
+        if any([self.machine.memory(t).untyped_storage()._cdata == storage for t in self.machine.recorder.given()]):
+            self.machine.refuse_because("it writes into a tensor from around it")
+        super().add(storage)
+
+
+class BodyMachine(Trial):
+    """The machine that a body runs on."""
+
+    recorder: BodyRecorder
+
+    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
+        super().__init__(outer, {}, set(outer.cap.made))
+        self.fakes = self.known.fakes = fakes
+        self.tensors = BodyTensors(indices)
+        self.trial, self.inside = outer.trial, outer.inside
+        self.recorder = BodyRecorder(outer.cap.recorder)
+        self.recorder.mutated = _Written(self)
+        self.journal.counters = _COUNTERS
+        self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
+
+    def settled(self, fn: Any, args: list) -> Any:
+        """``attempt``, after which PyTorch's state is as before."""
+        before, hidden = ambient_facts(), hidden_states()
+        nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
+        try:
+            return self.attempt(fn, args)
+        except NoTwin as e:
+            raise NoBody(f"it uses {e}") from None
+        except Retreat as e:
+            raise NoBody(e.text + self.reached()) from None
+        except (Refused, Border):
+            raise NoBody(self.why + self.reached(), self.error, self.rule) from None
+        finally:
+            for context in reversed(self.inference_modes):
+                _exit_inference_mode(context)
+            restore(before)
+            put_back_hidden(hidden)
+            reached, forward_ad._current_level = forward_ad._current_level, level
+            leave_dual_levels(reached)
+            eager_transforms.JVP_NESTING = nested
+            self.forget_generators()
+
+    def number(self, n: Any) -> Any:
+        """The node of a symbolic number that the body gives."""
+        cap = self.cap
+        before, cap.recorder = cap.recorder, self.recorder
+        try:
+            return cap.symbols.node(n)
+        except Retreat as e:
+            raise NoBody(e.text) from None
+        finally:
+            cap.recorder = before
+
+    def run(self, throw: BaseException | None = None) -> Any:
+        before = ambient_facts()
+        value = super().run(throw)
+        if ambient_facts() != before:
+            self.refuse_because("it leaves PyTorch in another state")
+        return value
+
+    def reached(self) -> str:
+        """Where it has come to."""
+        f = self.frame
+        while f is not None and is_own(f.info.code):
+            f = f.back
+        return f" ({f.info.code.co_filename}:{f.line})" if f is not None else ""
+
+    def refuse_because(self, why: str) -> None:
+        self.why = why
+        raise Refused
+
+    def at_border(self, border: Border) -> Frame:
+        self.why = f"it breaks the graph: {border.reason}"
+        # In the other mode this may be a number.
+        self.error = border.error if border.error in READS | ASKED else "FL520"
+        self.rule = border.rule
+        raise Refused
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        self.refuse_because(text)

@@ -1,0 +1,103 @@
+"""Functions that break the graph over and over without an operator in between: each is left to run eagerly, and capture goes on behind it."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from fineline.cpython import protocols
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import Border
+from fineline.frames.stub_frames import is_own
+from fineline.kinds import is_a
+from fineline.tracing.identity_guards import known_code
+
+# So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
+MOST_IDLE = 12
+# So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
+FEW_OPERATORS = 8
+IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
+
+
+class Idle(NamedTuple):
+    """A function that runs eagerly as one call. ``always``: also where it is given tensors; ``error`` and ``reason``: of the graph break."""
+
+    always: bool
+    error: str
+    reason: str
+
+
+def idle_frame(vm: Any, declared: bool) -> Frame | None:
+    """At a border, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
+    calls = vm.cap.recorder.calls
+    for f in stack(vm.frame):
+        f.idle = 1 if declared or calls else f.idle + 1
+        f.worked += calls - f.began
+        f.began = 0
+    # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
+    found, inside = vm.frame, 0
+    while found is not None and found.idle <= MOST_IDLE:
+        inside = max(inside, found.idle * _can_be_left(found))
+        found = found.back
+    # One inside that has met half as many breaks is likely to be where most of them are; with one outside left, it would not be captured.
+    if declared or found is None or inside * 2 > found.idle or not _can_be_left(found):
+        return None
+    # Its caller is the user's own, and it works on no tensors so far.
+    outer = any([not is_own(f.info.code) for f in stack(found.back)])
+    return found if outer and not has_tensors([*[found.local[i] for i in found.info.live_at(found.ip)], *found.stack]) else None
+
+
+def _can_be_left(f: Frame) -> bool:
+    return f.generator is None and f.namespace is None and not is_own(f.info.code)
+
+
+def leave(vm: Any, f: Frame) -> bool:
+    """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
+    f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
+    for caller in stack(f.back):
+        # To these it is one call.
+        caller.idle = 1
+    known, few = vm.options.idle, f.worked <= FEW_OPERATORS
+    before = known.get(f.info.code)
+    if before is None or (few and not before.always):
+        known[f.info.code] = Idle(few, "FL436", f"{IDLE} before")
+        return True
+    return False
+
+
+def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    then, data, _ = state
+    if vm.resume is None or vm.cap.active:
+        return vm.finish(f, value, then, data)
+    raise Border(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
+
+
+def _stopped(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    """... with the end of what gives items; who asked is told behind the instruction that raises."""
+    _, data, on_stop = state
+    frame: Frame | None = vm.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
+    return frame
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """A call of a function that was left: a border, if it works on no tensors, or does little with them."""
+    idle: Idle = vm.options.idle[fn.__code__]
+    if vm.cap.active and vm.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
+        known_code(vm.cap, fn)
+        raise Border(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
+
+
+def has_tensors(values: Any) -> bool:
+    """Whether there are tensors among ``values``, or in containers there."""
+    for v in values:
+        if is_a(v, Tensor) or (type(v) in (list, tuple) and any([is_a(x, Tensor) for x in v])):
+            return True
+        if type(v) is dict and any([is_a(x, Tensor) for x in v.values()]):
+            return True
+    return False

@@ -1,0 +1,127 @@
+"""Suspended generators: how the interpreter goes on in one, leaves it, and lets one go that nobody refers to any more."""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from fineline.cpython import protocols
+from fineline.frames.frame import Frame, InterpretedGenerator, delegate
+from fineline.interp.opcodes.flow import call_next, sent
+from fineline.kinds import is_a
+from fineline.tracing.tracebacks import check_depth
+
+
+def resume_generator(
+    vm: Any,
+    f: Frame | None,
+    gen: InterpretedGenerator,
+    value: Any,
+    then: Any = None,
+    data: Any = None,
+    on_stop: Any = None,
+    throw: BaseException | None = None,
+) -> Frame | None:
+    """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
+    if type(gen.given) is GeneratorType:
+        frame = vm.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
+        frame.on_stop = on_stop
+        return frame
+    if gen.state == "running":
+        raise ValueError("generator already executing")
+    frame = gen.frame
+    if gen.state == "closed" or frame is None:
+        if throw is not None:
+            raise throw
+        if on_stop is not None:
+            return on_stop(vm, f, None, data)
+        raise StopIteration
+    if gen.state == "new":
+        if throw is not None:
+            gen.state, gen.frame = "closed", None
+            if is_a(throw, StopIteration):
+                found: Frame | None = vm.throw(stopped(throw), again=True)
+                return found
+            raise throw
+        if value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+    receiver = delegate(frame) if throw is not None else None
+    vm.depth += 1
+    if vm.depth > vm.max_depth:
+        try:
+            check_depth(vm)
+        except RecursionError:
+            vm.depth -= 1
+            raise
+    gen.state, frame.generator = "running", gen
+    gen.outer = vm.handled
+    if gen.handled is not None:
+        vm.handled = gen.handled
+    frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
+    vm.frame = frame
+    if throw is None:
+        frame.stack.append(value)
+        return frame
+    if receiver is None:
+        frame.stack.append(None)
+        raise throw
+    # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
+    frame.ip -= 1
+    target = frame.info.instructions[frame.ip - 1].arg
+    if is_a(throw, GeneratorExit):
+        if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
+            return vm.call(frame, protocols.close_then_raise, [receiver, throw])
+        raise throw
+    if is_a(receiver, InterpretedGenerator):
+        return vm.resume_generator(frame, receiver, None, None, target, sent, throw)
+    method = getattr(receiver, "throw", None)
+    if method is None:
+        raise throw
+    return call_next(vm, frame, method, [throw], sent, target) or frame
+
+
+def stopped(e: BaseException) -> RuntimeError:
+    """What a generator raises in the place of a ``StopIteration`` that leaves it (PEP 479)."""
+    error = RuntimeError("generator raised StopIteration")
+    error.__cause__ = error.__context__ = e
+    return error
+
+
+def leave_generator(vm: Any, f: Frame, state: str) -> Frame | None:
+    gen = f.generator
+    assert gen is not None
+    gen.state, f.generator = state, None
+    vm.handled, gen.outer = gen.outer, None
+    if state == "closed":
+        gen.frame = gen.handled = None
+    back, f.back = f.back, None
+    vm.frame = back
+    return back
+
+
+def bury(vm: Any, gen: InterpretedGenerator) -> None:
+    """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
+    f = gen.frame
+    if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
+        gen.state, gen.frame = "closed", None
+    elif vm.running:
+        vm.dying.append(gen)
+    else:
+        try:
+            gen.close()
+        except BaseException as e:
+            protocols.unraisable(e, gen)
+
+
+def close_dying(vm: Any, f: Frame) -> Frame:
+    gens = [*vm.dying]
+    vm.dying.clear()
+    return vm.call(f, protocols.close_abandoned, [gens], None, vm.discard) or f
+
+
+def raise_behind_dying(vm: Any, error: BaseException) -> Frame:
+    """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
+    gens = [*vm.dying]
+    vm.dying.clear()
+    frame: Frame = vm.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    return frame

@@ -1,0 +1,648 @@
+"""The interpreter: a stack of frames, the loop that runs them, and what happens when one raises."""
+
+from __future__ import annotations
+
+import gc
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, NoReturn
+
+import torch
+
+from fineline.builtins.calls import bind_arguments, call_unruled, call_value, see_function
+from fineline.builtins.debuggers import STOPS, call_from
+from fineline.builtins.subscripts import FEW_KEYS
+from fineline.builtins.text_readers import attend
+from fineline.bytecode.asynchronous import asynchronous
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
+from fineline.cpython import protocols
+from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.errors import InternalError, Unsupported
+from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
+from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
+from fineline.graph.fake import Fakes, NoTwin
+from fineline.graph.recorder import NotForGraph
+from fineline.guards.source import member_text
+from fineline.interp.break_storms import call_idle
+from fineline.interp.gc_pause import Pause
+from fineline.interp.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
+from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
+from fineline.interp.opcodes.table import link
+from fineline.kinds import is_a
+from fineline.objects.attribute_errors import left
+from fineline.objects.iterator_stand_ins import KINDS
+from fineline.policy.rule import Rule
+from fineline.policy.strict import breaks_here
+from fineline.raw import CONTEXT, under
+from fineline.report.tally import OPEN
+from fineline.stacks import StackPlace
+from fineline.symbolic.arithmetic import numbers
+from fineline.symbolic.floats import hint
+from fineline.tensor_ops.constant_tensors import KnownTensors
+from fineline.tensor_ops.numpy_arrays import Arrays
+from fineline.tensor_ops.subgraphs.allow_in_graph import Opaque
+from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.tensor_ops.tensors import TensorOps
+from fineline.tracing.identity_guards import VIEWS, shown_by
+from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
+
+_NULLS = (NULL,) * 64
+# What a container holds at a place seldom goes round: a program for each of so many.
+FEW_CONTENTS = 2
+# So many numbers and texts in a container tell what it holds from what others hold.
+MOST_NUMBERS = 16
+TOLD_APART = (int, float, str, bytes)
+# So many values of a number are kept that a loop asks for at one place.
+MOST_ASKED = 64
+# Whether these are raised depends on the moment of the call, and not on what a guard could check.
+FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
+# What C raises about the types of what it was given.
+SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
+# C functions of these modules do not look for their caller.
+QUIET = frozenset({"_operator", "builtins", "math"})
+# ... but for these, which compile as the code of their caller was.
+LOOKING = (compile, eval, exec)
+# The interpreter's own, if its code raises them: the user's code can't.
+INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
+
+
+class Machine:
+    """Runs frames on real values; what they read, call and write goes to ``cap``."""
+
+    def __init__(self, options: Any, cap: Capture | None = None) -> None:
+        self.options = options
+        self.frame: Frame | None = None
+        self.handled: BaseException | None = None
+        self.tensors, self.known, self.arrays = TensorOps(), KnownTensors(), Arrays()
+        # The result of a border and where it goes: delivering it may run into the next border, or raise.
+        self.pending: tuple | None = None
+        self.protocols = protocols
+        self.cap = cap if cap is not None else Capture(self)
+        self.texts = self.cap.texts
+        self.on_border: Callable[[Machine, Border], Any] | None = None
+        # ... while nothing is captured: sees to what the eager code is given.
+        self.on_skip: Callable[[Machine, Border], Any] | None = None
+        self.failure: tuple[str, str] | None = None
+        self.failed_at: tuple[str, int] = ("", 0)
+        self.failed_stack: tuple[StackPlace, ...] = ()
+        self.events: list[Any] = []
+        self.jumps = 0
+        self.depth = 0
+        # Suspended generators whose last reference went during an instruction; whether there will be a next one.
+        self.dying: list[InterpretedGenerator] = []
+        self.running = False
+        # The generators, and other iterators, that are not Python's own.
+        self.stand_ins: list[weakref.ref] = []
+        # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
+        self.raising = self.reraising = False
+        # Calls a function (its first argument) under disable(recursive=False).
+        self.run_frame: Callable | None = None
+        # Takes the calls that such a frame, ``eager_frame``, makes itself.
+        self.call_out: Callable | None = None
+        self.eager_frame: Frame | None = None
+        # Makes the machine for code that a graph may not be able to hold.
+        self.trial: Callable[..., Any] | None = None
+        # Makes the machine for a function that a node of the graph is to run.
+        self.inside: Callable[..., Any] | None = None
+        # Whether what runs is a backward that may be differentiated itself.
+        self.again = False
+        # Why the whole capture is given up: raised when the user's code has been left.
+        self.abandoned: BaseException | None = None
+        # What has come from outside: a signal handler or another thread has raised it.
+        self.interrupt: BaseException | None = None
+        self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
+        # The control rules that hold for this capture; None: there are none.
+        self.rules: Any = None
+        # How often each has decided something.
+        self.fired: Any = None
+        # In fake mode: what tensor operators run on.
+        self.fakes: Fakes | None = None
+        # Such an operator runs: none of the user's.
+        self.computing = False
+        # On the real values: whether the capture can still be undone, and made on fakes.
+        self.switches = False
+        # Says whether this segment can be taken back, and captured on fakes; None: it may draw no numbers.
+        self.may_restart: Callable[[], bool] | None = None
+        # Contexts of inference modes that the captured code is in.
+        self.inference_modes: list[Any] = []
+        self.pause = Pause()
+        # Whether writes into tensors may have to be taken back.
+        self.undoable = options.breaks != "any"
+        # While a call runs natively, at a border: what its operators are, for the tally.
+        self.outside = ""
+        # Goes on capturing where a block ends in which nothing was captured.
+        self.resume: Callable[[Machine, Border], Any] | None = None
+        # The call under allow_in_graph that is being run through.
+        self.opaque: Opaque | None = None
+        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        self.indices: list[Any] = []
+        # The sub-graphs that are being captured, the innermost last.
+        self.subgraphs: list[Any] = []
+        self.merged: Any = None  # The condition of which all parts are being computed.
+        self.traces = Traces()
+        self.stubs: dict = {}
+        # The origin of what has another machine run this code, for the graph's nodes.
+        self.called_at: Any = None
+        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        self.shows_layouts = False
+        self.max_depth = SHALLOW
+        # What tells this run from others.
+        self.marker = object()
+        # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
+        self.turn: weakref.ref[Any] | None = None
+        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
+        self.unsteady: Mapping[str, str] = {}
+        # So many indices, or keys, that vary at one place have a program each.
+        self.few_keys = FEW_KEYS
+
+    # -- frames --------------------------------------------------------------------------------------------------
+    def link(self, info: CodeInfo) -> list:
+        opaque = self.options.opaque
+        if opaque:
+            linked, key = self.options.linked, (id(info), len(opaque))
+            return linked.get(key) or linked.setdefault(key, link(info, opaque))
+        if info.linked is None:
+            info.linked = link(info, None)
+        return info.linked
+
+    def push_function(
+        self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+    ) -> Frame | None:
+        """Starts ``fn``'s frame; -> the frame."""
+        if f is not None and f is self.eager_frame and self.call_out is not None:
+            call = self.call_out(fn, args, kwargs)
+            if call is not None:
+                return self.finish(f, self.native(call, (), None), then, data)
+        code = fn.__code__
+        info = CODES[code]
+        if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+            raise Border(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
+        if code in self.options.idle and f is not None:
+            call_idle(self, fn, args, kwargs, then, data)
+        if self.cap.active:
+            see_function(self.cap, fn)
+        n = len(args)
+        if info.is_plain and not kwargs and n == code.co_argcount:
+            local = args
+        else:
+            local = bind_arguments(self, fn, code, args, kwargs)
+            n = len(local)
+        if n < info.nslots:
+            local.extend(_NULLS[: info.nslots - n] if info.nslots - n <= 64 else [NULL] * (info.nslots - n))
+        closure = fn.__closure__
+        if closure:
+            local[info.nslots - len(closure) :] = closure
+        globals_ = fn.__globals__
+        function: Any = fn
+        frame = Frame(info, self.link(info), globals_, function.__builtins__, local, f)
+        frame.function = fn
+        frame.began = self.cap.recorder.calls
+        frame.then = then
+        frame.data = data
+        self.frame = frame
+        self.depth += 1
+        if self.depth > self.max_depth:
+            check_depth(self)
+        return frame
+
+    def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None:
+        """Delivers a value that is there at once."""
+        if then is None:
+            f.stack.append(value)
+            return None
+        return then(self, f, value, data)
+
+    call = call_value
+    call_plainly = call_unruled
+
+    @staticmethod
+    def discard(vm: Machine, f: Frame, value: Any, data: Any) -> None:
+        """``then`` of a call whose result is of no interest."""
+
+    def memory(self, t: torch.Tensor) -> torch.Tensor:
+        """What the captured code writes into when it writes into ``t``."""
+        if self.fakes is None or not is_a(t, torch.Tensor):
+            return t
+        self.computing = True
+        try:
+            return self.fakes.twin(t)
+        except NoTwin as e:
+            raise Retreat("FL515", str(e)) from None
+        finally:
+            self.computing = False
+
+    def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
+        """Whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
+
+        Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
+        """
+        found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
+        if self.cap.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
+        return bool(found) and None not in found and self.asked(f, found, few)
+
+    def unlike(self, f: Frame, obj: Any) -> bool:
+        """Returns whether a container that is about to be read as a whole held others here when earlier calls were captured.
+
+        Numbers that vary are symbols in a container that the segment has not written to.
+        """
+        cap = self.cap
+        if not cap.active or not self.unsteady:
+            return False
+        src, shown = cap.sources.get(id(obj)), False
+        if type(obj) in VIEWS:
+            held = gc.get_referents(obj)[0]
+            src, shown = (cap.sources[id(held)], False) if id(held) in cap.sources else (src, True)
+            obj = held
+        text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
+        what = self.unsteady.get(text) if id(obj) not in cap.expanded else None
+        written = id(obj) in cap.journal.written
+        if src is None or what is None or (what == "numbers" and not written):
+            return False
+        before = cap.journal.before(obj)
+        held = before.values() if is_a(before, dict) else before
+        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what == "texts" else []
+        return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
+
+    def asked(self, f: Frame, found: list, few: int) -> bool:
+        """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
+        if not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+            return False
+        frame: Frame | None = f
+        while frame is not None and frame.back is not None and is_own(frame.info.code):
+            frame = frame.back
+        assert frame is not None
+        place = (self.turn, frame.info.code, frame.ip - 1)
+        seen = self.options.asked_numbers.setdefault(place, {})
+        # A loop may come here several times in one run.
+        others = [known for run, known in seen.items() if run is not self.marker]
+        if len(others) >= few and not any([found in known for known in others]):
+            self.options.asked_outside.add(place)
+        own = seen.setdefault(self.marker, [])
+        if place not in self.options.asked_outside and len(own) < MOST_ASKED:
+            own.append(found)
+        return place in self.options.asked_outside
+
+    def only_live(self, border: Border) -> Border | Retreat:
+        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
+        symbols = self.cap.symbols
+        varies = symbols is not None and (symbols.used or symbols.varying.found)
+        if varies and breaks_here(self.options.breaks) == "any":
+            return border
+        return Retreat(border.error, border.reason)
+
+    def forget_generators(self) -> None:
+        """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
+        for gen in [ref() for ref in self.stand_ins]:
+            if type(gen) is InterpretedGenerator:
+                gen.state, gen.frame = "closed", None
+
+    def type_of(self, obj: Any) -> type:
+        return KINDS.get(type(obj), type(obj))
+
+    def class_value(self, value: Any) -> Any:
+        """What is inside a staticmethod, classmethod or property: as fixed as its holder."""
+        cap = self.cap
+        if cap.active and id(value) not in cap.sources and id(value) not in cap.made and not is_value(value):
+            cap.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
+        return value
+
+    resume_generator = resume_generator
+    leave_generator = leave_generator
+    bury = bury
+    truth = staticmethod(truth)
+    boolean = staticmethod(boolean)
+    see_function = staticmethod(see_function)
+
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
+        """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
+        if type(gen.given) is types.GeneratorType:
+            return getattr(gen.given, verb)(value)
+        inner = Machine(self.options, Capture(self))
+        inner.cap.active = False
+        inner.call_out, inner.eager_frame = self.call_out, gen.frame
+        try:
+            throw = value if verb == "throw" else None
+            frame, thrown = inner.resume_generator(None, gen, value if throw is None else None, throw=throw), None
+        except BaseException as e:
+            if gen.state != "running" or inner.frame is None:
+                raise
+            frame, thrown = inner.frame, e
+        inner.frame = frame
+        del frame
+        result = inner.run(thrown)
+        if gen.state == "closed":
+            raise StopIteration(result)
+        return result
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    def run(self, throw: BaseException | None = None) -> Any:
+        """Runs ``self.frame`` until the outermost frame returns, and returns its value.
+
+        The frame is not an argument, which a caller's frame may hold until the end (CPython does so where another frame evaluator is
+        installed, as torch.compile's is): one that has returned must go, with the generators in its variables.
+        """
+        self.running = True
+        try:
+            return self._run(throw)
+        finally:
+            self.running = False
+            while self.dying:
+                self.bury(self.dying.pop(0))
+
+    def _run(self, throw: BaseException | None) -> Any:
+        f = self.frame if throw is None else self.unwind(throw)
+        assert f is not None
+        ops, dying, texts = f.ops, self.dying, self.texts
+        while True:
+            try:
+                if self.pending is not None:
+                    (value, then, data, push), self.pending = self.pending, None
+                    f = self.deliver(f, value, then, data, push)
+                    ops = f.ops
+                while True:
+                    if dying:
+                        f = close_dying(self, f)
+                        ops = f.ops
+                    if texts and attend(self, f):
+                        continue
+                    op, arg, f.ip = ops[f.ip]
+                    new = op(self, f, arg)
+                    if new is not None:
+                        f = new
+                        ops = f.ops
+            except Finished as done:
+                return done.value
+            except Retreat:
+                # Nothing has happened yet, and so no generator has been let go.
+                self.forget_generators()
+                dying.clear()
+                raise
+            except Undecided as e:
+                f = self.undecided(e)
+                ops = f.ops
+                continue
+            except Border as border:
+                # Its traceback leads to frames that hold it: a cycle.
+                border.__traceback__ = border.__context__ = None
+                caught: Border | None = border
+            except BaseException as e:
+                if self.interrupted_by(e):
+                    self.interrupted(e)
+                elif is_a(e, FLEETING):
+                    self.fleeting(e)
+                elif is_a(e, INTERNAL) and self.cap.active and (is_a(e, InternalError) or raised_inside(e)):
+                    f = self.abandon(e)
+                    ops = f.ops
+                    continue
+                f = self.raised(e)
+                ops = f.ops
+                continue
+            f = self.at_border(caught)  # type: ignore[arg-type]
+            caught = None
+            ops = f.ops
+
+    def at_border(self, border: Border) -> Frame:
+        """Cuts the segment here, runs the call, and goes on behind it."""
+        if self.merged is not None:
+            return self.merged.fail(self, f"one is {border.reason}")
+        if self.subgraphs and self.opaque is None:
+            give_up_subgraphs(self)
+        if self.indices:
+            self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
+            while self.indices:
+                torch._C._push_on_torch_function_stack(self.indices.pop(0))
+        if self.opaque is None:
+            self.outside = "skipped" if border.error in UNSEEN else "eager"
+        try:
+            if self.opaque is not None and self.fakes is not None:
+                raise Retreat(border.error, border.reason)
+            if self.opaque is not None:
+                opaque = self.opaque
+                opaque.meet(self, border)
+                value = self.beyond(border)
+                opaque.given_by(self, border.fn, value)
+            elif border.error == "FL430" and self.resume is not None and not self.cap.active:
+                value = self.resume(self, border)
+            elif self.cap.active and self.on_border is not None:
+                value = self.on_border(self, border)
+            else:
+                value = self.beyond(border)
+        except (Finished, Retreat):
+            raise
+        except Abandoned as e:
+            return self.raised(e)
+        except BaseException as e:
+            if self.interrupted_by(e):
+                self.interrupted(e)
+            elif is_a(e, FLEETING):
+                self.fleeting(e)
+            return self.raised(e)
+        finally:
+            self.outside = ""
+        f = self.frame
+        assert f is not None
+        self.pending = (value, border.then, border.data, border.push)
+        return f
+
+    def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
+        """Goes on behind a border with its result."""
+        if then is not None:
+            return then(self, f, value, data) or self.frame  # type: ignore[return-value]
+        if push:
+            f.stack.append(value)
+        return f
+
+    def fate(self) -> str:
+        """What an operator that runs now is to the capture; "": none of the user's."""
+        if self.computing:
+            return ""
+        if self.outside or self.resume is not None:
+            return self.outside or "skipped"
+        return OPEN if self.cap.active else "eager"
+
+    def beyond(self, border: Border) -> Any:
+        """What is called at a border."""
+        if border.raised is not None and self.handled is not None:
+            under(self.handled, border.raise_again)
+        elif border.raised is not None:
+            border.raise_again()
+        if self.on_skip is not None and not self.cap.active:
+            self.on_skip(self, border)
+        with self.pause.interrupted():
+            if border.error == STOPS:
+                return call_from(self.frame, border.fn, border.args_, border.kwargs)
+            return self.native(border.fn, border.args_, border.kwargs)
+
+    def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
+        """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
+        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET and fn not in LOOKING):
+            args, fn = (fn, *args), self.place()
+        if self.handled is None:
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+        return under(self.handled, fn, *args, **(kwargs or {}))
+
+    def place(self) -> Place:
+        """Where the user's code is now, for calls that must find it on the stack."""
+        return Place(self.frame, self.stubs)
+
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+
+    def note_break(self, place: Any) -> None:
+        """Hears that the frames are left at a place, which another machine may continue from."""
+
+    def note_continuation(self, place: Any) -> None:
+        """Hears that the frames have been made that were left at a place."""
+
+    def forget_calls(self) -> None:
+        """Hears that what has been captured since the last graph break is captured again."""
+
+    def raised(self, e: BaseException) -> Frame:
+        """An instruction raised: sets the implicit context, then finds the handler."""
+        if self.frame is None:
+            raise e
+        if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
+            raise Retreat("FL515", f"{type(e).__name__}: {e}")
+        if id(e) not in self.cap.sources:
+            # C may have raised it, with attributes that its class, written in Python, reads.
+            self.cap.made.add(id(e))
+        handled = self.handled
+        if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
+            link_: BaseException = handled
+            while (inner := CONTEXT.__get__(link_)) is not None:
+                if inner is e:
+                    CONTEXT.__set__(link_, None)
+                    break
+                link_ = inner
+            CONTEXT.__set__(e, handled)
+        again, self.reraising, self.raising = self.reraising, False, False
+        return self.unwind(e, again)
+
+    def undecided(self, e: Undecided) -> Frame:
+        """Without a number that only the graph knows the code can't go on: it has to be read at a border."""
+        if breaks_here(self.options.breaks) == "none":
+            return self.abandon(self.refuse("FL518", str(e), self.frame))
+        raise Retreat("FL518", str(e))
+
+    def long_loop(self, f: Frame) -> None:
+        """The loop in ``f`` does nothing for a graph: from the next call on, the call that leads to it runs eagerly."""
+        self.jumps = 0
+        caller = f.back
+        if caller is not None and caller.info.instructions[caller.ip - 1].name == "CALL" and caller.back is not None:
+            self.options.opaque.add((caller.info.code, caller.ip - 1))
+        self.fail("FL427", f"a loop of over {LONG_LOOP} steps without a tensor operator", False)
+
+    def throw(self, e: BaseException, again: bool = False) -> Frame:
+        """The ``raise`` statement: -> the frame that handles ``e``."""
+        self.raising, self.reraising = not again, again
+        return self.raised(e)
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
+        if not self.cap.active:
+            return
+        if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
+            self.abandoned = self.refuse(error, text, self.frame)
+            raise Abandoned
+        fakes = self.cap.active = self.fakes is not None
+        self.cap.global_values.clear()  # Nobody forgets them any more where globals are written.
+        self.pause.end()
+        self.failure = (error, text)
+        f = self.frame
+        while f is not None and is_own(f.info.code):
+            f = f.back
+        if f is not None:
+            self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)
+            if hint:
+                self.options.opaque.add((f.info.code, f.ip - 1))
+        if fakes:
+            raise Retreat(error, text)
+
+    def declared(self, error: str) -> Rule | None:
+        """Returns the rule that declares a graph break of that id here."""
+        f = user_frame(self.frame)
+        if f is None or self.rules is None or breaks_here(self.options.breaks) == "none":
+            return None
+        return self.rules.decide_break(error, f.info.code, f.globals.get("__name__"))
+
+    def fleeting(self, e: BaseException) -> None:
+        """Nothing that the user's code makes of ``e`` may become a program."""
+        self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
+
+    def interrupted_by(self, e: BaseException) -> bool:
+        """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
+        return e is self.interrupt or (id(e) not in self.cap.sources and asynchronous(e) is e)
+
+    def interrupted(self, e: BaseException) -> None:
+        """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
+        self.interrupt = e
+        if self.fakes is not None:
+            self.leave_at_once(e)
+        self.fleeting(e)
+
+    def leave_at_once(self, e: BaseException) -> NoReturn:
+        """Raises ``e``; none of the user's code sees it."""
+        self.forget_generators()
+        self.dying.clear()
+        raise e
+
+    def abandon(self, error: BaseException) -> Frame:
+        """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
+        self.abandoned = error
+        return self.raised(Abandoned())
+
+    def unwind(self, e: BaseException, again: bool = False) -> Frame:
+        """Finds the frame that handles ``e``; raises it when none does."""
+        f = self.frame
+        if self.merged is not None:
+            raise Retreat("FL518", f"a part of a condition raises {type(e).__name__}")
+        while f is not None:
+            f.kwnames = ()
+            if type(e) is not StopIteration and not again:
+                self.traces.note(e, f)
+            again = False
+            h = f.info.handler_at(f.ip - 1)
+            if h is not None:
+                del f.stack[h.depth :]
+                if h.lasti:
+                    f.stack.append(f.ip - 1)
+                f.stack.append(e)
+                f.ip = h.target
+                self.traces.write(e, self.cap)
+                self.frame = f
+                return f
+            self.depth -= 1
+            left(self, f, e)
+            # Generators that only the stack holds run their ``finally`` now; the traceback keeps the variables alive, and nothing else.
+            f.stack.clear()
+            if self.opaque is not None and self.opaque.frame is f:
+                self.opaque.raised(self)
+            if self.subgraphs:
+                give_up_subgraphs(self, f)
+            on_stop, data = f.on_stop, f.data
+            if f.generator is not None:
+                back = self.leave_generator(f, "closed")
+                if is_a(e, StopIteration):
+                    e = stopped(e)
+            else:
+                back = f.back
+                if on_stop is not None and back is not None and is_a(e, StopIteration):
+                    self.frame = back
+                    return ended(self, back, on_stop, e, data) or back
+            f = back
+        self.frame = f = None
+        self.traces.write(e, self.cap)
+        if self.dying:
+            return raise_behind_dying(self, e)
+        context = CONTEXT.__get__(e)
+        try:
+            raise e
+        finally:
+            # The raise above sets the context of what is being handled around the region; inside, it was set already.
+            if context is not None:
+                CONTEXT.__set__(e, context)

@@ -1,0 +1,95 @@
+"""Branches of which one arm only raises: the other is taken for granted in the graph, and checked there or behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributions import constraints
+
+from fineline.bytecode.code import CodeInfo
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Retreat
+from fineline.graph.body import Part
+from fineline.guards.facts import ambient_facts
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import SYMBOLIC, unknown
+from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.speculation import writes_too_early
+from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+
+# How far an arm is looked into.
+FAR = 80
+# Code that says with what it returns at once that a value is wrong, for its caller to raise.
+_JUDGES = frozenset(cls.check.__code__ for cls in vars(constraints).values() if is_a(cls, type) and issubclass(cls, constraints.Constraint))
+_LEAVES = frozenset({"RETURN_VALUE", "YIELD_VALUE", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "PUSH_EXC_INFO"})
+
+
+def only_raises(info: CodeInfo, ip: int) -> bool:
+    """Whether the code at ``ip`` runs straight into a ``raise``, if need be its caller's."""
+    if info.code in _JUDGES and [name for name, _ in info.instructions[ip : ip + 2]] == ["LOAD_FAST", "RETURN_VALUE"]:
+        return True
+    for _ in range(FAR):
+        name, arg = info.instructions[ip]
+        if name == "RAISE_VARARGS":
+            return True
+        if ("JUMP" in name and name != "JUMP_FORWARD") or name in _LEAVES:
+            return False
+        ip = arg if name == "JUMP_FORWARD" else ip + 1
+    return False
+
+
+def assume(vm: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
+    """The truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
+
+    When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before, or
+    it is taken back.
+    """
+    raises = only_raises(f.info, if_true), only_raises(f.info, if_false)
+    if raises[0] is raises[1] or vm.options.force_borders or is_a(vm.cap.recorder, Part) or vm.opaque is not None:
+        return None
+    truth = raises[1]
+    if type(v) in SYMBOLIC:
+        return _expect(vm, f, v, truth)
+    if _looked_at(vm, v, truth):
+        vm.cap.assumed.append((v, truth))
+        return truth
+    if unbacked.readable(vm, v):
+        return _expect(vm, f, unbacked.read(vm, bool, v), truth)
+    if vm.switches:
+        raise Retreat("FL502", "a branch on a tensor's value, of which one arm only raises")
+    return None
+
+
+def _looked_at(vm: Any, t: Tensor, truth: bool) -> bool:
+    """Whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
+    cap = vm.cap
+    if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
+        return False
+    if cap.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    if vm.fakes is None:
+        # Not an operator of the user's, for those who count these.
+        with torch._C._DisableTorchDispatch():
+            if bool(t.detach()) is not truth:
+                return False
+    return ambient_facts() == cap.start_ambient and not writes_too_early(vm, ())
+
+
+def _expect(vm: Any, f: Frame, v: Any, truth: bool) -> bool | None:
+    """... of a number that only the graph knows: it is checked there."""
+    if not unknown(v) or not may_expect(vm):
+        return None
+    if vm.subgraphs:
+        # Symbols belong to the outermost graph.
+        give_up_subgraphs(vm)
+    condition = v if type(v) is torch.SymBool else v != 0
+    vm.cap.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
+    return truth
+
+
+def may_expect(vm: Any) -> bool:
+    """Whether the graph can check a number: what it has done by then can be taken back."""
+    return not (vm.cap.recorder.once or vm.cap.start_ambient.saved_tensor_hooks or writes_too_early(vm, ()))

@@ -1,0 +1,297 @@
+"""Instruction handlers for exceptions, ``with``, ``match``, imports and formatting."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from typing import Any
+
+from fineline.cpython import protocols
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.frames.opcode_families import family
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
+from fineline.objects.copying import mark_made
+from fineline.raw import CAUSE, CONTEXT, DICT
+from fineline.tracing.tracebacks import traceback_of
+
+MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
+
+
+# -- exceptions --------------------------------------------------------------------------------------------------------
+def RAISE_VARARGS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    cause = f.stack.pop() if arg == 2 else MISSING
+    if arg == 0:
+        if vm.handled is None:
+            active = vm.native(sys.exc_info, (), None)[1]
+            if active is None:
+                raise RuntimeError("No active exception to reraise")
+            return vm.throw(active, again=True)
+        return vm.throw(vm.handled, again=True)
+    exc = f.stack.pop()
+    if is_a(exc, type) and issubclass(exc, BaseException):
+        return vm.call(f, exc, [], None, _raise_made, cause)
+    return _raise_made(vm, f, exc, cause)
+
+
+def _raise_made(vm: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
+    if not is_a(exc, BaseException):
+        raise TypeError("exceptions must derive from BaseException")
+    if cause is not MISSING:
+        if is_a(cause, type) and issubclass(cause, BaseException):
+            return vm.call(f, cause, [], None, _raise_from, exc)
+        return _raise_from(vm, f, cause, exc)
+    return vm.throw(exc)
+
+
+def _raise_from(vm: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
+    if cause is not None and not is_a(cause, BaseException):
+        raise TypeError("exception causes must derive from BaseException")
+    _exception_changes(vm, exc)
+    CAUSE.__set__(exc, cause)
+    return vm.throw(exc)
+
+
+def _exception_changes(vm: Any, exc: BaseException) -> None:
+    """An exception that existed before would have to be changed again by the program."""
+    if vm.cap.active and id(exc) in vm.cap.sources:
+        vm.fail("FL424", "an exception object that existed before the call is raised", False)
+
+
+def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    exc = f.stack.pop()
+    return vm.throw(exc, again=True)
+
+
+def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> None:
+    exc = f.stack.pop()
+    f.stack.append(vm.handled if f.generator is None else f.generator.handled)
+    f.stack.append(exc)
+    _handles(vm, f, exc)
+
+
+def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> None:
+    _handles(vm, f, f.stack.pop())
+
+
+def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
+    """What a generator handles is its own; where it handles nothing, it is what those handle that go on in it, at each time others."""
+    vm.handled = exc
+    if (gen := f.generator) is not None:
+        gen.handled = exc
+        if exc is None:
+            vm.handled = gen.outer
+
+
+def _caught(classes: Any) -> tuple:
+    """What an ``except`` clause names, one by one."""
+    found: tuple = classes if is_a(classes, tuple) else (classes,)
+    for c in found:
+        if not (is_a(c, type) and issubclass(c, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    return found
+
+
+def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> None:
+    classes = f.stack.pop()
+    _caught(classes)
+    f.stack.append(issubclass(type(f.stack[-1]), classes))
+
+
+def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> None:
+    classes = f.stack.pop()
+    exc = f.stack[-1]
+    if any([issubclass(c, BaseExceptionGroup) for c in _caught(classes)]):
+        raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    match: Any
+    if is_a(exc, classes):
+        match, rest = (exc if is_a(exc, BaseExceptionGroup) else _wrapped(exc)), None
+    elif is_a(exc, BaseExceptionGroup):
+        match, rest = exc.split(classes)
+    else:
+        match, rest = None, exc
+    if match is None:
+        f.stack.append(None)
+        return
+    mark_made(vm.cap, match)
+    mark_made(vm.cap, rest)
+    f.stack[-1] = rest
+    f.stack.append(match)
+    _handles(vm, f, match)
+
+
+def _wrapped(exc: BaseException) -> BaseExceptionGroup:
+    return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
+
+
+def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> None:
+    excs = f.stack.pop()
+    orig = f.stack.pop()
+    result = _reraised(orig, [e for e in excs if e is not None])
+    mark_made(vm.cap, result)
+    f.stack.append(result)
+
+
+def _reraised(orig: BaseException, excs: list) -> BaseException | None:
+    """What leaves a try/except* statement, from what its clauses raised and what none of them matched."""
+    if not excs:
+        return None
+    if not is_a(orig, BaseExceptionGroup):
+        # One naked exception was wrapped for matching; at most one clause ran.
+        return excs[0]
+    same = [e for e in excs if is_a(e, BaseExceptionGroup) and _same_metadata(e, orig)]
+    raised = [e for e in excs if not any(e is s for s in same)]
+    leaves = {id(x) for e in same for x in _leaves(e)}
+    again = orig.subgroup(lambda e: id(e) in leaves) if leaves else None
+    if not raised:
+        return again
+    if again is not None:
+        raised.append(again)
+    if len(raised) == 1:
+        return raised[0]
+    return ExceptionGroup("", raised) if all(is_a(e, Exception) for e in raised) else BaseExceptionGroup("", raised)
+
+
+def _same_metadata(a: BaseException, b: BaseException) -> bool:
+    notes = [DICT.__get__(e).get("__notes__") for e in (a, b)]
+    return notes[0] is notes[1] and all([field.__get__(a) is field.__get__(b) for field in (CAUSE, CONTEXT)])
+
+
+def _leaves(e: BaseException) -> list:
+    if is_a(e, BaseExceptionGroup):
+        return [x for inner in e.exceptions for x in _leaves(inner)]
+    return [e]
+
+
+def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(AssertionError)
+
+
+# -- with --------------------------------------------------------------------------------------------------------------
+def _bound(vm: Any, obj: Any, name: str) -> Any:
+    """A special method, bound; MISSING if the class has none."""
+    cap = vm.cap
+    descr = special_method(cap, type(obj), name)
+    if descr is None or descr is MISSING:
+        return MISSING
+    if is_a(descr, types.FunctionType):
+        return types.MethodType(descr, obj)
+    return descr if raw_lookup(type(descr), "__get__") is MISSING else descr.__get__(obj, type(obj))
+
+
+def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
+    manager = f.stack.pop()
+    enter, leave = _bound(vm, manager, "__enter__"), _bound(vm, manager, "__exit__")
+    if enter is MISSING:
+        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol")
+    if leave is MISSING:
+        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol (missed __exit__ method)")
+    f.stack.append(leave)
+    return vm.call(f, enter, [])
+
+
+def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
+    exc = f.stack[-1]
+    return vm.call(f, f.stack[-4], [type(exc), exc, traceback_of(exc, vm.cap)])
+
+
+# -- match -------------------------------------------------------------------------------------------------------------
+def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
+
+
+def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
+
+
+def MATCH_KEYS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return vm.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
+
+
+def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
+    names = f.stack.pop()
+    cls = f.stack.pop()
+    subject = f.stack.pop()
+    if not is_a(cls, type):
+        raise TypeError("called match pattern must be a type")
+    return vm.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
+
+
+# -- imports -----------------------------------------------------------------------------------------------------------
+def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> None:
+    fromlist = f.stack.pop()
+    level = f.stack.pop()
+    name = f.info.names[arg]
+    full = name
+    if level:
+        package = f.globals.get("__package__") or f.globals.get("__name__", "").rpartition(".")[0]
+        base = package.rsplit(".", level - 1)[0] if level > 1 else package
+        full = f"{base}.{name}" if name else base
+    cap = vm.cap
+    if cap.active and full not in sys.modules:
+        cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
+        raise Border(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
+    module = _import(name, f.globals, fromlist, level)
+    if cap.active:
+        modules = cap.pin(sys.modules, "sys.modules")
+        for key in dict.fromkeys((full, full if fromlist else full.partition(".")[0])):
+            if key in sys.modules:
+                cap.load(sys.modules[key], cap.guards.access(modules, "key", key, sys.modules[key]))
+        if id(module) not in cap.sources:
+            cap.pin(module, full)
+    f.stack.append(module)
+
+
+def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
+    return builtins.__import__(name, globals_, None, fromlist, level)
+
+
+def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
+    module = f.stack[-1]
+    name = f.info.names[arg]
+    if not hasattr(module, name):
+        full = f"{getattr(module, '__name__', '')}.{name}"
+        found = sys.modules.get(full)
+        if found is None:
+            cap = vm.cap
+            if cap.active and type(module) is types.ModuleType:
+                cap.read_absent(module.__dict__, cap.dict_source(module, module.__dict__), name)
+                cap.read_absent(sys.modules, cap.pin(sys.modules, "sys.modules"), full)
+            file = getattr(module, "__file__", None)
+            raise ImportError(
+                f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({file or 'unknown location'})",
+                name=getattr(module, "__name__", None),
+                path=file,
+            )
+        f.stack.append(found)
+        return None
+    return load_attr(vm, f, module, name)
+
+
+def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(f.builtins["__build_class__"])
+
+
+# -- formatting --------------------------------------------------------------------------------------------------------
+CONVERSIONS = {1: str, 2: repr, 3: ascii}
+
+
+def FORMAT_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+    spec = f.stack.pop() if arg & 4 else ""
+    value = f.stack.pop()
+    convert = CONVERSIONS.get(arg & 3)
+    if convert is not None:
+        return vm.call(f, convert, [value], None, _format, spec)
+    return _format(vm, f, value, spec)
+
+
+def _format(vm: Any, f: Frame, value: Any, spec: str) -> Frame | None:
+    if type(value) is str and not spec:
+        f.stack.append(value)
+        return None
+    return vm.call(f, format, [value, spec])
+
+
+HANDLERS = family(globals())

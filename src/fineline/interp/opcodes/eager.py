@@ -1,0 +1,56 @@
+"""Handlers that run an instruction natively, behind a border, because capturing it failed the first time."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.cpython import protocols
+from fineline.frames.frame import NULL, Frame
+from fineline.frames.graph_breaks import Border
+from fineline.frames.opcode_families import Handler
+from fineline.interp.opcodes.flow import called, spread
+from fineline.objects import c_calls
+
+
+def _opaque_call(vm: Any, f: Frame, arg: int) -> Frame | None:
+    fn, args, kwargs = called(f, arg)
+    raise Border(fn, tuple(args), kwargs, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
+
+
+def _opaque_call_ex(vm: Any, f: Frame, arg: int) -> Frame | None:
+    fn, args, kwargs = spread(f, arg)
+    raise Border(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
+
+
+def _opaque_attr(vm: Any, f: Frame, arg: int) -> Frame | None:
+    raise Border(getattr, (f.stack.pop(), f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
+
+
+def _opaque_method(vm: Any, f: Frame, arg: int) -> Frame | None:
+    obj = f.stack.pop()
+    f.stack.append(NULL)
+    raise Border(getattr, (obj, f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
+
+
+def _opaque_subscr(vm: Any, f: Frame, arg: int) -> Frame | None:
+    key = f.stack.pop()
+    raise Border(operator.getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
+
+
+def _opaque_iter(vm: Any, f: Frame, arg: int) -> Frame | None:
+    raise Border(iter, (f.stack.pop(),), None, "FL420", "this iteration could not be captured the first time")
+
+
+OPAQUE: Mapping[str, Handler] = MappingProxyType(
+    {
+        "CALL": _opaque_call,
+        "CALL_FUNCTION_EX": _opaque_call_ex,
+        "LOAD_ATTR": _opaque_attr,
+        "LOAD_METHOD": _opaque_method,
+        "BINARY_SUBSCR": _opaque_subscr,
+        "GET_ITER": _opaque_iter,
+    }
+)

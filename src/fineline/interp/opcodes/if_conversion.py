@@ -1,0 +1,196 @@
+"""Conditions with ``and`` and ``or`` that only the graph knows, of which some ways raise: all their parts are computed, whichever way is gone."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.code import CodeInfo
+from fineline.frames.frame import NULL, Frame
+from fineline.frames.graph_breaks import Retreat, Undecided
+from fineline.graph.body import Part
+from fineline.graph.torch_mutation import is_inplace
+from fineline.graph.torch_table import classify_torch
+from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import SYMBOLIC, decided, unknown
+from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+
+# How many instructions such a condition may have.
+MOST = 200
+# Calls are looked at one by one.
+_HARMLESS = frozenset(
+    {
+        "LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "LOAD_CLOSURE", "COMPARE_OP", "CONTAINS_OP", "IS_OP",
+        "UNARY_NOT", "UNARY_NEGATIVE", "BINARY_OP", "BINARY_SUBSCR", "BUILD_TUPLE", "BUILD_SLICE", "SWAP", "COPY", "POP_TOP", "PUSH_NULL", "PRECALL",
+        "KW_NAMES", "CALL", "NOP", "RESUME", "EXTENDED_ARG", "JUMP_FORWARD",
+    }
+    | {f"POP_JUMP_FORWARD_IF_{what}" for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
+)  # fmt: skip
+# Of BINARY_OP; from here on it is in place.
+_IN_PLACE = 13
+_BUILTINS = (abs, bool, float, int, isinstance, len, max, min)
+
+
+def _end(info: CodeInfo, start: int) -> int | None:
+    """Where all ways from ``start`` on that do not raise meet; None if they do other things than computing conditions, or all go on."""
+    waiting, seen, raising = {start}, 0, False
+    while True:
+        at = min(waiting)
+        waiting.discard(at)
+        if not waiting and seen:
+            return at if raising else None
+        name, arg = info.instructions[at]
+        seen += 1
+        if seen > MOST or name not in _HARMLESS or (name == "BINARY_OP" and arg >= _IN_PLACE):
+            return None
+        for after in (arg,) if name == "JUMP_FORWARD" else (arg, at + 1) if "JUMP" in name else (at + 1,):
+            if "JUMP" in name and only_raises(info, after):
+                raising = True
+            else:
+                waiting.add(after)
+
+
+def merge(vm: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
+    """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
+    if vm.merged is not None or vm.opaque is not None or is_a(vm.cap.recorder, Part) or vm.options.force_borders:
+        return None
+    possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(vm, v) or (vm.switches and v.numel() == 1)))
+    start = f.ip - 1
+    end = _end(f.info, start) if possible and may_expect(vm) else None
+    if end is None:
+        return None
+    if vm.fakes is None:
+        raise Retreat("FL502", "a condition on a tensor's value, of which some ways raise")
+    if vm.subgraphs:
+        # Symbols belong to the outermost graph.
+        give_up_subgraphs(vm)
+    merged = vm.merged = Merged(vm, f, start, end)
+    return merged.condition(vm, f, v, (start, wanted)) or f
+
+
+class Merged:
+    """A condition that is being computed in ``f``: under what each of its parts counts, and where the ways meet."""
+
+    def __init__(self, vm: Any, f: Frame, start: int, end: int) -> None:
+        self.f, self.end = f, end
+        self.ops = f.ops
+        # Under what the instruction that runs would have run; None: not at all.
+        self.reach: Any = True
+        # Further on: under what each instruction is reached by jumps, and the stack there.
+        self.waiting: dict[int, tuple[Any, list]] = {}
+        mode = vm.fakes.mode
+        self.effects = mode.drew, mode.wrote
+        mode.drew = mode.wrote = False
+        f.ops = [*f.ops]
+        for at in range(start, end + 1):
+            f.ops[at] = (self.step, at, at + 1)
+
+    def leave(self, vm: Any) -> None:
+        mode = vm.fakes.mode
+        self.effects, mode.drew, mode.wrote = (mode.drew, mode.wrote), mode.drew or self.effects[0], mode.wrote or self.effects[1]
+        self.f.ops, vm.merged = self.ops, None
+
+    def fail(self, vm: Any, why: str) -> Frame:
+        self.leave(vm)
+        found: Frame = vm.undecided(Undecided(f"a condition with parts that only the graph knows, where {why}"))
+        return found
+
+    def step(self, vm: Any, f: Frame, at: int) -> Frame | None:
+        """One instruction of the condition."""
+        if at in self.waiting:
+            reach, stack = self.waiting.pop(at)
+            if self.reach is None:
+                f.stack[:], self.reach = stack, False
+            elif len(stack) != len(f.stack) or not all(map(operator.is_, stack, f.stack)):
+                return self.fail(vm, "its ways differ in more than where they lead")
+            self.reach = _either(self.reach, reach)
+        if at == self.end:
+            self.leave(vm)
+            if any(self.effects):
+                return self.fail(vm, "one has effects")
+            f.ip = at
+            return f
+        name, arg = f.info.instructions[at]
+        if name == "JUMP_FORWARD":
+            self.wait(f, arg, self.reach)
+            self.go_on(f)
+            return None
+        if "JUMP" in name:
+            v = f.stack.pop()
+            if name.endswith("NONE"):
+                return self.jump(vm, f, (v is None) is (not name.endswith("NOT_NONE")), (at, True))
+            return self.condition(vm, f, v, (at, name.endswith("TRUE")))
+        if name == "CALL" and not _harmless(f.stack[-2 - arg], f.stack[-1 - arg]):
+            return self.fail(vm, "one calls what may have effects")
+        op, arg, _ = self.ops[at]
+        return self._unframed(vm, f, op(vm, f, arg))
+
+    def _unframed(self, vm: Any, f: Frame, new: Frame | None) -> Frame | None:
+        if vm.merged is self and new is not None and new is not f:
+            return self.fail(vm, "one runs code that may have effects")
+        return new
+
+    def condition(self, vm: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+        if is_a(v, Tensor) and unbacked.readable(vm, v):
+            v = unbacked.read(vm, bool, v)
+        if type(v) in SYMBOLIC:
+            known = decided(v)
+            return self.jump(vm, f, known if known is not None else v if type(v) is torch.SymBool else v != 0, place)
+        new: Frame | None = vm.truth(vm, f, v, self.jump, place)
+        return self._unframed(vm, f, new)
+
+    def jump(self, vm: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+        """A jump on ``v``, of which each way that does not raise is gone."""
+        at, wanted = place
+        target = f.info.instructions[at].arg
+        reach, self.reach = self.reach, None
+        for to, when in ((target, v if wanted else _not(v)), (at + 1, _not(v) if wanted else v)):
+            under = _both(reach, when)
+            if under is False:
+                continue
+            if only_raises(f.info, to):
+                if under is True:
+                    return self.fail(vm, "it always raises")
+                vm.cap.symbols.expect(_not(under), f"the condition at {f.info.code.co_filename}:{f.line}", None)
+            elif to == at + 1:
+                self.reach = under
+            else:
+                self.wait(f, to, under)
+        if self.reach is None:
+            self.go_on(f)
+        return None
+
+    def wait(self, f: Frame, at: int, reach: Any) -> None:
+        known = self.waiting.get(at)
+        self.waiting[at] = (reach if known is None else _either(known[0], reach), [*f.stack])
+
+    def go_on(self, f: Frame) -> None:
+        self.reach = None
+        f.ip = min(self.waiting)
+
+
+def _harmless(fn: Any, self: Any) -> bool:
+    fn = self if fn is NULL else fn
+    known = classify_torch(fn) in ("op", "metadata", "data", "query") and not is_inplace(fn)
+    return known or any([fn is builtin for builtin in _BUILTINS])
+
+
+def _not(v: Any) -> Any:
+    return not v if type(v) is bool else torch.sym_not(v)
+
+
+def _both(a: Any, b: Any) -> Any:
+    if a is False or b is False:
+        return False
+    return b if a is True else a if b is True else a & b
+
+
+def _either(a: Any, b: Any) -> Any:
+    if a is True or b is True:
+        return True
+    return b if a is False else a if b is False else a | b

@@ -1,0 +1,230 @@
+"""Turns of pure loops: CPython runs those that are left at once, on copies of the containers that the captured code has made.
+
+If a turn raises, or a variable gets anything but plain values and containers of these, nothing has happened: the interpreter runs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CellType, FunctionType
+from typing import Any
+
+from fineline.builtins.pure_calls import PureFunction, find_pure, may_hand_over, settle
+from fineline.bytecode.asynchronous import let_pass
+from fineline.bytecode.pure_code import is_plain
+from fineline.bytecode.pure_loops import PureLoop
+from fineline.frames.frame import NULL, Frame
+from fineline.frames.opcode_families import Handler
+from fineline.objects.introspection import load_cell
+from fineline.tracing.segment_trace import Capture
+
+# A copy is made at each entry of an inner loop, so that a large container would cost a time that grows with the square. A set is not
+# copied: the order of its items may be another one in a copy.
+_MOST_ITEMS = 64
+_MOST_DEEP = 8
+_CONTAINERS = (list, dict)
+_MADE = (list, dict, set)
+_ITERATORS = frozenset(map(type, (iter(range(0)), iter(range(1 << 64)), iter(()), iter(""), iter([]), enumerate(()), zip())))
+
+
+# Not every host has it: then loops over iterators are left to the interpreter.
+_COUNT = getattr(sys, "getrefcount", None)
+
+
+def _references(holder: list | tuple, at: int) -> int | None:
+    return _COUNT(holder[at]) if _COUNT is not None else None
+
+
+# References to an iterator that nobody has but its holder; and further ones, by the type of iterator that holds it.
+_ALONE = _references([iter(())], 0) or 0
+_FURTHER = {enumerate: 1}
+
+
+def handing_over(handler: Handler, loop: PureLoop) -> Handler:
+    """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the turns that are left."""
+
+    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
+        new = handler(vm, f, arg)
+        if new is None and f.ip == arg and vm.cap.active:
+            _run_turns(vm, f, loop)
+        return new
+
+    return jump
+
+
+def _run_turns(vm: Any, f: Frame, loop: PureLoop) -> None:
+    cap, key = vm.cap, id(loop.code)
+    found = cap.pure.get(key)
+    if (found is not None and not found.usable) or vm.merged is not None or not may_hand_over(vm):
+        return
+    entry = _Entry(cap)
+    given = entry.values(vm, f, loop)
+    if found is None or not found.holds(cap):
+        found = _look(vm, f, loop) if found is None and given is not None else PureFunction()
+        cap.pure[key] = found
+    found.usable = found.usable and given is not None and found.fn is not None and found.is_within(vm.depth)
+    if not found.usable:
+        return
+    assert given is not None
+    assert found.fn is not None
+    try:
+        left, variables = found.fn(*given)
+    except Exception as e:
+        let_pass(e)
+        found.usable = False
+        return
+    found.usable = entry.takes((*left, *variables))
+    if found.usable:
+        entry.write()
+        f.stack[len(f.stack) - loop.depth :] = [entry.value(v) for v in left]
+        for slot, value in zip(loop.written, variables, strict=True):
+            if value is not NULL:
+                f.local[slot] = entry.value(value)
+        f.ip = loop.end
+        # CPython has taken these turns.
+        vm.jumps = 0
+
+
+def _look(vm: Any, f: Frame, loop: PureLoop) -> PureFunction:
+    fn = FunctionType(loop.code, f.globals)
+    # It is part of the program, and stays as long as the capture.
+    vm.cap.kept.append(vm.cap.fresh(fn))
+    return find_pure(vm, fn) or PureFunction()
+
+
+class _Entry:
+    """The values that a loop is given, and the containers that it gets copies of."""
+
+    __slots__ = ("_cap", "_copies", "_depth", "_found", "_originals")
+
+    def __init__(self, cap: Capture) -> None:
+        self._cap = cap
+        # By the identity of the container: its copy. By the identity of a copy, what it was made of.
+        self._copies: dict[int, Any] = {}
+        self._originals: dict[int, Any] = {}
+        self._depth = 0
+        # The containers that a loop has left.
+        self._found: list[Any] = []
+
+    def values(self, vm: Any, f: Frame, loop: PureLoop) -> list | None:
+        """Returns the arguments of the loop's code; None: one is no plain value, or there is none."""
+        given: list[Any] = [NULL] * f.info.nslots
+        for slot in loop.live:
+            value = f.local[slot]
+            if type(value) is CellType:
+                try:
+                    value = load_cell(vm, value)
+                except ValueError:
+                    return None
+            given[slot] = self._copy(value)
+        for k in range(len(f.stack) - loop.depth, len(f.stack)):
+            # A comprehension has what it walks in its first variable as well.
+            again = f.info.slots[0] == ".0" and f.local[0] is f.stack[k]
+            given.append(self._taken(f.stack, k, _ALONE + again))
+        if any([given[slot] is NULL for slot in (*loop.live, *range(f.info.nslots, len(given)))]):
+            return None
+        return given
+
+    def _copy(self, value: Any) -> Any:
+        """Returns a plain value, or a copy of a container or of an iterator; NULL if it is something else."""
+        if is_plain(value):
+            settle(self._cap, value)
+            return value
+        t = type(value)
+        if id(value) in self._copies:
+            return self._copies[id(value)]
+        return self._copied(value, _MOST_ITEMS) if t in _CONTAINERS else NULL
+
+    def _copied(self, container: Any, most: float) -> Any:
+        """Returns a copy of a list or a dict that the captured code has made, and of those in it."""
+        own = id(container) in self._cap.made and id(container) not in self._cap.sources
+        if not own or len(container) > most or self._depth == _MOST_DEEP:
+            return NULL
+        copy: Any = type(container)()
+        self._note(container, copy)
+        self._depth += 1
+        items = [self._copy(item) for item in _items(container)]
+        self._depth -= 1
+        if any([item is NULL for item in items]) or not all(map(is_plain, container if type(container) is dict else ())):
+            return NULL
+        _fill(copy, container, items)
+        return copy
+
+    def _note(self, value: Any, copy: Any) -> None:
+        self._copies[id(value)] = copy
+        self._originals[id(copy)] = value
+
+    def _taken(self, holder: list | tuple, at: int, references: int) -> Any:
+        """Returns what `_copy` does, or a copy of an iterator, which nobody else may take items from."""
+        if type(holder[at]) not in _ITERATORS:
+            return self._copy(holder[at])
+        if _references(holder, at) != references or id(holder[at]) in self._cap.sources:
+            return NULL
+        copy = self._iterator(holder[at])
+        if copy is not NULL:
+            self._note(holder[at], copy)
+        return copy
+
+    def _iterator(self, it: Any) -> Any:
+        make, args, *state = it.__reduce__()
+        given = [self._source_of(args, k, _ALONE + _FURTHER.get(make, 0)) for k in range(len(args))]
+        if any([copy is NULL for copy in given]):
+            return NULL
+        new = make(*given)
+        if state:
+            new.__setstate__(*state)
+        return new
+
+    def _source_of(self, args: tuple, at: int, references: int) -> Any:
+        """Returns what a copy of an iterator takes its items from, or its position."""
+        t = type(args[at])
+        if t is tuple:
+            settle(self._cap, args[at])
+            return args[at] if all(map(is_plain, args[at])) else NULL
+        if t is list and id(args[at]) not in self._copies:
+            return self._copied(args[at], float("inf"))
+        return self._taken(args, at, references)
+
+    def takes(self, values: tuple) -> bool:
+        """Tells if the capture may go on with what a loop gives: with plain values, and containers of these."""
+        todo, seen = [*values, *self._copies.values()], set[int]()
+        for value in todo:
+            if value is NULL or is_plain(value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            t = type(value)
+            if t in _MADE:
+                self._found.append(value)
+                if t is not list and not all(map(is_plain, value)):
+                    return False
+                todo += _items(value) if t in _CONTAINERS else ()
+            elif id(value) not in self._originals:
+                return False
+        return True
+
+    def write(self) -> None:
+        """Makes the containers of the captured code hold what their copies do, and notes the new ones."""
+        for found in self._found:
+            container = self.value(found)
+            if container is found:
+                self._cap.fresh(found)
+            if type(found) in _CONTAINERS:
+                _fill(container, found, [*map(self.value, _items(found))])
+
+    def value(self, value: Any) -> Any:
+        """Returns what the captured code has in place of what a loop gave."""
+        return self._originals.get(id(value), value)
+
+
+def _items(container: list | dict) -> list:
+    return [*container.values()] if type(container) is dict else [*container]
+
+
+def _fill(container: list | dict, keys: list | dict, items: list) -> None:
+    """Makes a container hold ``items``, a dict with the keys of ``keys``."""
+    if type(container) is dict:
+        entries = [*zip(keys, items, strict=True)]
+        container.clear()
+        container.update(entries)
+    else:
+        container[:] = items

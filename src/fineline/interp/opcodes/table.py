@@ -1,0 +1,47 @@
+"""The instruction handlers of all families, and the linking of code to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.builtins import operators
+from fineline.bytecode.code import CodeInfo
+from fineline.bytecode.pure_loops import PureLoop, pure_loop
+from fineline.frames.frame import Frame
+from fineline.frames.opcode_families import Handler
+from fineline.frames.stub_frames import is_own
+from fineline.interp.opcodes import blocks, building, flow, variables
+from fineline.interp.opcodes.eager import OPAQUE
+from fineline.interp.opcodes.pure_loops import handing_over
+
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {**variables.HANDLERS, **building.HANDLERS, **flow.HANDLERS, **blocks.HANDLERS, **operators.HANDLERS}
+)
+
+
+def link(info: CodeInfo, opaque: Any) -> list:
+    """Returns each instruction's handler, its argument and the index of the instruction behind it; those in ``opaque`` run eagerly."""
+    out = []
+    loops, users = dict[int, PureLoop | None](), not is_own(info.code)
+    for k, (name, arg) in enumerate(info.instructions):
+        h = HANDLERS.get(name)
+        if h is None:
+            h = _unknown(name)
+        if users and "JUMP_BACKWARD" in name and name != "JUMP_BACKWARD_NO_INTERRUPT":
+            if arg not in loops:
+                loops[arg] = pure_loop(info, arg)
+            if (loop := loops[arg]) is not None:
+                h = handing_over(h, loop)
+        if opaque and (info.code, k) in opaque:
+            h = OPAQUE.get(name, h)
+        out.append((h, arg, k + 1))
+    return out
+
+
+def _unknown(name: str) -> Handler:
+    def unknown(vm: Any, f: Frame, arg: int) -> Frame | None:
+        raise SystemError(f"fineline has no handler for the instruction {name}")
+
+    return unknown

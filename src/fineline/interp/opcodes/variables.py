@@ -1,0 +1,220 @@
+"""Instruction handlers for the stack, constants, variables, attributes and items."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from fineline.builtins.subscripts import binary_subscr, delete_subscr, store_dict_item, store_subscr
+from fineline.frames.frame import NULL, Frame
+from fineline.frames.opcode_families import family
+from fineline.interp.opcodes import blocks as blocks  # its import registers its handlers
+from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
+from fineline.objects.attribute_writes import delete_attr, store_attr
+from fineline.objects.introspection import global_value, load_cell
+from fineline.tracing.mutation_log import EMPTY, contents
+
+
+# -- stack and constants ---------------------------------------------------------------------------------------------
+def NOP(vm: Any, f: Frame, arg: int) -> None:
+    """What only CPython's own loop has a use for."""
+
+
+def POP_TOP(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.pop()
+
+
+def PUSH_NULL(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(NULL)
+
+
+def COPY(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(f.stack[-arg])
+
+
+def SWAP(vm: Any, f: Frame, arg: int) -> None:
+    s = f.stack
+    s[-1], s[-arg] = s[-arg], s[-1]
+
+
+def LOAD_CONST(vm: Any, f: Frame, arg: int) -> None:
+    value = f.info.code.co_consts[arg]
+    if vm.cap.lazy:
+        # It may be the very number that was passed in.
+        vm.cap.settle(value)
+    f.stack.append(value)
+
+
+# -- variables -------------------------------------------------------------------------------------------------------
+def LOAD_FAST(vm: Any, f: Frame, arg: int) -> None:
+    v = f.local[arg]
+    if v is NULL:
+        raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
+    f.stack.append(v)
+
+
+def STORE_FAST(vm: Any, f: Frame, arg: int) -> None:
+    f.local[arg] = f.stack.pop()
+
+
+def DELETE_FAST(vm: Any, f: Frame, arg: int) -> None:
+    if f.local[arg] is NULL:
+        raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
+    f.local[arg] = NULL
+
+
+def MAKE_CELL(vm: Any, f: Frame, arg: int) -> None:
+    v = f.local[arg]
+    cell = types.CellType() if v is NULL else types.CellType(v)
+    vm.cap.made.add(id(cell))
+    f.local[arg] = cell
+
+
+def LOAD_CLOSURE(vm: Any, f: Frame, arg: int) -> None:
+    f.stack.append(f.local[arg])
+
+
+def _unbound(f: Frame, arg: int) -> Exception:
+    name = f.info.slots[arg]
+    if name in f.info.code.co_cellvars:
+        return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+    return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
+
+
+def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> None:
+    cell = f.local[arg]
+    try:
+        f.stack.append(load_cell(vm, cell))
+        return
+    except ValueError:
+        pass  # What is raised below has no context: the user's code has met no such error.
+    if vm.cap.active and id(cell) in vm.cap.sources and not vm.cap.journal.wrote(cell):
+        vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
+    raise _unbound(f, arg)
+
+
+def _cell_is_empty(cell: types.CellType) -> bool:
+    return contents(cell) is EMPTY
+
+
+def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> None:
+    name = f.info.slots[arg]
+    if f.namespace is not None and name in f.namespace:
+        f.stack.append(f.namespace[name])
+    else:
+        LOAD_DEREF(vm, f, arg)
+
+
+def _write_cell(vm: Any, cell: types.CellType) -> None:
+    src = vm.cap.sources.get(id(cell))
+    if src is not None:
+        vm.cap.journal.note(cell, src)
+
+
+def STORE_DEREF(vm: Any, f: Frame, arg: int) -> None:
+    cell = f.local[arg]
+    _write_cell(vm, cell)
+    cell.cell_contents = f.stack.pop()
+
+
+def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> None:
+    cell = f.local[arg]
+    _write_cell(vm, cell)
+    if _cell_is_empty(cell):
+        raise _unbound(f, arg)
+    del cell.cell_contents
+
+
+def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
+    if arg & 1:
+        f.stack.append(NULL)
+    name = f.info.names[arg >> 1]
+    cache = vm.cap.global_values.get(id(f.globals))
+    if cache is not None and name in cache:
+        f.stack.append(cache[name])
+        return
+    f.stack.append(global_value(vm, f, name))
+
+
+def LOAD_NAME(vm: Any, f: Frame, arg: int) -> None:
+    name = f.info.names[arg]
+    if f.namespace is not None and name in f.namespace:
+        f.stack.append(_name_in(vm, f, name))
+    else:
+        f.stack.append(global_value(vm, f, name))
+
+
+def _name_in(vm: Any, f: Frame, name: str) -> Any:
+    """A name of a class body, whose namespace may come from before a border."""
+    cap = vm.cap
+    src = cap.sources.get(id(f.namespace))
+    return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])
+
+
+def STORE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
+    _global_write(vm, f, f.info.names[arg])
+    f.globals[f.info.names[arg]] = f.stack.pop()
+
+
+def _global_write(vm: Any, f: Frame, name: str) -> None:
+    cap = vm.cap
+    if cap.active:
+        src = cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
+        cap.journal.note(f.globals, src, name)
+        cap.global_values.pop(id(f.globals), None)
+
+
+def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
+    name = f.info.names[arg]
+    if name not in f.globals:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    global_value(vm, f, name)
+    if vm.cap.active:
+        vm.cap.guard_presence(f.globals, vm.cap.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
+    _global_write(vm, f, name)
+    del f.globals[name]
+
+
+def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> None:
+    if "__annotations__" not in f.namespace:
+        store_dict_item(vm.cap, f.namespace, "__annotations__", vm.cap.fresh({}))
+
+
+def STORE_NAME(vm: Any, f: Frame, arg: int) -> None:
+    store_dict_item(vm.cap, f.namespace, f.info.names[arg], f.stack.pop())
+
+
+def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+    name = f.info.names[arg]
+    if name not in f.namespace:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    return vm.call(f, dict.__delitem__, [f.namespace, name], None, vm.discard)
+
+
+# -- attributes and items --------------------------------------------------------------------------------------------
+def STORE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    obj = f.stack.pop()
+    return store_attr(vm, f, obj, f.info.names[arg], f.stack.pop())
+
+
+def DELETE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    return delete_attr(vm, f, f.stack.pop(), f.info.names[arg])
+
+
+def BINARY_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    key = f.stack.pop()
+    return binary_subscr(vm, f, f.stack.pop(), key)
+
+
+def STORE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    s = f.stack
+    key, obj, value = s.pop(), s.pop(), s.pop()
+    return store_subscr(vm, f, obj, key, value)
+
+
+def DELETE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+    key = f.stack.pop()
+    return delete_subscr(vm, f, f.stack.pop(), key)
+
+
+HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD)

@@ -1,0 +1,204 @@
+"""A machine for code that may turn out not to fit into a graph: it stops before anything happens that could be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.frames.frame import Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import Abandoned, Border, Refused
+from fineline.graph.body import Part
+from fineline.graph.spellings import OWN
+from fineline.guards.source import Source
+from fineline.interp.interpreter import Machine
+from fineline.kinds import is_a
+from fineline.tensor_ops.tensors import TensorOps
+from fineline.tracing.mutation_log import EMPTY, Journal
+from fineline.tracing.node_origin import origin_of
+
+# What is the same for all gradients of one shape, whoever computes them.
+_FACTS_OF_GRADIENTS = frozenset(
+    {
+        *("shape", "size", "dim", "ndim", "numel", "nelement", "__len__", "dtype", "itemsize", "element_size", "device", "layout"),
+        *("is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_scripting"),
+        *("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic"),
+    }
+)
+# The answer may be another one by then: what is made of it must come out the same with either.
+_EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
+# These ask for the grad mode only to put it back.
+_ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
+
+
+class _ReadOnly(Journal):
+    """Knows what has been written so far; the next write is refused."""
+
+    def __init__(self, journal: Journal, given: set[int]) -> None:
+        super().__init__()
+        self.written, self.slots, self.replaced, self.given = journal.written, journal.slots, journal.replaced, given
+        self.seams = journal.seams
+
+    # Those that code sets and sets back.
+    counters: frozenset[int] = frozenset()
+
+    def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
+        if id(obj) not in self.counters:
+            raise Refused
+        super().note(obj, src, key)
+
+    def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
+        raise Refused
+
+    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
+        """The code may run at another time, or never: nobody counts these."""
+
+    def note_storage(self, t: Tensor) -> None:
+        if t.untyped_storage()._cdata in self.given:
+            super().note_storage(t)
+
+
+class _Memory(set):
+    """What operators write into; that of what the code was given only if it ``may``, and then it is known."""
+
+    def __init__(self, given: Iterable[Tensor], may: bool) -> None:
+        super().__init__()
+        self.given = {t.untyped_storage()._cdata for t in given}
+        self.may, self.touched = may, set[int]()
+
+    def add(self, storage: int) -> None:
+        if storage in self.given:
+            if not self.may:
+                raise Refused
+            self.touched.add(storage)
+        super().add(storage)
+
+
+class TrialTensors(TensorOps):
+    """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
+
+    symbolic = False
+    # What the code may change of PyTorch's state.
+    states = frozenset({torch._C._set_grad_enabled})
+
+    def __init__(self, later: bool, turned: bool) -> None:
+        self.later, self.turned = later, turned
+
+    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if kind == "state" and fn not in self.states:
+            raise Refused
+        if self.later and fn in _EITHER and not args and not kwargs:
+            vm.either = True
+            return vm.finish(f, fn() is not self.turned, then, data)
+        if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
+            if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
+                raise Refused
+        return super().call(vm, f, fn, kind, args, kwargs, then, data)
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if vm.opaque is not None or is_a(fn, CustomOpDef):
+            raise Refused
+        name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
+        if name.partition("::")[0] not in OWN:
+            # Nobody knows what it does besides.
+            raise Refused
+        return super().operator(vm, fn, args, kwargs, used)
+
+    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+        if kind == "source" or (self.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS):
+            raise Refused
+        return super().attribute(vm, t, name, kind)
+
+    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        raise Refused
+
+
+class Trial(Machine):
+    """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
+
+    # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
+    either = False
+
+    def __init__(
+        self,
+        outer: Machine,
+        given: Mapping[str, Iterable[Tensor]],
+        made: set[int],
+        later: bool = False,
+        writes: bool = False,
+        turned: bool = False,
+    ) -> None:
+        """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
+        super().__init__(outer.options, outer.cap)
+        self.outer, self.refuse = outer, outer.refuse
+        self.fakes = self.known.fakes = outer.fakes
+        self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
+        self.called_at = origin_of(outer.cap, outer.frame) if outer.frame is not None else None
+        self.shows_layouts = outer.shows_layouts
+        self.tensors = TrialTensors(later, turned)
+        self.recorder: Any = Part()
+        for name, tensors in given.items():
+            for t in tensors:
+                self.recorder.placeholder(t, name, None)
+        self.given, self.made = [t for tensors in given.values() for t in tensors], made
+        memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
+        self.undoable, self.journal = writes, _ReadOnly(outer.cap.journal, memory.given)
+
+    def attempt(self, fn: Any, args: list) -> Any:
+        """What ``fn`` gives; `Refused`, or an exception of the user's, if that is nothing for a graph."""
+        cap = self.cap
+        before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
+        assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()
+        attributes = [dict(t.__dict__) for t in self.given]
+        cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, self.journal, self.made, self
+        try:
+            self.push_function(None, fn, args, None)
+            value = self.run()
+        finally:
+            cap.recorder, cap.journal, cap.made, cap.guards.machine = before
+            torch._C._set_grad_enabled(grad_mode)
+            taken = len(cap.assumed) - assumed
+            del cap.assumed[assumed:]
+            changed = [(t.__dict__, was) for t, was in zip(self.given, attributes, strict=True) if not _same(t.__dict__, was)]
+            for now, was in changed:
+                now.clear()
+                now.update(was)
+        if taken or changed or len(self.recorder.inputs) != len(self.given):
+            raise Refused
+        return value
+
+    def raised(self, e: BaseException) -> Frame:
+        if is_a(e, (Refused, Abandoned)):
+            # Past all handlers of the user's. The capture around it is given up with the same error.
+            self.outer.abandoned = self.abandoned
+            raise e
+        return super().raised(e)
+
+    def at_border(self, border: Border) -> Frame:
+        raise Refused(border)
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        raise Refused
+
+    def long_loop(self, f: Frame) -> None:
+        raise Refused
+
+    def abandon(self, error: BaseException) -> Frame:
+        raise Refused
+
+    def interrupted(self, e: BaseException) -> None:
+        self.leave_at_once(e)
+
+    def fleeting(self, e: BaseException) -> None:
+        """It goes on its way: nothing is captured of what failed."""
+
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
+        raise Refused
+
+
+def _same(a: dict, b: dict) -> bool:
+    return len(a) == len(b) and all([b.get(k, EMPTY) is v for k, v in a.items()])

@@ -1,0 +1,595 @@
+"""Calls into C that the table of native callables allows, after what they will read has been guarded."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import operator
+import types
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fineline.cpython.c_callables import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
+from fineline.cpython.c_types import CALLERS, DRIVERS
+from fineline.cpython.c_types import ITERATORS as C_ITERATORS
+from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.frames.frame import Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import Border
+from fineline.graph.recorder import NotForGraph
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import in_python, raw_lookup, type_info
+from fineline.objects.c_argument_errors import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
+from fineline.objects.deferred_texts import waiting
+from fineline.objects.list_iterators import READER_MAKERS, unread_lists
+from fineline.objects.numpy_numbers import converts, symbols_for
+from fineline.objects.polyfills import ORDERED, POLYFILLS
+from fineline.objects.printing import HASHERS, PRINTERS, asks, prints_plainly, written_out
+from fineline.policy.selector import describe as public_name
+from fineline.policy.strict import breaks_here
+from fineline.raw import ARGS
+from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
+from fineline.symbolic.floats import WHOLE
+from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
+from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
+
+CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
+ITERATORS = frozenset(
+    type(x)  # type: ignore[var-annotated]
+    for x in (
+        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"), iter(b""),
+        iter(deque()), reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(deque()), reversed(()), zip(), enumerate(()),
+        iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
+    )
+) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
+# These walk what the items of their arguments hold, unless they are given dicts.
+NESTED = frozenset(
+    {dict, OrderedDict, defaultdict, dict.__init__, dict.update, dict.__ior__, OrderedDict.update, OrderedDict.__ior__}
+    | {itertools.chain.__dict__["from_iterable"], itertools.chain.from_iterable}
+)
+MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
+TEXTS = frozenset({str, bytes, bytearray})
+WRITTEN_OUT = PRINTERS | HASHERS
+MANY = (list, dict, set, deque, *VIEWS)
+# Iterators that C's own methods read and move on.
+UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
+# What looks for the elements of one set, or of other iterables, in another.
+SET_ALGEBRA = ("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__le__", "__lt__", "__ge__", "__gt__", "isdisjoint")
+SET_METHODS = ("difference", "intersection", "issubset", "issuperset", "symmetric_difference", "union")
+SET_UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update", "__iand__", "__ior__", "__isub__", "__ixor__")
+SET_WALKERS = frozenset(
+    {
+        *[getattr(t, n) for t in (set, frozenset) for n in (*SET_ALGEBRA, *SET_METHODS, "__eq__", "__ne__")],
+        *[getattr(set, n) for n in SET_UPDATES],
+        *[getattr(type(view), n) for view in ({"": 0}.keys(), {"": 0}.items()) for n in (*SET_ALGEBRA, "__eq__", "__ne__")],
+    }
+)
+SET_TESTS = ("__contains__", "__len__", "__eq__", "__ne__", "isdisjoint", "issubset", "issuperset")
+LIST_TESTS = ("__contains__", "__eq__", "__ne__", "count", "index")
+# By id: what does not depend on the order of a set's elements, and what compares elements, so that their identity counts.
+ORDERLESS = frozenset(map(id, (*[getattr(t, n) for t in (set, frozenset) for n in SET_TESTS], set.add, set.discard, set.remove, len, bool)))
+IDENTITY_COMPARED = frozenset(
+    map(
+        id,
+        (
+            *[getattr(t, n) for t in (list, tuple, deque) for n in LIST_TESTS], list.remove, deque.remove, dict.__eq__, dict.__ne__,
+            operator.eq, operator.ne, operator.contains, operator.countOf, operator.indexOf, *SET_WALKERS,
+            *[getattr(operator, n) for n in ("and_", "or_", "sub", "xor", "iand", "ior", "isub", "ixor")],
+            types.MethodType.__eq__, types.MethodType.__ne__, types.BuiltinFunctionType.__eq__, types.BuiltinFunctionType.__ne__,
+        ),
+    )
+)  # fmt: skip
+INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
+# What asks whether its two arguments are one object.
+IDENTITY = frozenset(map(id, (operator.is_, operator.is_not, object.__eq__, object.__ne__)))
+# What moves things about and looks at none of them; symbolic numbers stay what they are.
+MOVERS = frozenset(
+    {
+        list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
+        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__, list.clear, list.insert, list.pop,
+        map, filter, deque, *(itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise, itertools.product, itertools.zip_longest),
+    }
+)  # fmt: skip
+# What does one thing after the other with numbers, tensors and others, and may do it in Python.
+_OPERATORS = ("add", "floordiv", "mod", "mul", "pow", "sub", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
+_COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
+ONE_BY_ONE = frozenset(
+    {
+        *(sum, pow, functools.reduce),
+        *[getattr(operator, name) for name in _OPERATORS],
+        *[getattr(t, name) for t in (list, tuple) for name in _COMPARISONS],
+    }
+)
+# What compares the symbolic numbers among others, and guards how that ends.
+SORTERS = frozenset({sorted, list.sort, *ORDERED})
+# Types that make a value of a number, or hold it: no iterator or range, of which each is to be known again.
+ANSWERING = frozenset({bytes, complex, types.SimpleNamespace, *NUMPY_SCALARS})
+# What makes a number of a tensor.
+NUMBERS = frozenset({int, float, bool, complex, operator.index})
+WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
+# These walk what is put in the place of a slice.
+SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
+# These look at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
+APPENDS = frozenset({list.append, list.extend, deque.append, deque.extend})
+DEQUE_END = deque.__dict__["maxlen"]
+# These look their argument up, and change nothing else.
+ONE_ELEMENT = frozenset({set.add, set.discard, set.remove})
+# Polyfills that are no class of iterators, and give one, or a tuple of them.
+ITERATOR_MAKERS = frozenset({POLYFILLS[itertools.tee], POLYFILLS[itertools.chain.__dict__["from_iterable"]]})
+OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
+DEFAULT_COMPARE = ("__eq__", "__hash__")
+# What C asks of a container or number that it walks, and of an object that it hashes, compares and prints.
+WALKED = (
+    "__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__",
+)  # fmt: skip
+COMPARED = (
+    "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
+    "__len__",
+)  # fmt: skip
+ORDER = ("__ne__", "__gt__", "__le__", "__ge__")
+KEYED = frozenset({sorted, list.sort, min, max})
+ITEMS = ("__iter__", "__next__", "__getitem__")
+
+
+def hashable(obj: Any) -> bool:
+    """Whether looking ``obj`` up in a table runs no user code."""
+    h = type(obj).__hash__
+    return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
+
+
+def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
+    """Whether a class defines one of these methods in Python."""
+    info = type_info(cap, t)
+    return any(in_python(info.look(cap, n)[1]) for n in names)
+
+
+def plain(cap: Capture, a: Any) -> bool:
+    """Whether C may walk ``a`` without running Python code."""
+    t = type(a)
+    if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
+        return id(a) not in cap.texts
+    if t in ITERATORS:
+        return id(a) not in cap.sources and _iterator_plain(cap, a)
+    if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
+        return False
+    if is_a(a, PINNED):
+        return not is_a(a, type) or type(a) is type
+    if not t.__flags__ & HEAP_TYPE:
+        return False
+    if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
+        return not overridden(cap, t, WALKED)
+    return False
+
+
+def _iterator_plain(cap: Capture, it: Any, within: tuple[int, ...] = ()) -> bool:
+    """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
+    if type(it) is itertools.repeat:
+        # It looks at nothing of what it gives.
+        return True
+    if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
+        try:
+            parts = it.__reduce__()
+        except TypeError:
+            return False
+        return not _has_python(cap, parts[1:], within)
+    return True
+
+
+def _has_python(cap: Capture, x: Any, within: tuple[int, ...]) -> bool:
+    """``within``: the lists and iterators on the way to this one, as one may hold itself."""
+    if id(x) in within:
+        return False
+    if is_a(x, (tuple, list)):
+        return any(_has_python(cap, y, (*within, id(x))) for y in x)
+    if type(x) in ITERATORS:
+        return id(x) in cap.sources or not _iterator_plain(cap, x, (*within, id(x)))
+    return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
+        bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
+    )
+
+
+def _held_plain(cap: Capture, a: Any) -> bool:
+    """Whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
+    if is_a(a, type):
+        return type(a) is type or not overridden(cap, type(a), DEFAULT_COMPARE)
+    return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
+
+
+def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
+    """Whether C may hash, compare and print ``a`` and all it holds."""
+    t = type(a)
+    if id(a) in cap.texts:
+        return False
+    if t in SINGLETONS or t in VALUES:
+        if cap.lazy:
+            cap.settle(a)
+        if t is slice and not is_value(a):
+            return all([deep_plain(cap, x, path) for x in (a.start, a.stop, a.step)])
+        return True
+    # In a cycle, it would be looked at as often as there are ways around.
+    if len(path) > 40 or id(a) in path or is_a(a, Tensor):
+        return False
+    if is_a(a, PINNED):
+        return _held_plain(cap, a)
+    path = (*path, id(a))
+    if is_a(a, BaseException) and not all([deep_plain(cap, x, path) for x in ARGS.__get__(a)]):
+        return False
+    if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
+        return all([deep_plain(cap, x, path) for x in a])
+    if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
+        return all([deep_plain(cap, k, path) and deep_plain(cap, v, path) for k, v in a.items()])
+    if t in VIEWS or t in ITERATORS:
+        return t in VIEWS and all([deep_plain(cap, x, path) for x in a])
+    if not t.__flags__ & HEAP_TYPE:
+        return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
+    if is_a(a, (list, tuple, dict, set, frozenset, deque)):
+        items = a.items() if is_a(a, dict) else a
+        return plain(cap, a) and not overridden(cap, t, ORDER) and all([deep_plain(cap, x, path) for x in items])
+    return (plain(cap, a) and (t in SYMBOLIC or not overridden(cap, t, ORDER))) or not overridden(cap, t, COMPARED)
+
+
+def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
+    """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
+    t = type(a)
+    if id(a) in cap.texts:
+        return False
+    if t in SINGLETONS or t in VALUES:
+        if cap.lazy:
+            cap.settle(a)
+        if type(among) is set and id(among) in cap.lookups:
+            # It need not be told from others, but that the set may grow by it must be known.
+            look_up(cap, a, among)
+        return True
+    held = is_a(a, PINNED) and is_value(a)
+    if held and (a not in cap.classes or not _held_plain(cap, a)):
+        return _held_plain(cap, a)
+    if t is tuple or t is frozenset:
+        return all([key_plain(cap, x) for x in a])
+    if not held and not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
+        return False
+    if type(among) is set and id(among) not in cap.sources:
+        look_up(cap, a, among)
+    elif is_a(among, (dict, set, list)) and id(among) not in cap.sources:
+        look_up_key(cap, a, among)
+    else:
+        for part in parts(cap, a):
+            identify(cap, part)
+    return True
+
+
+def index_plain(a: Any) -> bool:
+    """Whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
+    if type(a) is slice:
+        return index_plain(a.start) and index_plain(a.stop) and index_plain(a.step)
+    return a is None or is_a(a, int)
+
+
+def read_as_index(vm: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
+    """``a``, which this call is given, goes through ``__index__``: rules about that of tensors hold."""
+    for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
+        if is_a(part, Tensor):
+            try:
+                vm.tensors.sign(vm, operator.index, (part,), (fn, tuple(args), kwargs))
+            except Border as b:
+                raise b.to(then, data) from None
+
+
+def _settle_numbers(cap: Any, values: Any) -> None:
+    """A symbolic function looks at plain numbers beside symbolic ones."""
+    for v in values:
+        if type(v) in SIZES:
+            cap.expand(v)
+            _settle_numbers(cap, v)
+        else:
+            cap.settle(v)
+
+
+def polyfill_needed(args: Any) -> bool:
+    """Whether an argument is an iterator or a callback that the interpreter must run itself."""
+    return any(is_a(a, InterpretedGenerator) for a in args)
+
+
+def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """Calls C function ``fn``, which the table knows under ``key``."""
+    cap = vm.cap
+    if not cap.active and not polyfill_needed(args):
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if key is str.format and not kwargs and (text := waiting(vm, f, key, args)) is not None:
+        return vm.finish(f, text, then, data)
+    if cap.numpy and converts(key, args):
+        args = symbols_for(cap, args)
+        if key is np.generic.item and type(args[0]) in SYMBOLIC:
+            return vm.finish(f, args[0], then, data)
+    info = classify(key)
+    if vm.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
+        _ask_contents(vm, f, fn, key, args, kwargs, then, data)
+    if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+        # round() to so many digits has no symbolic form.
+        symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
+        if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
+            _settle_numbers(cap, args)
+            return vm.finish(f, of_few_parts(vm, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
+        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None
+        if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code) and (not kwargs or key in SORTERS):
+            if not takes(polyfill, len(args), kwargs):
+                return refused(vm, f, fn, args, kwargs, then, data)
+            return vm.call(f, polyfill, list(args), kwargs, then, data)
+        if key not in MOVERS:
+            _ask(vm, f, fn, key, args, kwargs, then, data)
+            args = [settle_all(a) for a in args]
+            kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
+        elif breaks_here(vm.options.breaks) != "any":
+            # Where it is an index, C asks for the value, which nothing else can give here.
+            indices = INDEX_BY_ID.get(id(key), ())
+            args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
+    elif cap.numpy and _runs_here(key, info) and key not in MOVERS:
+        _ask(vm, f, fn, key, args, kwargs, then, data)
+    if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
+        return refused(vm, f, fn, args, kwargs, then, data)
+    if info is None:
+        if cap.active or key not in POLYFILLS:
+            raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
+    elif info.kind == "special":
+        raise Border(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
+    values = [*args, *kwargs.values()] if kwargs else args
+    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.reads, values, len(args))
+    if not ok:
+        for at in INDEX_BY_ID.get(id(key), ()):
+            if at < len(args):
+                read_as_index(vm, args[at], fn, args, kwargs, then, data)
+        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+            try:
+                vm.tensors.sign(vm, key, tuple(args))
+            except Border as b:
+                raise b.to(then, data) from None
+            if vm.known.has(args[0], cap.recorder.mutated):
+                return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
+            if vm.tensors.reads(vm, args[0]):
+                return vm.tensors.number(vm, f, key, args[0], then, data)
+            raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
+        polyfill, given = _polyfill(key, args)
+        protocol = PROTOCOL.get(key)
+        if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
+            method = type_info(cap, type(args[0])).look(cap, protocol)[1]
+            if is_a(method, types.FunctionType):
+                if key in KIND:
+                    then, data = of_kind, (key, args[0], then, data)
+                return vm.call(f, method, list(args), kwargs, then, data)
+        if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
+            if not takes(polyfill, len(given), kwargs):
+                return refused(vm, f, fn, args, kwargs, then, data)
+            if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
+                then, data = stand_in, (then, data)
+            return vm.call(f, polyfill, given, kwargs, then, data)
+        raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
+    assert info is not None
+    replaced = len(cap.journal.replaced)
+    try:
+        prepare(vm, key, info.kind, info.reads, values, fn, args, kwargs)
+        if len(cap.journal.replaced) > replaced:
+            # There are symbols now in what C would read.
+            return call(vm, f, fn, key, args, kwargs, then, data)
+        if info.kind == "mutator":
+            _note_write(vm, fn, args, kwargs, key)
+    except Border as b:
+        raise b.to(then, data) from None
+    if vm.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
+        args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
+    result = fn(*args, **kwargs) if kwargs else fn(*args)
+    t = type(result)
+    if t is np.ndarray:
+        raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
+    if t not in VALUES and t not in SINGLETONS and id(result) not in cap.sources:
+        cap.made.add(id(result))
+        if t is list and result and type(result[0]) is list:
+            cap.made.update(map(id, result))
+        elif t is functools.partial:
+            cap.made.add(id(result.keywords))
+    return vm.finish(f, result, then, data)
+
+
+def _runs_here(key: Any, info: Native | None) -> bool:
+    """Whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
+    return key in FUNCTIONS or (info is not None and info.kind != "special")
+
+
+def of_few_parts(vm: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
+    """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
+    if vm.cap.active and is_large(number) and breaks_here(vm.options.breaks) == "any":
+        raise Border(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
+    return number
+
+
+def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that asks for a number which has varied before runs at a border."""
+    if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
+        raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+
+
+def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a border."""
+    # These read a list item by item, or not at all.
+    spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
+    for a in (*args, *(kwargs or {}).values()):
+        if is_a(a, MANY) and not any([a is one for one in spared]) and vm.unlike(f, a):
+            reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
+            looped = then is None and f.info.instructions[f.ip].name == "GET_ITER"
+            if key in ITERATORS and not looped:
+                # What reads the iterator would go to a graph break for each item.
+                continue
+            if looped:
+                # What the result holds would have to be known in turn.
+                raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
+            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+        if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([vm.unlike(f, each.held) for each in unread_lists(vm.cap, a)]):
+            reason = f"{describe(fn)} reads what is left of a list that holds more or less each time"
+            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+
+
+def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return iter(fn(*args, **kwargs))
+
+
+def _polyfill(key: Any, args: list) -> tuple[Any, list]:
+    """Returns what stands for a C function in Python, and the arguments of that; a class method's takes the class."""
+    found = POLYFILLS.get(key)
+    if found is None and type(key) is types.BuiltinFunctionType and is_a(key.__self__, type):
+        return POLYFILLS.get(raw_lookup(key.__self__, key.__name__)), [key.__self__, *args]
+    return found, list(args)
+
+
+def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
+    vm.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
+    return vm.finish(f, made, *state)
+
+
+def _may_run(cap: Capture, key: Any, reads: str, values: Any, positional: int) -> bool:
+    if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
+        return False
+    if reads == "none":
+        return True
+    if key in NESTED and not all([is_a(a, dict) for a in values[key is defaultdict : positional]]):
+        return False
+    names = SPECIAL_METHODS.get(id(key))
+    if names is not None:
+        for a in values:
+            for one in (a, *a) if type(a) in (list, tuple) else (a,):
+                t = type(one)
+                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(cap, t, names):
+                    return False
+    method = is_a(key, INSTANCE_METHODS)
+    if reads == "deep":
+        if id(key) in PRINTERS and (asks(key, values) or not all([prints_plainly(cap, a) for a in values])):
+            return False
+        # What is called with the items is no thing to compare or print.
+        called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
+        walks = key is not operator.length_hint
+        return not called and all([deep_plain(cap, a) and not (walks and _python_items(cap, a)) for a in values])
+    if reads == "shallow":
+        if key in SETTERS and len(values) > 2 and type(values[1]) is slice:
+            return plain(cap, values[2])
+        if method and key not in WALKERS:
+            return True
+        return all([plain(cap, a) for a in values])
+    if method and key not in WALKERS:
+        return all([key_plain(cap, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
+    # Of keyword arguments, the names are the keys.
+    # Sets are compared with each other, which `tell_apart` guards.
+    among: list | None = [] if key in SET_WALKERS else None
+    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among, key in NESTED)) for n, a in enumerate(values)])
+
+
+def _reads_arguments(fn: Any) -> bool:
+    """Whether ``fn`` is C code that reads nothing but its arguments."""
+    bound = types.ModuleType, types.NoneType
+    return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
+
+
+def _python_items(cap: Capture, a: Any) -> bool:
+    """Whether walking ``a`` runs Python code."""
+    t = type(a)
+    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
+
+
+def keys_plain(cap: Capture, a: Any, among: list | None, pairs: bool) -> bool:
+    """Whether what of ``a`` becomes keys can do so without running Python code."""
+    # What an iterator gives is known only once it has given it.
+    return type(a) not in ITERATORS and all([key_plain(cap, k, among) for k in _keys(a, pairs)])
+
+
+def _keys(a: Any, pairs: bool) -> Iterable:
+    """What of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
+    if is_a(a, dict):
+        return dict.keys(a)
+    if not is_a(a, (list, tuple, set, frozenset, deque)) and type(a) not in VIEWS:
+        return ()
+    return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
+
+
+def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
+    """Guards what the call is going to read of containers that existed before."""
+    cap = vm.cap
+    if args and type(args[0]) in UNDER_WAY and id(args[0]) in cap.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
+        raise Border(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
+    try:
+        if key is functools.partial and values and type(values[0]) is functools.partial:
+            # Its arguments become the new one's.
+            cap.load_partial(values[0])
+        for a in values:
+            t = type(a)
+            if t in SINGLETONS or t in VALUES:
+                if cap.lazy and reads != "shallow":
+                    cap.settle(a)
+                continue
+            if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
+                continue
+            if key in APPENDS and a is args[0] and _only_grows(cap, a):
+                continue
+            if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
+                raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
+            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(vm, a))))
+            if not one_by_one:
+                cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
+        if id(key) in IDENTITY_COMPARED:
+            tell_apart(cap, values, key in SET_WALKERS)
+        elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
+            tell_apart(cap, [k for a in args for k in _keys(a, key in NESTED)], True)
+        elif id(key) in IDENTITY and len(values) == 2:
+            guard_identity(cap, *values)
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+
+
+def _is_of_any_length(vm: Any, held: list) -> bool:
+    """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
+    src = vm.cap.sources.get(id(held))
+    return src is not None and vm.unsteady.get(src.text()) == "length"
+
+
+def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
+    """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
+    try:
+        for a in values:
+            vm.cap.expand(a)
+    except NotForGraph as e:
+        raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+
+
+def _only_grows(cap: Capture, target: Any) -> bool:
+    """Whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
+    if type(target) is not deque:
+        return type(target) is list
+    src = cap.sources.get(id(target))
+    if target.maxlen is None and src is not None:
+        cap.load(None, cap.guards.access(src, "member", DEQUE_END, None))
+    return target.maxlen is None
+
+
+def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
+    cap = vm.cap
+    target = args[0]
+    if fn_key not in ONE_ELEMENT:
+        rewritten(cap, target)
+    src = cap.sources.get(id(target))
+    if src is not None:
+        try:
+            if not (fn_key in APPENDS and _only_grows(cap, target)):
+                cap.expand(target, ordered=False)
+            cap.journal.note(target, src)
+        except (NotForGraph, TypeError) as e:
+            raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+        cap.global_values.pop(id(target), None)
+    elif id(target) not in cap.made:
+        raise Border(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
+
+
+def describe(fn: Any) -> str:
+    """Returns a callable's name for messages, without the module of Python's built-in ones."""
+    return public_name(fn).removeprefix("builtins.")

@@ -1,0 +1,121 @@
+"""copy.copy() and copy.deepcopy() of objects that copying runs no code of."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from fineline.bytecode.code import CODES
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import special_method, type_info, watches
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
+
+# What a class may do of its own when it is copied.
+HOOKS = (
+    "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
+    "__new__",
+)  # fmt: skip
+
+
+def _notes_reads(cap: Any, t: type) -> bool:
+    """Whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
+    fn = type_info(cap, t).getattribute
+    if not watches(cap, t):
+        return False
+    code = fn.__code__
+    return (
+        not set(code.co_names) <= {"super", "object", "__getattribute__"}
+        or code.co_freevars != ("__class__",)
+        or any(i.name == "STORE_SUBSCR" for i in CODES[code].instructions)
+    )
+
+
+def closed_world(cap: Any, obj: Any, seen: dict[int, Any]) -> bool:
+    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met, by id."""
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
+        cap.settle(obj)
+        return True
+    if id(obj) in seen:
+        return True
+    seen[id(obj)] = obj
+    if t in SYMBOLIC:
+        return True
+    if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
+        cap.expand(obj)
+        items = [x for pair in obj.items() for x in pair] if is_a(obj, dict) else obj
+        return all([closed_world(cap, x, seen) for x in items])
+    if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
+        return False
+    info = type_info(cap, t)
+    if _notes_reads(cap, t) or any(is_a(info.look(cap, n)[1], types.FunctionType) for n in HOOKS):
+        return False
+    if (
+        any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
+        or not t.__dictoffset__
+    ):
+        return False
+    d = object.__getattribute__(obj, "__dict__")
+    cap.dict_source(obj, d)
+    return closed_world(cap, d, seen)
+
+
+def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
+    """A copy and all that is new in it was made here."""
+    t = type(obj)
+    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or is_a(obj, PINNED) or t is types.FunctionType:
+        return
+    # Not ``made`` itself: the id of an object that is gone may stand in it.
+    seen = set() if seen is None else seen
+    if id(obj) in seen:
+        return
+    seen.add(id(obj))
+    cap.made.add(id(obj))
+    parts: list[Any] = []
+    if is_a(obj, dict):
+        parts = [x for pair in dict.items(obj) for x in pair]
+    elif is_a(obj, (list, tuple, set, frozenset, collections.deque)):
+        parts = list(obj)
+    elif is_a(obj, BaseException):
+        parts = [obj.args]
+    if t.__dictoffset__:
+        parts.append(object.__getattribute__(obj, "__dict__"))
+    for part in parts:
+        mark_made(cap, part, seen)
+
+
+def _copying(name: str) -> Callable:
+    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        cap = vm.cap
+        obj = args[0]
+        method = special_method(cap, type(obj), name)
+        if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
+            return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
+        if not cap.active:
+            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        seen: dict[int, Any] = {}
+        if len(args) > 1 or kwargs or not closed_world(cap, obj, seen):
+            raise Border(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
+        numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
+        # A number is its own copy, a symbol for one too.
+        if id(obj) in numbers:
+            return vm.finish(f, obj, then, data)
+        result = copy.deepcopy(obj, numbers) if fn is copy.deepcopy else fn(obj)
+        mark_made(cap, result)
+        return vm.finish(f, result, then, data)
+
+    return handler
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {copy.copy: _copying("__copy__"), copy.deepcopy: _copying("__deepcopy__")},
+)

@@ -1,0 +1,287 @@
+"""Texts of what only the graph knows, as long as nobody reads them: the program makes those that are still there behind it."""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from types import CodeType, FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._tensor_str import PRINT_OPTS
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border, Retreat, Unrebuildable
+from fineline.frames.stub_frames import is_own
+from fineline.graph.body import Part
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import type_info
+from fineline.policy.selector import describe
+from fineline.report.tally import Tally
+from fineline.symbolic.arithmetic import SYMBOLIC, unknown
+from fineline.tracing.segment_trace import SINGLETONS, VALUES, Capture
+
+# Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
+_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+_METHODS = ("__str__", "__repr__", "__format__")
+_FILES = frozenset({torch._tensor.__file__, torch.nn.parameter.__file__})
+_TUPLES = (tuple, torch.Size)
+# What no number makes an error of, as "c" is.
+_SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d*[,_]?(\.\d+)?[bdeEfFgGnosxX%]?")
+_PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
+# Which argument says what the text looks like.
+_PATTERNS: Mapping[Callable, int] = MappingProxyType({str: 1, repr: 1, format: 1, operator.mod: 0, str.format: 0})
+_WHOLE = re.compile(r"%[-#0 +]*\d*(\.\d+)?d")
+_SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
+
+
+def another_in_python(text: Any) -> Any:
+    """A str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
+    return "".join([text, ""]) if type(text) is str else bytes(bytearray(text))
+
+
+if TYPE_CHECKING:
+    another = another_in_python
+else:
+    try:
+        from fineline._native import another
+    except ImportError:
+        another = another_in_python
+
+
+class Text(NamedTuple):
+    """A text that ``fn(*args)`` makes. ``value``: the text itself, with which the user's code goes on; in fake mode, what stands for it."""
+
+    value: Any
+    # None: what stands here has come from a border, and is bytes perhaps.
+    fn: Callable[..., str] | None
+    args: tuple
+    # Where the user's code makes it.
+    where: str
+    place: tuple[CodeType, int] | None
+    # What it depends on beside the numbers in its arguments.
+    state: tuple
+
+
+class Stale(Unrebuildable):
+    """A text that would be another one behind the graph."""
+
+    error = "FL417"
+
+
+def waiting(vm: Any, f: Frame, fn: Callable, args: Any) -> str | None:
+    """The text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
+    return _noted(vm, f, fn, tuple(args)) if vm.cap.active and _may_wait(vm, f, fn, args) else None
+
+
+def joined(vm: Any, f: Frame, parts: tuple) -> str:
+    """Texts in a row, some of which nobody has read."""
+    text = _noted(vm, f, _join, parts)
+    assert text is not None
+    return text
+
+
+def _join(*parts: str) -> str:
+    return "".join(parts)
+
+
+def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
+    cap = vm.cap
+    if is_a(cap.recorder, Part) or vm.subgraphs or vm.opaque is not None or vm.merged is not None or is_own(f.info.code):
+        return False
+    core: Any = torch._C
+    modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
+    if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(m, Tally) for m in modes]):
+        return False
+    if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written:
+        return False
+    at = _PATTERNS[fn]
+    if not _plain(cap, fn, args[at : at + 1]):
+        return False
+    given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
+    if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
+        # Infinity is no whole number.
+        return False
+    late = [_late(vm, x, (f.info.code, f.ip - 1) in vm.options.read_texts) for x in given]
+    return None not in late and any(late)
+
+
+def _fractional(x: Any) -> bool:
+    return type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point())
+
+
+def _plain(cap: Capture, fn: Callable, patterns: Any) -> bool:
+    """Whether what the text looks like is known, and raises an error for any number or for none."""
+    if not patterns:
+        return True
+    pattern = patterns[0]
+    if type(pattern) is not str or id(pattern) in cap.texts:
+        return False
+    if fn is format:
+        return _SPEC.fullmatch(pattern) is not None
+    if fn is operator.mod:
+        return "%" not in _PERCENT.sub("", pattern)
+    try:
+        fields = [field for field in Formatter().parse(pattern) if field[1] is not None]
+    except ValueError:
+        return False
+    return fn is str.format and all([(not name or name.isdigit()) and _SPEC.fullmatch(spec or "") for _, name, spec, _ in fields])
+
+
+def _late(vm: Any, x: Any, read: bool) -> bool | None:
+    """Whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
+    cap, t = vm.cap, type(x)
+    if id(x) in cap.texts:
+        return True
+    if t in SYMBOLIC:
+        return unknown(x) or not read
+    if t in SINGLETONS or (t in VALUES and t is not slice):
+        cap.settle(x)
+        return False
+    if t not in _TENSORS and not (t is FakeTensor and vm.fakes is not None):
+        return None
+    known = id(x) in cap.sources or cap.recorder.known(x)
+    if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(cap, x):
+        return None
+    return True if all([_own(cap, vm.type_of(x), name) for name in _METHODS]) else None
+
+
+def _own(cap: Capture, t: type, name: str) -> bool:
+    method = type_info(cap, t).look(cap, name)[1]
+    return method is object.__str__ or (is_a(method, FunctionType) and method.__code__.co_filename in _FILES)
+
+
+def _written(cap: Capture, t: Tensor) -> bool:
+    """Whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
+    memory = cap.guards.machine.memory(t)
+    return memory.untyped_storage()._cdata in cap.recorder.mutated or any([owner is t for owner, *_ in cap.journal.slots.values()])
+
+
+def _state(cap: Capture, args: tuple) -> tuple:
+    memory = cap.guards.machine.memory
+    given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
+
+
+def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
+    # In fake mode nothing of the user's runs.
+    live = vm.fakes is None
+    vm.outside, vm.computing = "eager" if live else "", not live
+    try:
+        with vm.pause.interrupted():
+            value = vm.native(fn, args, None) if live else _stand_in(vm, f, fn, args)
+    except Exception as e:
+        let_pass(e)
+        # A border raises it as the user's.
+        return None
+    finally:
+        vm.outside, vm.computing = "", False
+    if type(value) is not str or not value:
+        return None
+    # Those of one letter are one object.
+    value = "".join([value, ""])
+    forget_dead(vm.texts)
+    vm.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(vm.cap, args))
+    return value
+
+
+def given(vm: Any, v: Any, src: Source) -> Any:
+    """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
+    cap = vm.cap
+    value = another(v)
+    if value is v or src.checked:
+        return cap.read(v, src)
+    cap.put_off(value, src)
+    vm.texts[id(value)] = Text(value, None, (), src.text(), None, ())
+    return value
+
+
+def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
+    """What stands for a text in fake mode, if such a text can be made."""
+    if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
+        fn(*[tuple([_sample(vm, x) for x in a]) if type(a) in _TUPLES else _sample(vm, a) for a in args])
+    return f"<text {len(vm.texts)} made at {f.file}:{f.line}>"
+
+
+def _sample(vm: Any, x: Any) -> Any:
+    if not is_a(x, Tensor):
+        return _SAMPLES.get(type(x), x)
+    like = torch.zeros([1] * x.dim(), dtype=x.dtype)
+    return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
+
+
+def known_next_time(vm: Any, text: Text) -> None:
+    """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once.
+
+    One that has come from a border is guarded from here on, and is no longer one that nobody has read.
+    """
+    if text.fn is None:
+        # It is there: from here on it is one that is guarded.
+        vm.cap.settle(text.value)
+        del vm.texts[id(text.value)]
+        return
+    places = set()
+    found = [text]
+    while found:
+        text = found.pop()
+        if text.fn is None:
+            return
+        places.add(text.place)
+        for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
+            if id(x) in vm.texts:
+                found.append(vm.texts[id(x)])
+            elif is_a(x, Tensor) or unknown(x):
+                return
+    if not places <= vm.options.read_texts:
+        vm.options.read_texts |= places
+        raise Retreat("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
+
+
+def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
+    for text in [vm.texts[id(a)] for a in given if id(a) in vm.texts]:
+        known_next_time(vm, text)
+        if id(text.value) not in vm.texts:
+            continue
+        reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
+        raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
+
+
+def _call_now(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+    fn, args, kwargs, then, data = state
+    result: Frame | None = vm.call(f, fn, list(args), kwargs, then, data)
+    return result
+
+
+def read(text: str) -> None:
+    """Runs where a text has been made because it is needed next."""
+
+
+def begin_segment(vm: Any) -> None:
+    """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
+    vm.texts.clear()
+    vm.cap = Capture(vm)
+    vm.cap.texts = vm.texts
+
+
+def forget_dead(texts: dict[int, Text]) -> None:
+    """Lets go of texts that nobody holds any more."""
+    for key in [key for key, text in texts.items() if sys.getrefcount(text.value) == 2]:
+        del texts[key]
+
+
+def call_of(cap: Capture, value: str) -> tuple[Callable, tuple]:
+    """The call by which a program makes ``value`` behind its graph."""
+    text = cap.texts[id(value)]
+    assert text.fn is not None
+    tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    if text.state != _state(cap, text.args) or id(PRINT_OPTS.__dict__) in cap.journal.written or any([_written(cap, t) for t in tensors]):
+        raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
+    return text.fn, text.args

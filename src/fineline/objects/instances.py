@@ -1,0 +1,89 @@
+"""Objects that the captured code makes of classes: what ``type.__call__`` does."""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from fineline.cpython import protocols
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import type_info
+from fineline.objects.polyfills import POLYFILLS
+
+C_NEW = frozenset(
+    id(t.__new__)
+    for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
+)
+# What walks the iterable that such a class is made of.
+ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
+
+
+def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """``type.__call__``."""
+    cap = vm.cap
+    info = type_info(cap, cls)
+    new = info.look(cap, "__new__")[1]
+    new = new.__func__ if is_a(new, staticmethod) else new
+    if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
+        raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
+    if cap.active and info.look(cap, "__del__")[1] is not None:
+        # What no program makes has no end.
+        raise Border(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
+    state = (cls, args, kwargs, then, data)
+    if is_a(new, types.FunctionType):
+        vm.class_value(new)
+        return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
+    if id(new) not in C_NEW and not issubclass(cls, BaseException):
+        raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
+    if new is object.__new__:
+        obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
+    else:
+        # The others are made empty, and filled by their __init__.
+        at_once = not issubclass(cls, (list, dict, set, deque, property))
+        if at_once and not all([c_calls.plain(cap, a) for a in args]):
+            if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
+                return vm.call(f, ITEMS_OF[new], args, None, _made_of, state)
+            raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+        if at_once and new is not BaseException.__new__:
+            c_calls.read_all(vm, args, cls, args, kwargs, then, data)
+        obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
+    cap.made.add(id(obj))
+    return _initialise(vm, f, obj, state)
+
+
+def _made_of(vm: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
+    """Makes the object of the items that an iterable gave."""
+    cls = state[0]
+    obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
+    vm.cap.made.add(id(obj))
+    return _initialise(vm, f, obj, state)
+
+
+def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
+    """... behind ``__new__``."""
+    cls, args, kwargs, then, data = state
+    if not is_a(obj, cls):
+        return vm.finish(f, obj, then, data)
+    cap = vm.cap
+    init = type_info(cap, type(obj)).look(cap, "__init__")[1]
+    if init is object.__init__ and not is_a(obj, BaseException):
+        return vm.finish(f, obj, then, data)
+    if is_a(obj, BaseException) and not is_a(init, types.FunctionType):
+        init(obj, *args, **(kwargs or {}))
+        return vm.finish(f, obj, then, data)
+    return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
+
+
+def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    obj, then, data = state
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return vm.finish(f, obj, then, data)

@@ -1,0 +1,209 @@
+"""What the interpreter's own iterators stand for, where the captured code, or whoever gets them, can tell."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import GeneratorType, MappingProxyType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fineline.cpython import polyfill_iterators as i
+from fineline.cpython import polyfill_itertools as t
+from fineline.frames.frame import InterpretedGenerator
+from fineline.kinds import is_a
+from fineline.objects.carried_iterators import STANDING, advanced
+from fineline.objects.polyfills import POLYFILLS
+
+
+class Recipe(NamedTuple):
+    """How to make an iterator of C's: a call, and the state that the iterator is put into, if it has been begun."""
+
+    make: Callable[..., Any]
+    args: tuple
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    state: tuple[Any, ...] = ()
+
+
+class _NoItems:
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
+def ended_sequence_iterator() -> Iterator[Any]:
+    it = iter(_NoItems())
+    next(it, None)
+    return it
+
+
+def sequence_iterator(index: int, sequence: Any) -> Iterator[Any]:
+    it = iter(_NoItems() if sequence is None else sequence)
+    it.__setstate__(index)  # type: ignore[attr-defined]
+    return it
+
+
+def _gone_on(make: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Iterator[Any]]:
+    def iterator(table: Any, steps: int) -> Iterator[Any]:
+        it = make(table)
+        for _ in range(steps):
+            next(it)
+        return it
+
+    return iterator
+
+
+SET_ITERATOR: type = type(iter(set()))
+# Iterators over dicts and sets, which would reduce to a list's -> how one over the very table is made that has gone as far.
+TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingProxyType(
+    {
+        SET_ITERATOR: _gone_on(iter),
+        **{
+            type(make({})): _gone_on(make)
+            for make in (
+                iter, lambda d: iter(d.values()), lambda d: iter(d.items()), reversed, lambda d: reversed(d.values()), lambda d: reversed(d.items()),
+            )
+        },
+    }
+)  # fmt: skip
+
+
+def table_recipe(it: Any) -> Recipe | None:
+    """How an iterator over a dict or a set is made again; None: it is none."""
+    make = TABLE_ITERATORS.get(type(it))
+    if make is None:
+        return None
+    found = [x for x in gc.get_referents(it) if is_a(x, (dict, set, frozenset))]
+    # One that has ended holds its table no more.
+    table = found[0] if found else set() if type(it) is SET_ITERATOR else {}
+    return Recipe(make, (table, len(table) - it.__length_hint__()))
+
+
+# Stand-in -> the type that it is to the captured code.
+KINDS: Mapping[type, type] = MappingProxyType(
+    {
+        InterpretedGenerator: GeneratorType,
+        FakeTensor: Tensor,
+        torch.SymInt: int,
+        torch.SymFloat: float,
+        torch.SymBool: bool,
+        **{p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type},
+        i.CallableIterator: type(iter(int, 1)),
+        i.SequenceIterator: type(ended_sequence_iterator()),
+        i.RangeIterator: type(iter(range(0))),
+        i.ReversedSequence: reversed,
+        t.Chain: itertools.chain,
+        t.Tee: type(itertools.tee(())[0]),
+        t.Group: itertools._grouper,  # type: ignore[attr-defined]
+        **STANDING,
+    }
+)
+
+
+def _named_as(stand_in: type, kind: type) -> None:
+    """Has C call the objects of one class by the name of another, as where it says what they can't do."""
+    stand_in.__name__ = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+# Those that are written here, in Python: generators and iterators.
+WRITTEN = frozenset([stand_in for stand_in in KINDS if stand_in.__module__.partition(".")[0] == "fineline"])
+for _stand_in in WRITTEN:
+    _named_as(_stand_in, KINDS[_stand_in])
+
+# A method of such a stand-in -> that of the type that it stands for.
+METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
+    {
+        vars(stand_in)[name]: getattr(KINDS[stand_in], name)
+        for stand_in in WRITTEN
+        for name in ("__iter__", "__next__", "close", "send", "throw")
+        if name in vars(stand_in) and hasattr(KINDS[stand_in], name)
+    }
+)
+
+
+def is_method_of_stand_in(v: Any) -> bool:
+    """Returns whether ``v`` is a method bound to a generator or an iterator that is written here: eager code needs that of the real one."""
+    return type(v) is MethodType and type(v.__self__) in WRITTEN
+
+
+def _chain(v: t.Chain) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.chain, ())
+    return Recipe(itertools.chain, (), state=((v.source,) if v.active is None else (v.source, v.active),))
+
+
+def _islice(v: t.ISlice) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.islice, ((), 0))
+    return Recipe(itertools.islice, (v.source, v.skip, v.stop, v.step), state=(v.count,))
+
+
+def _accumulate(v: t.Accumulate) -> Recipe:
+    if v.started:
+        return Recipe(itertools.accumulate, (v.source, v.function), state=(v.total,))
+    return Recipe(itertools.accumulate, (v.source, v.function), {} if v.initial is None else {"initial": v.initial})
+
+
+def _zip_longest(v: t.ZipLongest) -> Recipe:
+    sources = [() if source is None else source for source in v.sources]
+    return Recipe(itertools.zip_longest, tuple(sources) if v.active else (), {"fillvalue": v.fillvalue})
+
+
+def _cycle(v: t.Cycle) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.cycle, (itertools.islice(v.saved, v.index, None),), state=((v.saved, True),))
+    return Recipe(itertools.cycle, (v.source,), state=((v.saved, False),))
+
+
+def _pairwise(v: t.Pairwise) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.pairwise, ((),))
+    return Recipe(itertools.pairwise, (itertools.chain((v.last,), v.source) if v.started else v.source,))
+
+
+def _groupby(v: t.GroupBy) -> Recipe | None:
+    if v.group is not None and sys.getrefcount(v.group) > 2:
+        # The group, which somebody else has, takes its items from this very one.
+        return None
+    if not v.started and not v.targeted:
+        return Recipe(itertools.groupby, (v.source, v.key))
+    # One whose group has taken its item has no state that C would take.
+    return Recipe(itertools.groupby, (v.source, v.key), state=((v.value, v.target, v.current_key),)) if v.started and v.targeted else None
+
+
+# How far each is shows in its fields.
+_RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
+    {
+        i.Map: lambda v: Recipe(builtins.map, (v.function, *v.sources)),
+        i.Filter: lambda v: Recipe(builtins.filter, (v.function, v.source)),
+        i.Zip: lambda v: Recipe(builtins.zip, tuple(v.sources), {"strict": v.strict}),
+        i.Enumerate: lambda v: Recipe(builtins.enumerate, (v.source, v.count)),
+        i.CallableIterator: lambda v: Recipe(iter, (int, 0) if v.function is None else (v.function, v.sentinel)),
+        i.SequenceIterator: lambda v: Recipe(sequence_iterator, (v.index, v.source)) if v.source is not None else Recipe(ended_sequence_iterator, ()),
+        i.RangeIterator: lambda v: Recipe(iter, (range(v.at, v.stop, v.step),)),
+        t.FilterFalse: lambda v: Recipe(itertools.filterfalse, (v.function, v.source)),
+        t.StarMap: lambda v: Recipe(itertools.starmap, (v.function, v.source)),
+        t.TakeWhile: lambda v: Recipe(itertools.takewhile, (v.predicate, v.source), state=(v.stopped,)),
+        t.DropWhile: lambda v: Recipe(itertools.dropwhile, (v.predicate, v.source), state=(v.started,)),
+        t.Compress: lambda v: Recipe(itertools.compress, (v.source, v.selectors)),
+        t.Count: lambda v: Recipe(itertools.count, (v.count, v.step)),
+        t.Chain: _chain,
+        t.ISlice: _islice,
+        t.Accumulate: _accumulate,
+        t.ZipLongest: _zip_longest,
+        t.Cycle: _cycle,
+        t.Pairwise: _pairwise,
+        t.GroupBy: _groupby,
+        **dict.fromkeys(STANDING, lambda v: Recipe(advanced, (v.iterator, v.moves))),
+    }
+)  # fmt: skip
+
+def recipe_of(v: Any) -> Recipe | None:
+    """How the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
+    recipe = _RECIPES.get(type(v))
+    return None if recipe is None else recipe(v)

@@ -1,0 +1,131 @@
+"""Iterators made here over lists that existed before: each item is a read of its own, and the length is guarded where the list ends.
+
+A list that C reads as a whole is guarded as a whole. `iter`, `enumerate` and `zip` read one item at a time, and so does what asks them.
+Two calls whose lists differ behind the last item that was read, before a graph break say, have one program.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from fineline.guards.source import Source
+from fineline.objects.iterator_stand_ins import Recipe
+from fineline.tracing.identity_guards import LIST_ITERATOR, LIST_READERS, OVER_LISTS, REVERSED_ITERATOR, ItemFromEnd, list_iterators
+from fineline.tracing.segment_trace import Capture
+
+# What makes iterators over lists, and those that read others.
+READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
+
+
+class Unread(NamedTuple):
+    """An iterator over a list that the segment has neither read as a whole nor written to."""
+
+    iterator: Any
+    held: list
+    source: Source
+    # The index of the next item.
+    at: int
+
+
+def unread_lists(cap: Capture, it: Any) -> list[Unread]:
+    """Returns the iterators over unread lists that ``it`` consists of."""
+    found = []
+    for each in list_iterators(it):
+        _, (held,), *state = each.__reduce__()
+        src = cap.sources.get(id(held)) if state else None
+        if src is not None and id(held) not in cap.expanded:
+            found.append(Unread(each, held, src, state[0]))
+    return found
+
+
+def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
+    """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
+    if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(cap, it)):
+        return None
+    (unread,) = found
+    if cap.journal.wrote(unread.held):
+        cap.expand(it)
+        return None
+    return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
+
+
+def reversed_behind(held: list, taken: int) -> Iterator[Any]:
+    """Returns an iterator from the end of a list that has given so many items."""
+    it = reversed(held)
+    it.__setstate__(len(held) - 1 - taken)
+    return it
+
+
+def next_item(cap: Capture, it: Any) -> Any:
+    """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
+    t = type(it)
+    if t is LIST_ITERATOR and cap.active:
+        return _next_of_one(cap, it, it)
+    if t not in LIST_READERS or not cap.active:
+        return next(it)
+    if t is enumerate and type(inner := it.__reduce__()[1][0]) is LIST_ITERATOR:
+        return _next_of_one(cap, it, inner)
+    # Two that read one iterator take its items in turn.
+    found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
+    if found and any([cap.journal.wrote(unread.held) for unread in found]):
+        cap.expand(it)
+        found = []
+    if not found:
+        return next(it)
+    try:
+        value = next(it)
+    finally:
+        items = {id(unread.iterator): iter(_taken(cap, unread)) for unread in found}
+    return _with_read(it, value, items)
+
+
+def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
+    """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
+    # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
+    lists = gc.get_referents(inner)
+    src = cap.sources.get(id(lists[0])) if lists else None
+    if src is None or id(lists[0]) in cap.expanded:
+        return next(it)
+    held, at = lists[0], inner.__reduce__()[2]
+    if cap.journal.wrote(held):
+        cap.expand(held)
+        return next(it)
+    try:
+        value = next(it)
+    except StopIteration:
+        cap.guards.check(src, "len", list.__len__(held))
+        raise
+    found = value if it is inner else value[1]
+    item = cap.read(found, cap.guards.access(src, "index", at, found))
+    if it is inner:
+        return item
+    return value if item is found else (value[0], item)
+
+
+def _taken(cap: Capture, unread: Unread) -> list[Any]:
+    """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
+    held, src = unread.held, unread.source
+    state = unread.iterator.__reduce__()[2:]
+    if type(unread.iterator) is REVERSED_ITERATOR:
+        # By how far each is from the end: so that the length may be any.
+        places = range(unread.at, state[0] if state else -1, -1)
+        items = [cap.read(held[i], cap.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
+    else:
+        items = [cap.read(v, cap.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
+    if not state:
+        cap.guards.check(src, "len", list.__len__(held))
+    return items
+
+
+def _with_read(it: Any, value: Any, items: dict[int, Iterator[Any]]) -> Any:
+    """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
+    t = type(it)
+    if t in OVER_LISTS:
+        return next(items[id(it)]) if id(it) in items else value
+    if t not in LIST_READERS:
+        return value
+    parts = it.__reduce__()[1]
+    new = (value[0], _with_read(parts[0], value[1], items)) if t is enumerate else tuple(map(lambda part, v: _with_read(part, v, items), parts, value))
+    return value if all([a is b for a, b in zip(new, value, strict=True)]) else new

@@ -1,0 +1,249 @@
+"""Calls of functions that functools.lru_cache has wrapped: what the user's cache holds is read out of it and guarded, and programs make the hit."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.code import CODES, global_names
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.guards.source import Source, root_of
+from fineline.guards.texts import value_text
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.objects.attribute_reads import MISSING
+from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
+from fineline.tracing.identity_guards import identify
+from fineline.tracing.segment_trace import Capture, is_value
+
+LRU_TYPE = type(functools.lru_cache(lambda: None))
+_INFORMATION = LRU_TYPE.__dict__["cache_info"]
+_ATTRIBUTES = LRU_TYPE.__dict__["__dict__"]
+
+
+class Entry:
+    """What a cache holds for one call, as a member of the cached function: reading it makes no hit, and raises a KeyError if there is none.
+
+    C shows ``key: result`` in the dict of a cache without bound; else ``key: link``, where a link is taken over by another key once the
+    cache is full. So links are told by the pairs that the function refers to, unless none can have been taken over since.
+    """
+
+    def __init__(self, fn: Any, cache: dict, key: Any, most: int | None) -> None:
+        self.cache, self.key, self.most = cache, key, most
+        self.__name__ = f"cache[{value_text(key)}]"
+        self.link: Any = None
+        self.result: Any = None
+        self.misses = -1
+
+    def __get__(self, fn: Any, cls: type) -> Any:
+        held = self.cache[self.key]
+        if self.most is None:
+            return held
+        if held is not self.link or (len(self.cache) >= self.most and _INFORMATION(fn)[1] != self.misses):
+            found = gc.get_referents(fn)
+            self.result = next(found[i + 1] for i in range(1, len(found), 3) if found[i] is self.key or found[i] == self.key)
+            self.link, self.misses = held, _INFORMATION(fn)[1]
+        return self.result
+
+    @property
+    def full(self) -> bool:
+        """Whether a miss drops another entry, or is not kept."""
+        return self.most is not None and len(self.cache) >= self.most
+
+
+class _Later:
+    """The function, but for the first call: that was made when the call was captured on fakes, or before that in vain."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+        self.made = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self.made:
+            self.fn(*args, **kwargs)
+        self.made = True
+
+
+def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """A call of ``fn``: what the cache holds, or what a function that tells nothing else of it makes; else it runs eagerly."""
+    cap = vm.cap
+    if not cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    kwargs = kwargs or {}
+    if vm.fakes is not None:
+        inner = _behind(vm, fn, [*args, *kwargs.values()])
+        if inner is not None:
+            return cap.symbols.inlined.call(vm, f, inner, args, kwargs, (fn, args, kwargs), then, data)
+        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
+    values = [*args, *kwargs.values()]
+    wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
+    if getattr(wrapped, "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
+        return vm.finish(f, cap.pin(fn(*args, **kwargs), "type").value, then, data)
+    border = Border(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+    src = _source(cap, fn)
+    # Behind a border, a root may be a function that each call makes anew.
+    if src is None or src.op == "root" or not all([_keyed(cap, a) for a in values]):
+        raise border
+    entry = _entry(fn, src, args, kwargs)
+    if entry is None:
+        raise border
+    identify(cap, fn)
+    for a in values:
+        if not is_value(a):
+            identify(cap, a)
+    caller, held, again = fn, _holds(entry, fn), _made_before(cap, fn, entry)
+    if not held:
+        if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
+            # Once it is there, a program without a border is another one.
+            cap.guards.check(cap.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
+            raise border
+        try:
+            result = fn(*args, **kwargs)
+        except Exception:
+            vm.fail("FL418", f"the cached function {fn.__name__} raised an error, which no cache keeps", True)
+            raise
+        if not _holds(entry, fn):
+            vm.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
+            return vm.finish(f, result, then, data)
+    elif vm.fakes is None and not again:
+        fn(*args, **kwargs)
+    if vm.fakes is None or again or not held:
+        cap.journal.cached.append((fn, entry.key))
+        if vm.fakes is not None:
+            caller = cap.pin(_Later(fn), fn.__name__).value
+    result = entry.__get__(fn, LRU_TYPE)
+    cap.journal.note_hit(caller, args, kwargs)
+    return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
+
+
+def _made_before(cap: Capture, fn: Any, entry: Entry) -> bool:
+    """Whether this very call has been made in an attempt that was taken back."""
+    ahead = cap.journal.ahead
+    at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
+    if at is not None:
+        del ahead[at]
+    return at is not None
+
+
+def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
+    """The function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
+    cap, found = vm.cap, _referents(fn)
+    inner = found[-4] if len(found) > 5 else None
+    if cap.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
+        return None
+    if inner.__code__ in vm.options.settled_caches:
+        return None
+    if _source(cap, fn) is None or not all([_fixed(cap, a) for a in values]):
+        return None
+    identify(cap, fn)
+    cap.pin(inner, inner.__qualname__)
+    return inner
+
+
+def _fixed(cap: Capture, a: Any) -> bool:
+    """Whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
+    if type(a) in (tuple, torch.Size):
+        return all([_fixed(cap, item) for item in a])
+    src = cap.sources.get(id(a))
+    return type(a) in SYMBOLIC or is_value(a) or (src is not None and type(src.key) is Entry)
+
+
+def _source(cap: Capture, fn: Any) -> Source | None:
+    src = cap.sources.get(id(fn))
+    return cap.pin(fn, fn.__name__) if src is None and id(fn) not in cap.made else src
+
+
+def _holds(entry: Entry, fn: Any) -> bool:
+    try:
+        entry.__get__(fn, LRU_TYPE)
+    except KeyError:
+        return False
+    return True
+
+
+def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
+    """The entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
+    found = _referents(fn)
+    parameters = _ATTRIBUTES.__get__(fn).get("cache_parameters")
+    if len(found) < 6 or type(found[-5]) is not dict or type(found[-3]) is not object or not is_a(parameters, types.FunctionType):
+        return None
+    cache, mark = found[-5], found[-3]
+    typed = parameters()["typed"]
+    key: Any = tuple(args)
+    if kwargs:
+        key = (*key, mark, *[part for item in kwargs.items() for part in item])
+    if typed:
+        key = (*key, *map(type, args), *map(type, kwargs.values()))
+    elif len(key) == 1 and type(key[0]) in (int, str):
+        key = key[0]
+    for known in src.children.values():
+        if type(known.key) is Entry and known.key.key == key:
+            return known.key
+    return Entry(fn, cache, key, _INFORMATION(fn)[2])
+
+
+def _referents(fn: Any) -> list:
+    """What C's object holds: ..., the dict of its entries, the function, three more."""
+    found = gc.get_referents(fn)
+    if found and found[-1] is _ATTRIBUTES.__get__(fn):
+        found.pop()
+    return found
+
+
+def _keyed(cap: Capture, a: Any) -> bool:
+    """Whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
+    if type(a) is tuple:
+        return all([_keyed(cap, item) for item in a])
+    if is_a(a, type) and (id(a) in cap.made or a in cap.classes):
+        # Each call makes another, for which there is another entry.
+        return False
+    if is_value(a):
+        return a == a and c_calls.deep_plain(cap, a)
+    t = type(a)
+    if id(a) not in cap.sources or id(a) in cap.made or is_a(a, Tensor):
+        return False
+    return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
+
+
+def lasts(cap: Capture, v: Any) -> bool:
+    """Whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
+    if type(v) in (tuple, list):
+        return all([lasts(cap, item) for item in v])
+    if is_a(v, type):
+        return id(v) not in cap.made and v not in cap.classes
+    if is_value(v):
+        return True
+    src = cap.sources.get(id(v))
+    if src is None or root_of(src).op != "pin":
+        return False
+    identify(cap, v)
+    return True
+
+
+def closed(fn: types.FunctionType, values: bool = True) -> bool:
+    """Whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
+
+    ``values``: whether there may be such plain values.
+
+    What those do counts for nothing here: a cached function is called at any time, or not at all, and whoever wrote it knows that.
+    """
+    if fn.__closure__:
+        return False
+    if any([i.name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR") for i in CODES[fn.__code__].instructions]):
+        return False
+    for name in global_names(fn.__code__):
+        value = fn.__globals__.get(name, MISSING)
+        if (
+            value is not MISSING
+            and not is_a(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
+            and not callable(value)
+            and not (values and is_value(value))
+        ):
+            return False
+    return True

@@ -1,0 +1,23 @@
+"""What a mappingproxy shows: a dict, of which single names are read, such as what a class holds itself."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from fineline.graph.recorder import NotForGraph
+from fineline.objects.attribute_reads import TYPE_DICT
+from fineline.objects.class_writes import OfClass
+from fineline.tracing.identity_guards import shown_by
+
+
+def shown(cap: Any, proxy: MappingProxyType) -> Any:
+    """What ``proxy`` shows; what is read of it then is guarded as it is read."""
+    inner = shown_by.__get__(proxy, MappingProxyType)
+    for obj, _, slot, _ in cap.journal.slots.values():
+        if type(slot) is OfClass and shown_by.__get__(TYPE_DICT.__get__(obj), MappingProxyType) is inner:
+            raise NotForGraph("the names of a class that has been written to")
+    src = cap.sources.get(id(proxy))
+    if src is not None:
+        cap.load(inner, cap.guards.access(src, "member", shown_by, inner))
+    return inner

@@ -1,0 +1,82 @@
+"""The random numbers that a program draws before its graph runs: symbols, as long as nothing depends on which numbers come."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType, MappingProxyType
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from fineline.frames.graph_breaks import Retreat
+from fineline.graph.fake import Path
+
+# Comparisons, with what they are the other way round.
+MIRRORED: Mapping[Any, Callable] = MappingProxyType(
+    {operator.lt: operator.gt, operator.gt: operator.lt, operator.le: operator.ge, operator.ge: operator.le}
+)
+
+
+class Draw(NamedTuple):
+    """One call of a method that draws, its generator the first argument, and the instruction that makes it."""
+
+    fn: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    place: tuple[CodeType, int]
+
+
+class Draws:
+    """Those of one segment, in their order. ``breaking``: instructions whose numbers have to be drawn at graph breaks."""
+
+    def __init__(self, shapes: Any, breaking: set[tuple[CodeType, int]]) -> None:
+        self._shapes, self._breaking = shapes, breaking
+        self.of: dict[sympy.Symbol, Draw] = {}
+        self._ranges: dict[sympy.Symbol, Any] = {}
+        # Between what floats lie.
+        self._spans: dict[sympy.Symbol, tuple[float, float]] = {}
+
+    def add(self, draw: Draw, example: Any, span: tuple | None) -> Any:
+        """A symbol for what ``draw`` gives: a number such as ``example``, within ``span`` if that is known, as it is of ints."""
+        shapes, name = self._shapes, f"draw{len(self.of)}"
+        if type(example) is float:
+            number = shapes.floats.new(example, name)
+        else:
+            number = shapes.create_unspecified_symint_and_symbol(example, Path(name), DimDynamic.DYNAMIC)
+        symbol = number.node._expr
+        if type(example) is float and span is not None:
+            self._spans[symbol] = span
+        elif span is not None:
+            shapes.var_to_range[symbol] = ValueRanges(*span)
+        self.of[symbol] = draw
+        self._ranges[symbol] = shapes.var_to_range[symbol]
+        return number
+
+    def always(self, op: Callable, a: Any, b: Any) -> bool | None:
+        """What a comparison gives for all numbers that may come; None if that depends on them, or neither is a float that is drawn."""
+        if op not in MIRRORED:
+            return None
+        if type(a) is not torch.SymFloat:
+            a, b, op = b, a, MIRRORED[op]
+        span = self._spans.get(a.node._expr) if type(b) in (int, float) else None
+        if span is None:
+            return None
+        # Each of these holds for all numbers between two for which it holds.
+        answers = {bool(op(number, b)) for number in span}
+        return answers.pop() if len(answers) == 1 else None
+
+    def changed(self) -> list[sympy.Symbol]:
+        """Those that can't be any number any more."""
+        shapes = self._shapes
+        return [s for s, span in self._ranges.items() if shapes.simplify(s) != s or shapes.var_to_range[s] != span]
+
+    def depend(self, symbols: Iterable[sympy.Symbol]) -> None:
+        """Something depends on ``symbols``: those that are drawn are so at graph breaks, from the next capture on, which begins now."""
+        places = {self.of[symbol].place for symbol in symbols if symbol in self.of}
+        if places:
+            self._breaking |= places
+            raise Retreat("FL410", "the way of the code depends on a random number", again=True, draws=False)

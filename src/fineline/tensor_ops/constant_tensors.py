@@ -1,0 +1,161 @@
+"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, behind a border."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fineline.graph.fake import Fakes
+from fineline.graph.torch_table import classify_torch
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import unknown
+
+# Deterministic, and they write into nothing: of known tensors they make known ones.
+_NAMES = (
+    "_is_all_true _is_any_true "
+    "abs add all amax amin any arange as_tensor bool cat ceil clamp clone contiguous cumsum detach div double eq expand eye flatten float "
+    "float_power floor floor_divide fmod full full_like ge gt int isfinite isinf isnan le linspace log log2 logical_and logical_not "
+    "logical_or long lt max maximum mean min minimum mul ne neg ones ones_like pow prod remainder reshape round scalar_tensor sign sqrt "
+    "squeeze stack sub sum tensor to true_divide trunc unsqueeze view where zeros zeros_like"
+)
+_OPERATORS = "abs add and_ eq floordiv ge getitem gt invert le lt mod mul ne neg not_ or_ pow sub truediv"
+FOLDED = frozenset(
+    id(fn)
+    for owners, names in (((torch, Tensor, torch._C.TensorBase), _NAMES), ((operator,), _OPERATORS))
+    for owner in owners
+    for name in names.split()
+    if (fn := getattr(owner, name, None)) is not None
+)
+# What reads such a tensor has a constant for an answer.
+READERS = frozenset(
+    id(getattr(Tensor, name))
+    for name in ["__bool__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero", "item", "tolist"]
+) | frozenset(map(id, (torch.allclose, torch.equal, torch.is_nonzero)))
+# Of whole numbers, some of them symbolic, in tensors of one number; by the name of the operator.
+_WHOLE: Mapping[str, Callable] = MappingProxyType(
+    {
+        **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor", "clone", "contiguous", "detach", "long", "squeeze"), operator.pos),
+        **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "floordiv")},
+        **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        "floor_divide": operator.floordiv, "maximum": torch.sym_max, "minimum": torch.sym_min,
+    }
+)
+# Of the numbers that guards compute with, without an overflow either.
+_LARGEST = 2**62
+# Larger ones nobody reads; and the numbers of each would be held.
+MOST = 64
+# Behind these calls all that was known still is: they write into no tensor.
+HARMLESS = ("op", "data", "metadata", "query")
+
+
+class KnownTensors:
+    """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Tensor, int, Tensor]] = {}
+        # In fake mode: those of one number, which is symbolic.
+        self._symbolic: dict[int, tuple[Tensor, int, torch.SymInt]] = {}
+        # In fake mode: what says whether a tensor that existed before was written into.
+        self.fakes: Fakes | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self._symbolic)
+
+    def _memory(self, t: Tensor) -> Tensor:
+        return t if self.fakes is None else self.fakes.twin(t)
+
+    def add(self, t: Any, mutated: set[int], value: Any = None) -> None:
+        """``value``: what holds the numbers, if ``t`` is a fake."""
+        if type(value if type(t) is FakeTensor else t) is not Tensor or t.numel() > MOST:
+            return
+        if t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
+            if not torch._C._functorch.is_functorch_wrapped_tensor(t):
+                memory = self._memory(t)
+                self._held[id(t)] = (t, memory._version, t if value is None else value)
+                # What is listed at its address is gone.
+                mutated.discard(memory.untyped_storage()._cdata)
+
+    def has(self, t: Tensor, mutated: Collection[int]) -> bool:
+        """``mutated``: storages that the captured code wrote into."""
+        held = self._held.get(id(t))
+        if held is None:
+            return False
+        t = self._memory(t)
+        return held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
+
+    def numbers(self, a: Any) -> Any:
+        """``a`` with what holds the numbers of each known tensor in its place."""
+        if is_a(a, Tensor):
+            return self._held[id(a)][2]
+        return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
+
+    def all_known(self, values: Any, mutated: Collection[int]) -> bool:
+        """Whether no tensor among ``values`` is unknown."""
+        for v in values:
+            if is_a(v, Tensor):
+                if not self.has(v, mutated):
+                    return False
+            elif type(v) in (tuple, list) and not self.all_known(v, mutated):
+                return False
+        return True
+
+    def carry(self, fn: Any, mutated: Collection[int]) -> None:
+        """A border that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
+        if self._held and (classify_torch(fn) or "") not in HARMLESS:
+            self._held = {}
+        elif self._held:
+            # References: of the entry and of the question. What nobody else holds, nobody asks about any more.
+            alive = {i: held for i, held in self._held.items() if sys.getrefcount(held[0]) > 2 + (held[2] is held[0])}
+            # What has another version now shows that later too.
+            self._held = {i: held for i, held in alive.items() if self.has(held[0], mutated)} if mutated else alive
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._symbolic.clear()
+
+    # -- symbolic numbers ----------------------------------------------------------------------------------------------
+    def number(self, t: Any, mutated: Collection[int]) -> Any:
+        """The symbolic number that is all of ``t``; None if there is none."""
+        held = self._symbolic.get(id(t))
+        if held is None or held[1] != held[0]._version or held[0].untyped_storage()._cdata in mutated:
+            return None
+        return held[2]
+
+    def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
+        """In fake mode: an operator gave ``result``; if that is one whole number made of symbolic ones, or compares such, it is known too."""
+        if type(result) is not FakeTensor or result.dim() or result.dtype not in (torch.int64, torch.bool) or len(args) > 2:
+            return
+        rounding = {k: v for k, v in (kwargs or {}).items() if k not in ("dtype", "device")}
+        compute = _WHOLE.get(getattr(fn, "__name__", ""))
+        values = [self._whole(a, mutated) for a in args]
+        if None in values or torch.SymInt not in map(type, values) or any(map(unknown, values)):
+            return
+        if fn in (torch.div, Tensor.div) and rounding in ({"rounding_mode": "trunc"}, {"rounding_mode": "floor"}):
+            # Of natural numbers both are the same.
+            natural = bool(values[0] >= 0 and values[1] > 0)
+            compute, rounding = (operator.floordiv, {}) if natural else (None, {})
+        elif id(fn) not in FOLDED and fn is not torch._refs.tensor:
+            return
+        number = compute(*values) if compute is not None and not rounding else None
+        if number is not None and (type(number) is not torch.SymInt or _fits(number)):
+            self._symbolic[id(result)] = result, result._version, number
+            mutated.discard(result.untyped_storage()._cdata)
+
+    def _whole(self, a: Any, mutated: set[int]) -> Any:
+        if type(a) in (int, torch.SymInt):
+            return a
+        if not is_a(a, Tensor) or a.dim() or a.dtype is not torch.int64:
+            return None
+        return self.numbers(a).item() if self.has(a, mutated) else self.number(a, mutated)
+
+
+def _fits(number: torch.SymInt) -> bool:
+    """Whether ``number`` is what a tensor holds, where larger ones wrap around; guarded, but for what was read as it is."""
+    return bool(number.node.expr.is_Symbol) or bool(number <= _LARGEST and number >= -_LARGEST)

@@ -1,0 +1,212 @@
+"""Results whose sizes the numbers in tensors decide: of operators that say so, and of calls before which nobody can tell."""
+
+from __future__ import annotations
+
+import operator
+import re
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._library.simple_registry import singleton
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.frames.graph_breaks import Border
+from fineline.graph.fake import DATA_DEPENDENT, sizeless
+from fineline.graph.spellings import is_custom, packet_of
+from fineline.graph.torch_mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
+from fineline.graph.unmeasured import Foresight
+from fineline.kinds import is_a
+from fineline.policy.selector import describe
+from fineline.tensor_ops.composites import is_composite
+from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.size_arguments import SIZED, tensors_for_sizes
+
+SHAPED = frozenset(map(id, DATA_SHAPED))
+INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
+UNSEEN = frozenset(map(id, UNSEEN_SIZE))
+UNSEEN_NAMES = frozenset({f"aten::{fn.__name__}" for fn in UNSEEN_SIZE})
+METHODS = frozenset({types.MethodDescriptorType, types.WrapperDescriptorType})
+PACKETS = (OpOverload, OpOverloadPacket)
+DISPATCHED = frozenset({*PACKETS, CustomOpDef, torch.jit.ScriptFunction})
+# Not by its name in torch: libraries put wrappers of their own there.
+WHERE = (torch._C._VariableFunctions.where, Tensor.where)
+MASKS = (torch.bool, torch.uint8)
+INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+NESTING = frozenset({tuple, list})
+# What takes such tensors for what it fills in, and for a place.
+VALUED = frozenset(map(id, (torch.full_like, Tensor.__getitem__, operator.getitem)))
+# What gives as many tensors as its own sizes say.
+SPLITTING = frozenset(["chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split", "vsplit"])
+REPEAT = (torch.repeat_interleave, Tensor.repeat_interleave)
+# Operators of the dispatcher that are not told by a tag, or by more than that, by functions that they are spellings of.
+AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
+    {
+        "aten::where": WHERE[0], "aten::index": operator.getitem, "aten::one_hot": F.one_hot, "aten::repeat_interleave": REPEAT[0],
+        "aten::nonzero_numpy": torch.nonzero, "aten::combinations": torch.combinations, "aten::to_sparse": Tensor.to_sparse,
+        "aten::to_sparse_csr": Tensor.to_sparse_csr, "aten::coalesce": Tensor.coalesce, "aten::_ctc_loss": F.ctc_loss,
+        "aten::_pack_padded_sequence": torch._pack_padded_sequence, "aten::_pad_packed_sequence": torch._pad_packed_sequence,
+        "aten::sparse_coo_tensor": torch.sparse_coo_tensor,
+    }
+)  # fmt: skip
+# Those whose arguments matter.
+ASKED = frozenset(SHAPED | SIZED | INFERRED.keys() | set(map(id, (*WHERE, operator.getitem, Tensor.__getitem__))))
+# What takes tensors on either side, and gives a tensor as large as these.
+INFIX = frozenset(map(id, vars(operator).values())) - {id(operator.getitem)}
+
+
+def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
+    """Whether the sizes of the result depend on the numbers in a tensor."""
+    if id(fn) not in ASKED:
+        return type(fn) in PACKETS and _says_so(_overload(fn, args, kwargs), args, kwargs)
+    if fn is operator.getitem or fn is Tensor.__getitem__:
+        key = args[1]
+        return any(
+            (is_a(k, Tensor) and k.dtype in MASKS) or (type(k) is slice and any(is_a(x, Tensor) for x in (k.start, k.stop, k.step)))
+            for k in (key if is_a(key, (tuple, list)) else (key,))
+        )
+    if fn in WHERE:
+        return len(args) + len(kwargs or ()) == 1
+    if id(fn) in SIZED and tensors_for_sizes(fn, args, kwargs):
+        return True
+    if id(fn) in INFERRED:
+        at = INFERRED[id(fn)]
+        return "size" not in (kwargs or ()) and not (len(args) > at and is_a(args[at], (tuple, list)))
+    if id(fn) not in SHAPED or fn is F.ctc_loss:
+        return False
+    given = {*(kwargs or {})}
+    if fn is F.one_hot:
+        return (args[1] if len(args) > 1 else (kwargs or {}).get("num_classes", -1)) == -1
+    if fn in REPEAT:
+        repeats = args[1] if len(args) > 1 else (kwargs or {}).get("repeats")
+        return not is_a(repeats, int) and "output_size" not in given
+    return True
+
+
+def _overload(fn: Any, args: Any, kwargs: dict | None) -> OpOverload:
+    """The operator proper: of several by one name, the one that takes these arguments."""
+    if is_a(fn, CustomOpDef):
+        return fn._opoverload
+    if is_a(fn, OpOverload):
+        return fn
+    try:
+        return getattr(fn, torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **(kwargs or {})))
+    except Exception as e:  # none of them does, or C can't tell of such arguments
+        let_pass(e)
+        return getattr(fn, fn.overloads()[0])
+
+
+def _says_so(op: OpOverload, args: Any, kwargs: dict | None) -> bool:
+    name = op._schema.name
+    if name in AS_FUNCTIONS:
+        return data_shaped(AS_FUNCTIONS[name], args, kwargs)
+    return torch.Tag.dynamic_output_shape in op.tags and name != "aten::linalg_lstsq"
+
+
+def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
+    """Returns whether the numbers in tensors may decide the sizes of what an operator of PyTorch's gives."""
+    return packet_of(fn) in UNSEEN_NAMES or data_shaped(fn, args, kwargs)
+
+
+def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    """What is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
+    if id(fn) in UNSEEN:
+        return Foresight.UNFORESEEN
+    if type(fn) in DISPATCHED:
+        if packet_of(fn) in UNSEEN_NAMES:
+            return Foresight.UNFORESEEN
+        if is_custom(fn) and vm.fakes is None:
+            return _custom(vm, fn, args, kwargs)
+        if is_custom(fn) and not is_a(fn, torch.jit.ScriptFunction) and is_composite(_overload(fn, args, kwargs)):
+            # It may call operators whose fake kernels take sizes for known that numbers decide.
+            return Foresight.WATCHED
+    # In fake mode it is what runs that tells.
+    if vm.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
+        mutated = vm.cap.recorder.mutated
+        if not all([vm.known.has(n, mutated) for n in numbers]):
+            told = _told(vm, fn, args, kwargs)
+            return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA
+    return Foresight.FORESEEN
+
+
+def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
+    """The graph break where Python would see what the numbers in a tensor decide."""
+    if fn is getattr:
+        what = f"the tensor's {args[1]}"
+    else:
+        what = f"what {describe(fn)} gives" if type(fn) in DISPATCHED else f"the shape of {describe(fn)}'s result"
+    return Border(fn, tuple(args), kwargs, "FL508", f"{what} depends on a tensor's values")
+
+
+def splits(fn: Any) -> bool:
+    """Whether the sizes of what it is given say how many tensors it gives, which Python sees at once."""
+    return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
+
+
+def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    """A library's operator: its rule for tensors without numbers tells, if there is one."""
+    if is_a(fn, torch.jit.ScriptFunction):
+        if not _only_tensors(fn.schema):
+            return Foresight.BY_DATA
+        # Asked beforehand, it runs twice.
+        return Foresight.FORESEEN if _only_computes(fn) and _told(vm, fn, args, kwargs) else Foresight.UNFORESEEN
+    op = _overload(fn, args, kwargs)
+    if _has_rule(op):
+        told = _told(vm, op, args, kwargs)
+        if told is not None:
+            return Foresight.FORESEEN if told else Foresight.BY_DATA
+    if is_composite(op) and _only_tensors(op._schema):
+        return Foresight.WATCHED
+    # How many there are is for Python to see at once.
+    return Foresight.UNFORESEEN if _only_tensors(op._schema) else Foresight.BY_DATA
+
+
+def _only_computes(fn: Any) -> bool:
+    """Whether a scripted function runs PyTorch's operators alone: no library's, no Python code (written with a ^), nothing that is heard of."""
+    called = set(re.findall(r"= (\^?\w+(?:::\w+)?)", str(fn.inlined_graph)))
+    return all([name.startswith(("aten::", "prim::")) for name in called]) and called.isdisjoint(("prim::Print", "aten::warn"))
+
+
+def _has_rule(op: OpOverload) -> bool:
+    # Not one that is composed of others: that is the user's code, which runs once.
+    return singleton.find(op._schema.name).fake_impl.kernel is not None or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
+
+
+def _told(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
+    """Whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    try:
+        with computing(vm), torch.no_grad():
+            sizeless().run(fn, args, kwargs)
+    except DATA_DEPENDENT:
+        return False
+    except Exception as e:  # its own, which it raises once more when it runs
+        let_pass(e)
+        return None
+    return True
+
+
+def _only_tensors(schema: Any) -> bool:
+    return all([_tensor_type(r.type) for r in schema.returns])
+
+
+def _tensor_type(t: Any) -> bool:
+    return all(map(_tensor_type, t.elements())) if t.kind() == "TupleType" else t.kind() == "TensorType"
+
+
+def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
+    """The tensors of one integer among the arguments, but for what a method is called of: C may take them for integers."""
+    found: list[Tensor] = []
+    for a in args[1:] if type(fn) in METHODS else args:
+        if type(a) in NESTING:
+            found += numbers_given(None, a, None)
+        elif is_a(a, Tensor) and a.dtype in INTEGERS and not a.dim():
+            found.append(a)
+    return found + numbers_given(None, kwargs.values(), None) if kwargs else found

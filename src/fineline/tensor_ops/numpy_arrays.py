@@ -1,0 +1,240 @@
+"""NumPy's arrays: those that captured code makes of constants are constants, and tensors of others are inputs of the graph.
+
+A tensor of constants is a copy of one that the program holds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.graph.torch_table import classify_torch
+from fineline.guards.facts import storage_of
+from fineline.kinds import is_a
+from fineline.objects import c_calls
+from fineline.symbolic.arithmetic import settle_all
+from fineline.tables import attributes
+from fineline.tensor_ops.compute import compute, computing
+from fineline.tensor_ops.rules import operator_rule
+from fineline.tracing.identity_guards import identify
+from fineline.tracing.segment_trace import Capture, is_value
+
+# What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
+_FUNCTIONS = (
+    "abs absolute all any append arange argmax argmin argsort array array_split asarray ascontiguousarray atleast_1d atleast_2d atleast_3d "
+    "average broadcast_to clip column_stack concatenate cumprod cumsum diag diff dot dstack expand_dims eye flip full full_like geomspace "
+    "hamming hanning hsplit hstack identity indices inner interp kron linspace logspace matmul max maximum mean median meshgrid min minimum "
+    "moveaxis ndim nonzero ones ones_like outer pad prod ravel repeat reshape roll rot90 round searchsorted shape size sort split sqrt "
+    "squeeze stack std sum swapaxes take tensordot tile transpose trace tri tril triu unique var vsplit vstack where zeros zeros_like"
+)
+_METHODS = (
+    "all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten item max mean min nonzero prod ravel repeat reshape "
+    "round searchsorted squeeze std sum swapaxes take tolist trace transpose var __getitem__ __len__ __neg__ __pos__ __abs__ __float__ "
+    "__int__ __bool__"
+)
+_DTYPES = "biufc"
+# Bytes: a larger one is better made anew at each call.
+MOST = 2**24
+SHARING = (torch.from_numpy, torch.as_tensor, torch.asarray)
+
+
+class Arrays:
+    """Those of a capture. ``shared``: the ones in whose memory a tensor of the graph's lies as well, which no constant can show."""
+
+    def __init__(self) -> None:
+        # As long as an address stands for one of them, no other object gets it.
+        self.alive: list[Any] = []
+        self.shared: list[tuple[Any, Tensor]] = []
+        # Of arrays from outside, by id, the tensors that are shown to the graph.
+        self.shown: dict[int, list[Tensor]] = {}
+
+    def made(self, cap: Capture, v: Any) -> None:
+        """``v``, which a function gave: an array, or a list or tuple with some."""
+        if is_a(v, np.ndarray):
+            self.alive.append(v)
+            cap.made.update({id(v), id(v.base)} if v.base is not None else {id(v)})
+        elif type(v) in (list, tuple):
+            self.alive.append(v)
+            if type(v) is list:
+                cap.made.add(id(v))
+            for part in v:
+                self.made(cap, part)
+
+    def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = lambda t: True) -> bool:
+        """Whether a tensor lies in the memory of ``a``, one that has been ``written``."""
+        return any([written(t) and np.may_share_memory(a, other) for other, t in self.shared])
+
+    def constant(self, vm: Any, v: Any) -> bool:
+        """Whether ``v``, an argument, will be the same at each call."""
+        cap = vm.cap
+        if type(v) is np.ndarray:
+            known = id(v) in cap.made or (v.base is not None and id(v.base) in cap.made)
+            return known and id(v) not in cap.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in cap.recorder.mutated)
+        if type(v) in (list, tuple):
+            if type(v) is list and id(v) not in cap.made and id(v) in cap.sources:
+                return False
+            return all([self.constant(vm, x) for x in v])
+        if is_a(v, np.dtype):
+            identify(cap, v)
+            return v.isbuiltin == 1
+        if type(v) is slice:
+            return all([self.constant(vm, x) for x in (v.start, v.stop, v.step)])
+        return is_value(v) and c_calls.deep_plain(cap, v)
+
+
+def _usable(result: Any) -> bool:
+    if is_a(result, np.ndarray):
+        return type(result) is np.ndarray and result.dtype.kind in _DTYPES and result.nbytes <= MOST
+    return all(map(_usable, result)) if type(result) in (list, tuple) else is_value(result)
+
+
+def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
+    """What ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
+    if vm.fakes is not None:
+        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
+    values = (*args, *(kwargs or {}).values())
+    allowed = vm.cap.active and vm.may_restart is not None and vm.options.constant_arrays
+    if not allowed or not all([vm.arrays.constant(vm, v) for v in values]):
+        return None
+    try:
+        # What it would warn of is told at each call.
+        with np.errstate(all="raise"):
+            result = fn(*args, **(kwargs or {}))
+    except Exception as e:  # raised again by the call itself
+        let_pass(e)
+        return None
+    if not _usable(result):
+        return None
+    vm.arrays.made(vm.cap, result)
+    return (result,)
+
+
+def _call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    # One of them may be what the result is written into.
+    shared = any([type(v) is np.ndarray and vm.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
+    if vm.varied(f, (*args, *(kwargs or {}).values())):
+        raise Border(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
+    found = None if shared else computed(vm, fn, args, kwargs)
+    if found is not None:
+        return vm.finish(f, found[0], then, data)
+    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+
+
+def operate(vm: Any, f: Frame, op: Any, *operands: Any) -> bool:
+    """Puts the result of an operator with an array among its operands on the stack; -> whether it could."""
+    found = computed(vm, op, operands, None) if np.ndarray in map(type, operands) else None
+    if found is not None:
+        f.stack.append(found[0])
+    return found is not None
+
+
+def write_item(vm: Any, a: Any, key: Any, value: Any) -> bool:
+    """``a[key] = value``, of what is no builtin container; -> whether it could be done."""
+    return type(a) is np.ndarray and not vm.arrays.lies_in_shared(a) and computed(vm, operator.setitem, (a, key, value), None) is not None
+
+
+# -- tensors of them -----------------------------------------------------------------------------------------------------
+class _Nth(NamedTuple):
+    n: int
+
+
+class TensorOf(_Nth):
+    """A tensor with an array's memory, as a member of the array: the ``n``-th, as each is an object of its own."""
+
+    __slots__ = ()
+    MEMBER_TEXTS = MappingProxyType({"": "torch.from_numpy({of})"})
+
+    @property
+    def __name__(self) -> str:
+        return "from_numpy()"
+
+    def __get__(self, a: Any, cls: Any = None) -> Any:
+        if not _is_plain(a):
+            raise AttributeError("no such tensor")
+        return torch.from_numpy(a)
+
+
+def _is_plain(a: Any) -> bool:
+    """Whether operators alone write into the memory of ``a``, and PyTorch doesn't warn of it: that of a bytearray is written after a graph."""
+    holder = a
+    while is_a(holder, np.ndarray):
+        holder = holder.base
+    return a.flags.writeable and (holder is None or is_a(holder, Tensor))
+
+
+def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if args and type(args[0]) is np.ndarray and vm.cap.active and not _ruled(vm, fn, args, kwargs):
+        found = _of_array(vm, fn, args[0], args[1:], kwargs or {})
+        if found is not None:
+            return vm.finish(f, found, then, data)
+    return vm.tensors.call(vm, f, fn, classify_torch(fn), args, kwargs, then, data)
+
+
+def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
+    """A tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
+    cap = vm.cap
+    options = {k: v for k, v in kwargs.items() if v is not None}
+    if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
+        return None
+    modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    if modes or vm.opaque is not None or vm.subgraphs or vm.may_restart is None or not _is_plain(a):
+        return None
+    src, constant = cap.sources.get(id(a)), vm.arrays.constant(vm, a)
+    if constant and fn in SHARING and vm.arrays.lies_in_shared(a):
+        return None
+    if not constant and (src is None or torch.is_inference_mode_enabled() is not cap.start_ambient.inference_mode):
+        return None
+    try:
+        result = fn(a, **options)
+        with computing(vm):
+            held = _copied(a) if constant else torch.from_numpy(a)
+            changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
+            form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
+            copy = form(held, **given)
+    except Exception as e:  # raised again by the call itself
+        let_pass(e)
+        return None
+    shared = fn in SHARING and not (changes or constant)
+    if not shared and (copy.stride() != result.stride() or _ruled(vm, form, [held], given)):
+        return None
+    if constant:
+        cap.pin(held, "array")
+    else:
+        cap.load(held, cap.guards.access(src, "member", TensorOf(len(vm.arrays.shown.setdefault(id(a), []))), held))
+        vm.arrays.shown[id(a)].append(held)
+    if shared:
+        return held
+    if vm.fakes is not None:
+        result = compute(vm, form, (held,), given)
+    vm.tensors.record(vm, "call_method", form.__name__, (cap.to_fx(held),), {k: cap.to_fx(v) for k, v in given.items()}, result)
+    if fn in SHARING:
+        vm.arrays.shared.append((a, result))
+    return result
+
+
+def _copied(a: Any) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.from_numpy(a.copy(order="K"))
+
+
+def _ruled(vm: Any, fn: Any, args: list, kwargs: Any) -> bool:
+    return vm.rules is not None and operator_rule(vm, fn, args, kwargs) is not None
+
+
+_ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
+_ARRAY_METHODS = [*attributes(np.ndarray, _METHODS)]
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        **dict.fromkeys([*_ARRAY_FUNCTIONS, *_ARRAY_METHODS], _call),
+        **dict.fromkeys([torch.tensor, *SHARING], _tensor),
+    }
+)

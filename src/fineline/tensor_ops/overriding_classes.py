@@ -1,0 +1,20 @@
+"""Tensors whose classes see, in a ``__torch_function__`` of their own, what is called with them and read of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fineline.kinds import is_a
+from fineline.tracing.segment_trace import PLAIN_TENSORS
+
+_PLAIN = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+
+
+def overrides(t: Any) -> bool:
+    """Whether ``t`` is such a tensor."""
+    if type(t) in PLAIN_TENSORS or not is_a(t, Tensor):
+        return False
+    own = getattr(type(t).__torch_function__, "__func__", None)
+    return own is not None and own is not _PLAIN

@@ -1,0 +1,153 @@
+"""Writes that PyTorch refuses: into leaves that require a gradient and their views, and into memory that the operator reads as well."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._autograd import CreationMeta, _get_creation_meta
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+from fineline.frames.graph_breaks import Retreat
+from fineline.graph.fake import DATA_DEPENDENT
+from fineline.graph.remade import untracked
+from fineline.guards.facts import storage_of
+from fineline.kinds import is_a
+from fineline.tensor_ops.compute import computing
+
+# Operators that read at other places than they write: they take no tensor that they also write into.
+_MOVING = (
+    "cat concat concatenate dstack gather hstack index_add index_copy index_put index_reduce index_select put scatter scatter_add "
+    "scatter_reduce stack take take_along_dim vstack"
+)
+MOVING = frozenset(_MOVING.split())
+
+
+def refusal(targets: Iterable[Any], history: bool) -> str:
+    """What PyTorch has against writes into ``targets``; "" if nothing. It may have written, or drawn numbers, when it says so.
+
+    ``history``: whether the writes become part of one.
+    """
+    if not torch.is_inference_mode_enabled() and any(map(untracked, _tensors(targets))):
+        return "writes into an inference tensor outside of an inference mode"
+    if any(map(lies_on_itself, _tensors(targets))):
+        return "writes into memory that lies on itself"
+    return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
+
+
+def reads_what_it_writes(vm: Any, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
+    """Returns whether an operator that runs on fakes reads and writes the same memory in a way that its kernel refuses.
+
+    The rules of fake tensors do not look: it is to run on the real ones, which raise.
+    """
+    written = _tensors(targets)
+    storages = {storage_of(vm.memory(t)) for t in written} - {0}
+    given = [*args[1:], *[v for name, v in (kwargs or {}).items() if name != "out"]]
+    if kwargs and "out" in kwargs:
+        given.append(args[:1])
+    read = [t for t in _all_tensors(given) if storage_of(vm.memory(t)) in storages]
+    if not read:
+        return False
+    moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
+    if fn is operator.setitem or fn is Tensor.__setitem__:
+        moving = any(True for _ in _all_tensors([args[1]]))
+    with computing(vm):
+        try:
+            if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
+                written = [vm.fakes.run(operator.getitem, args[:2], None)]
+            return any([_overlap(vm.fakes.twin(a), vm.fakes.twin(b), moving) for a in written for b in read])
+        except DATA_DEPENDENT:
+            # Only the run knows where it lies. An item that an index in a tensor selects is mostly written with what was read at that index.
+            return fn is not operator.setitem and fn is not Tensor.__setitem__
+
+
+def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:
+    for x in items:
+        if is_a(x, Tensor):
+            yield x
+        elif is_a(x, (tuple, list)):
+            yield from _all_tensors(x)
+
+
+def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
+    """Returns whether a kernel refuses to write into ``a`` what it reads in ``b``: PyTorch looks no further than at tensors without gaps.
+
+    ``moving``: also where both are the same.
+    """
+    if a is b:
+        return moving
+    dense = [is_non_overlapping_and_dense_or_false(t) and bool(t.numel() > 0) for t in (a, b) if t.layout is torch.strided]
+    if dense != [True, True] or a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    starts = [t.storage_offset() * t.element_size() for t in (a, b)]
+    ends = [start + t.numel() * t.element_size() for start, t in zip(starts, (a, b), strict=True)]
+    if bool(starts[0] == starts[1]) and bool(ends[0] == ends[1]):
+        return moving or a.stride() != b.stride()
+    return bool(starts[0] < ends[1]) and bool(starts[1] < ends[0])
+
+
+def guard_writes(vm: Any, targets: Iterable[Any]) -> None:
+    """What autograd allows for the inputs that a write goes into, it is to allow at each call."""
+    cap = vm.cap
+    storages = {storage_of(vm.memory(t)) for t in _tensors(targets)} - {0}
+    for src in [s for s in cap.sources.values() if is_a(s.value, Tensor)]:
+        t = src.value
+        if storage_of(vm.memory(t)) not in storages:
+            continue
+        refused = _refused(t)
+        if cap.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
+            # What stands for a view there has memory of its own, and may be written.
+            raise Retreat("FL515", "whether a view may be written in place depends on what it is a view of")
+        text = f"autograd {'refuses' if refused else 'allows'} to write in place"
+        cap.guards.check(src, "predicate", (partial(_still, refused), text), "written")
+
+
+def guard_hidden_writes(cap: Any, written: Iterable[Any]) -> bool:
+    """Guards what autograd allows for inputs that a graph writes into behind its back; returns whether it refuses one.
+
+    AOTAutograd writes into those with a history.
+    """
+    found = False
+    for src in [s for s in written if s.value.requires_grad]:
+        kind = _kind(src.value)
+        # A leaf that is no view AOTAutograd leaves without a history, as eager code does.
+        found = found or all(kind)
+        text = f"is {'a' if kind[0] else 'no'} view, and autograd {'refuses' if kind[1] else 'allows'} to write in place"
+        cap.guards.check(src, "predicate", (partial(_still_of, kind), text), "written through")
+    return found
+
+
+def _kind(t: Tensor) -> tuple[bool, bool]:
+    return bool(t._is_view()), _refused(t)
+
+
+def _still_of(kind: tuple[bool, bool], t: Tensor) -> bool:
+    return _kind(t) == kind
+
+
+def _refused(t: Tensor) -> bool:
+    """Whether autograd refuses a write into ``t`` that becomes part of a history."""
+    if not t._is_view():
+        return t.requires_grad and t.is_leaf
+    of_leaf = t.requires_grad and t._base is not None and t._base.is_leaf
+    return bool(of_leaf) or _get_creation_meta(t) != CreationMeta.DEFAULT
+
+
+def lies_on_itself(t: Tensor) -> bool:
+    """Whether several numbers of ``t`` are one in memory, as in what ``expand`` gives."""
+    # Without a question to symbols: none stands for a stride of zero.
+    layers = zip(t.shape, t.stride(), strict=True) if t.layout is torch.strided and not t.is_nested else ()
+    return any([type(stride) is int and stride == 0 and (type(n) is not int or n > 1) for n, stride in layers])
+
+
+def _still(refused: bool, t: Tensor) -> bool:
+    return _refused(t) == refused
+
+
+def _tensors(targets: Iterable[Any]) -> list[Tensor]:
+    given = [x for t in targets for x in (t if is_a(t, (list, tuple)) else (t,))]
+    return [t for t in given if is_a(t, Tensor)]

@@ -1,0 +1,35 @@
+"""The mark on a tensor that asks for gradients: where it begins no history, and where it cannot be set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.frames.graph_breaks import Border
+from fineline.graph.recorder import Recorder
+
+
+def dormant(vm: Any, fn: Any, args: Any) -> bool:
+    """Whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
+    cap = vm.cap
+    if cap.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(cap.recorder) is not Recorder:
+        return False
+    fits = fn is Tensor.requires_grad_ and vm.tensors.symbolic and cap.recorder.known(args[0]) and not args[0]._is_view()
+    cap.recorder.leaves = cap.recorder.leaves or fits
+    return fits
+
+
+def set_requires_grad(vm: Any, t: Tensor, src: Any, value: bool) -> None:
+    """``t.requires_grad = value``; unlike ``requires_grad_`` it raises for every tensor that is computed, whatever the value."""
+    cap = vm.cap
+    if src is not None and t.requires_grad:
+        # Whether a history hangs on a tensor is in none of the guarded facts.
+        cap.load(t.is_leaf, cap.guards.access(src, "member", torch._C.TensorBase.is_leaf, t.is_leaf))
+    if not t.is_leaf or (src is None and not (t.is_floating_point() or t.is_complex())):
+        t.requires_grad = value
+    try:
+        vm.tensors.operator(vm, Tensor.requires_grad_, [t, value], None, True)
+    except Border as b:
+        raise Border(setattr, (t, "requires_grad", value), None, b.error, b.reason).discard() from None

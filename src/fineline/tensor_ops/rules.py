@@ -1,0 +1,260 @@
+"""Calls and operators that a control rule decides: what each verb does to them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Abandoned, Border
+from fineline.graph.dispatches import dispatched
+from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
+from fineline.graph.spellings import operator_name
+from fineline.kinds import is_a
+from fineline.objects.c_calls import deep_plain
+from fineline.objects.introspection import load_cell
+from fineline.policy.decide import Rules
+from fineline.policy.marks import MARKS
+from fineline.policy.rule import Rule
+from fineline.policy.selector import APPLY, describe, short_name
+from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
+from fineline.tensor_ops.subgraphs.allow_in_graph import call_allowed, tensors
+from fineline.tracing.identity_guards import identify, known_code
+from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
+
+CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
+
+
+def call_ruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    """A call that ``rule`` decides."""
+    return VERBS[rule.verb](vm, f, fn, args, kwargs, then, data, rule)
+
+
+def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
+    """The rule for a tensor operator, however it is spelled."""
+    rules = vm.rules
+    if not (rules.operators or rules.globs["operator"] or MARKS.operators):
+        return None
+    args, kwargs = tuple(args), kwargs or {}
+    reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
+    return rules.decide_operator(operator_name(fn, args, kwargs), reached, operator_name(fn))
+
+
+OTHER: Any = object()
+
+
+def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
+    """What the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
+    # By identity: distinct C functions may compare equal.
+    key = (id(fn), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
+    if OTHER in key:
+        return dispatched(fn, args, kwargs)
+    found = rules.dispatched.get(key)
+    if found is None:
+        found = rules.dispatched[key] = (fn, dispatched(fn, args, kwargs))
+    return found[1]
+
+
+def _kind(a: Any) -> Any:
+    """What a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
+    t = type(a)
+    if t in (Tensor, torch.nn.Parameter):
+        return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
+    if t in (tuple, list, torch.Size, slice):
+        items = [_kind(x) for x in ((a.start, a.stop, a.step) if t is slice else a)]
+        return OTHER if OTHER in items else (t, *items)
+    return (t, a) if t in FX_CONSTANTS else OTHER
+
+
+def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> Border:
+    border = Border(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
+    border.rule = str(rule)
+    return border
+
+
+def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    name = short_name(_bound(fn, args))
+    if is_a(fn, types.FunctionType):
+        known_code(vm.cap, fn)
+    plain, given = fn, args
+    if rule.verb == "disable_frame" and vm.run_frame is not None:
+        # The function is its first argument: each call may bring another one, with other variables around it.
+        plain, given = vm.run_frame, [fn, *args]
+        vm.cap.pin(plain, name)
+    raise _border(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+
+
+def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    raise operator_break(fn, args, kwargs, rule).to(then, data)
+
+
+# What becomes of an operator that is written as a sign, or that another call comes down to: the id, and what the rule says of it.
+_OPERATOR_BREAKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "disable": ("FL400", "is disabled"),
+        "disable_frame": ("FL400", "is disabled"),
+        "disallow": ("FL429", "is disallowed"),
+        "constant": ("FL450", "is assumed constant, which an operator can be only where it is called by its name"),
+        "substitute": ("FL451", "takes the place of an operator, and runs eagerly"),
+    }
+)
+
+
+def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> Border:
+    """Returns the graph break at an operator that ``rule`` keeps out of graphs."""
+    error, text = _OPERATOR_BREAKS[rule.verb]
+    return _border(fn, args, kwargs, error, f"{describe(_bound(fn, args))} {text}", rule)
+
+
+def _bound(fn: Any, args: Any) -> Any:
+    """Returns what the user calls: `Function.apply` comes as the one function that all such classes inherit."""
+    return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
+
+
+def forbid(vm: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
+    """Gives the capture up, with an error that names the user's line."""
+    vm.abandoned = vm.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
+    raise Abandoned
+
+
+def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    forbid(vm, fn, rule, args)
+    return None
+
+
+def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    cap = vm.cap
+    identify(cap, fn)
+    if vm.fakes is not None:
+        args = [settle_all(a) for a in args]
+    for a in (*args, *(kwargs or {}).values()):
+        if is_value(a) and deep_plain(cap, a):
+            continue
+        if id(a) not in cap.sources:
+            reason = f"{describe(_bound(fn, args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
+            raise _border(fn, args, kwargs, "FL450", reason, rule).to(then, data)
+        identify(cap, a)
+        try:
+            cap.expand(a, deep=True)
+        except NotForGraph as e:
+            raise _border(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
+        _settle(a)
+    functions = list(_functions(fn))
+    for cell in [cell for g in functions for cell in g.__closure__ or () if contents(cell) is not EMPTY]:
+        if (number := _settle(cell.cell_contents)) is not cell.cell_contents:
+            cell.cell_contents = number
+    around = [(g, cell, contents(cell), list(_held(contents(cell)))) for g in functions for cell in g.__closure__ or ()]
+    result = vm.native(fn, tuple(args), kwargs)
+    for g, cell, value, held in around:
+        # What it changes itself, such as a cache, says nothing of the result.
+        if value is not EMPTY and contents(cell) is value and _same(held, list(_held(value))):
+            _guard_variable(vm, g, cell)
+    for g in functions:
+        _guard_defaults(vm, g)
+    if any([t.grad_fn is not None for t in tensors(result)]):
+        vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
+        return vm.finish(f, result, then, data)
+    vm.note_call(describe(fn), fn, "constant")
+    if not is_value(result):
+        cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
+    return vm.finish(f, result, then, data)
+
+
+def _functions(fn: Any) -> Iterator[types.FunctionType]:
+    """Yields the function of a callable, and those in its closure, at any depth."""
+    found, todo = list[types.FunctionType](), [fn]
+    for g in todo:
+        if is_a(g, types.FunctionType) and not any([g is other for other in found]):
+            found.append(g)
+            todo += [contents(cell) for cell in g.__closure__ or ()]
+        elif is_a(g, types.MethodType):
+            todo.append(g.__func__)
+        elif is_a(g, functools.partial):
+            todo.append(g.func)
+    yield from found
+
+
+def _held(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
+    """Yields all that a container holds, at any depth."""
+    if not is_a(value, CONTAINERS) or id(value) in within:
+        return
+    yield len(value)
+    for item in [*dict.keys(value), *dict.values(value)] if is_a(value, dict) else list(value):
+        yield item
+        yield from _held(item, (*within, id(value)))
+
+
+def _same(before: list, after: list) -> bool:
+    return len(before) == len(after) and all([a is b for a, b in zip(before, after, strict=True)])
+
+
+def _guard_variable(vm: Any, fn: types.FunctionType, cell: types.CellType) -> None:
+    """Guards what a variable around a function is, and what it holds as far as that can be guarded."""
+    vm.see_function(vm.cap, fn)
+    value = settled(load_cell(vm, cell))
+    if not is_value(value):
+        _guard_held(vm, value)
+
+
+def _guard_defaults(vm: Any, fn: types.FunctionType) -> None:
+    """Guards what the containers hold that are defaults of a function."""
+    cap = vm.cap
+    vm.see_function(cap, fn)
+    src = cap.sources.get(id(fn))
+    for descriptor, values in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
+        if values and src is not None:
+            held = cap.guards.access(src, "member", descriptor, values)
+            for key, value in enumerate(values) if is_a(values, tuple) else values.items():
+                if not is_value(value):
+                    cap.load(value, cap.guards.access(held, "index" if is_a(values, tuple) else "key", key, value))
+                    _guard_held(vm, value)
+
+
+def _guard_held(vm: Any, value: Any) -> None:
+    identify(vm.cap, value)
+    with contextlib.suppress(NotForGraph):
+        vm.cap.expand(value, deep=True)
+    _settle(value)
+
+
+def _settle(value: Any) -> Any:
+    """Returns ``value`` with numbers for its symbolic ones, at any depth; what can be changed changes in place."""
+    if type(value) in SYMBOLIC:
+        return settled(value)
+    if not is_a(value, CONTAINERS) or not any([type(v) in SYMBOLIC for v in _held(value)]):
+        return value
+    if is_a(value, (dict, list, deque)):
+        for key in list(dict.keys(value) if is_a(value, dict) else range(len(value))):
+            value[key] = _settle(value[key])
+        return value
+    return settle_all(value)
+
+
+def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    replacement = rule.replacement
+    identify(vm.cap, fn)
+    if is_a(replacement, types.FunctionType) and id(replacement) not in vm.cap.sources:
+        vm.cap.pin(replacement, replacement.__qualname__)
+    return vm.call(f, replacement, args, kwargs, then, data)
+
+
+VERBS: Mapping[str, Callable] = MappingProxyType(
+    {
+        "disable": _disable,
+        "disable_frame": _disable,
+        "disallow": _disallow,
+        "forbid": _forbid,
+        "constant": _constant,
+        "substitute": _substitute,
+        "allow": call_allowed,
+    }
+)

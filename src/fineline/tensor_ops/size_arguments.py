@@ -1,0 +1,145 @@
+"""Tensors given where an operator takes sizes or positions: each is read, and the program that goes on is one for the number in it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.graph.apart import any_foreign
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tensor_ops import unbacked
+from fineline.tracing.identity_guards import Number
+
+INTEGERS = (torch.int64, torch.int32)
+
+# Operators that take sizes or positions: a tensor given for one of these is read.
+SIZE_NAMES = (
+    "view", "reshape", "expand", "new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "arange",
+    "range", "linspace", "logspace", "repeat", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "roll", "unflatten",
+    "tile", "broadcast_to", "rand", "randn", "randint", "randperm", "eye", "select", "unfold", "as_strided", "resize_", "triu",
+    "tril", "diagonal", "permute", "transpose", "movedim", "flatten", "squeeze", "unsqueeze", "topk", "empty_strided",
+    "tril_indices", "triu_indices", "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
+)  # fmt: skip
+_OWNERS = (torch, Tensor, torch._C.TensorBase)
+SIZED = frozenset(id(f) for owner in _OWNERS for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None) | {id(F.one_hot)}
+# Keywords of them that are given tensors for what they are: all of them, and more.
+WORKED_ON = frozenset({"input", "self", "out"})
+NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("full", "new_full"), WORKED_ON | {"fill_value"}),
+        **dict.fromkeys(("linspace", "logspace"), WORKED_ON | {"start", "end"}),
+    }
+)
+# ... which have no tensor that they work on.
+FACTORY_NAMES = (
+    "zeros", "ones", "empty", "full", "arange", "range", "rand", "randn", "randint", "randperm", "eye", "tril_indices", "triu_indices",
+    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
+)  # fmt: skip
+FACTORIES = frozenset(id(getattr(torch, n)) for n in FACTORY_NAMES)
+SUBSCRIPTS = frozenset(map(id, (operator.getitem, Tensor.__getitem__)))
+
+
+NUMBER = Number(Tensor.item)
+
+
+def tensor_size(args: Any) -> bool:
+    """Whether there is a tensor among arguments that are sizes, or in lists among them."""
+    return any(is_a(a, Tensor) or (is_a(a, (tuple, list)) and tensor_size(a)) for a in args)
+
+
+def tensors_for_sizes(fn: Any, args: Any, kwargs: dict | None) -> bool:
+    """Whether a tensor is among the arguments of an operator that takes sizes, but for the one that it works on, and those that are values."""
+    others = args[1:] if _works_on_first(fn, args) else args
+    return tensor_size(others) or tensor_size([v for k, v in (kwargs or {}).items() if k not in _values(fn)])
+
+
+def _works_on_first(fn: Any, args: Any) -> bool:
+    return bool(args) and is_a(args[0], Tensor) and id(fn) not in FACTORIES
+
+
+def _values(fn: Any) -> frozenset[str]:
+    return NO_SIZES.get(fn.__name__, WORKED_ON)
+
+
+def sizes(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
+    """The arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
+    state = (fn, args, kwargs, then, data)
+    own = _works_on_first(fn, args)
+    if kwargs and tensors_for_sizes(fn, (), kwargs):
+        values = _values(fn)
+        kwargs = {k: v if k in values else _size(vm, v, state) for k, v in kwargs.items()}
+    return [a if own and i == 0 else _size(vm, a, state) for i, a in enumerate(args)], kwargs
+
+
+def _size(vm: Any, a: Any, state: tuple) -> Any:
+    if type(a) in (tuple, list):
+        return [_size(vm, x, state) for x in a] if tensor_size(a) else a
+    if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
+        return a
+    mutated = vm.cap.recorder.mutated
+    # Several storages may lie in the memory of one array of NumPy's.
+    stale = mutated and id(a) in vm.cap.sources
+    if not stale and vm.known.has(a, mutated):
+        return vm.known.numbers(a).item()
+    if unbacked.readable(vm, a):
+        return unbacked.item(vm, a)
+    if not stale and guardable(vm, a):
+        return guarded(vm.cap, a)
+    fn, args, kwargs, then, data = state
+    text = f"a size given to {fn.__name__} is a tensor's value"
+    raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
+
+
+def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
+    """Behind the border that has read a size: the program that goes on is one for this value."""
+    fn, args, kwargs, t, then, data = state
+    if type(value) in SYMBOLIC:
+        # It goes in the tensor's place, as the number that it may be in this program.
+        values = _values(fn)
+        kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
+        return vm.call(f, fn, _with_size(list(args), t, value), kwargs, then, data)
+    vm.cap.settle(value)
+    vm.known.add(t, vm.cap.recorder.mutated)
+    return vm.call(f, fn, list(args), kwargs, then, data)
+
+
+def _with_size(a: Any, t: Tensor, value: Any) -> Any:
+    if a is t:
+        return value
+    return type(a)([_with_size(x, t, value) for x in a]) if type(a) in (tuple, list) else a
+
+
+def subscript(vm: Any, key: Any) -> Any:
+    """An index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
+    if type(key) is tuple:
+        return tuple([subscript(vm, k) for k in key]) if slice in map(type, key) else key
+    if type(key) is not slice or not any([guardable(vm, x) for x in (key.start, key.stop, key.step)]):
+        return key
+    return slice(*[guarded(vm.cap, x) if guardable(vm, x) else x for x in (key.start, key.stop, key.step)])
+
+
+def guardable(vm: Any, t: Any) -> bool:
+    """Whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
+    cap = vm.cap
+    if type(t) is not Tensor or vm.opaque is not None or id(t) not in cap.sources or t.dim() or t.dtype not in INTEGERS:
+        return False
+    # Elsewhere guards would wait for the device at each call.
+    if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    # In memory that is not PyTorch's alone another tensor may have been written.
+    return vm.memory(t).untyped_storage()._cdata not in cap.recorder.mutated and not any_foreign((t,))
+
+
+def guarded(cap: Any, t: Tensor) -> Any:
+    """The number in ``t``: guarded, or a symbol if it is known to vary."""
+    value = t.item()
+    return cap.read(value, cap.guards.access(cap.sources[id(t)], "member", NUMBER, value))

@@ -1,0 +1,215 @@
+"""Strides that Python code reads of what a graph computes, confirmed by the kernels before they are taken for known.
+
+In fake mode PyTorch's rules say how a result is laid out, and a rule may differ from the kernel: most of all about dimensions of one
+element, whose strides mean nothing to operators. So the operators that a tensor comes from run once, on zeros of the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C._autograd import _saved_tensors_hooks_set_tracing
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from fineline.frames.graph_breaks import Border, Retreat
+from fineline.graph.body import BodyRecorder
+from fineline.graph.fake import empty_strided, expression
+from fineline.graph.randomness import put_back, random_states, unmoved
+from fineline.graph.recorder import Recorder, computes
+from fineline.graph.subgraph import SubRecorder
+from fineline.graph.torch_mutation import METADATA_NAMES
+from fineline.kinds import is_a
+from fineline.policy.selector import describe
+from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
+from fineline.symbolic.floats import hint
+from fineline.tensor_ops.compute import computing
+
+# By name: functions, methods and operators of the dispatcher alike.
+_READERS = frozenset(
+    {
+        "dim_order", "is_contiguous", "is_non_overlapping_and_dense", "is_strides_like_format", "stride", "sym_is_contiguous", "sym_stride",
+        "_overlaps", "_select_batch_norm_backend", "_select_conv_backend",
+    }
+)  # fmt: skip
+
+
+class Layout(NamedTuple):
+    """How a tensor lies in memory, without its numbers."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+    def zeros(self) -> Tensor:
+        """Makes a tensor that lies so."""
+        t = empty_strided(self.sizes, self.strides, self.dtype, self.device, self.requires_grad)
+        # Not by an operator: several numbers may be one in memory.
+        memory: Any = t.untyped_storage()
+        memory.fill_(0)
+        return t
+
+
+class Unconfirmed(Exception):
+    """The kernels can't be asked."""
+
+
+def reads_strides(fn: Any) -> bool:
+    """Whether what ``fn`` answers follows from the strides of its arguments."""
+    return getattr(fn, "__name__", "").partition(".")[0] in _READERS
+
+
+def confirm(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
+    """Ends the graph before ``fn`` if its ``answer``, which comes from the strides of fakes, is not what the kernels' results would give."""
+    recorder = vm.cap.recorder
+    asked = [a for a in args if is_a(a, Tensor) and recorder.known(a)]
+    if not asked:
+        return
+    try:
+        text = "" if _agree(vm, fn, args, kwargs, answer) else "its kernels lay it out otherwise than PyTorch's rule for fakes says"
+    except Unconfirmed as e:
+        text = str(e)
+    if not text:
+        return
+    text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
+    if not vm.fakes.symbolic:
+        raise Retreat("FL524", text)
+    raise Border(fn, tuple(args), kwargs, "FL524", text)
+
+
+def _agree(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
+    """Whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
+    if torch._C._functorch.get_dynamic_layer_stack_depth():
+        raise Unconfirmed("it is computed inside of a transform")
+    scales: list[dict] = [{}]
+    if holds(answer) and any([_one_wide(vm, a) for a in args if is_a(a, Tensor)]):
+        scales.append({symbol: int(value) + 1 + i for i, (symbol, value) in enumerate(vm.cap.symbols.shapes.backed_var_to_val.items())})
+    return all([_answer(vm, fn, args, kwargs, sizes) == _plain(answer, sizes) for sizes in scales])
+
+
+def _one_wide(vm: Any, t: Tensor) -> bool:
+    """Whether a dimension of one element has a stride that varies."""
+    fake = vm.memory(t)
+    return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
+
+
+def _answer(vm: Any, fn: Any, args: Any, kwargs: dict | None, sizes: Mapping) -> Any:
+    kernels = Kernels(vm, vm.cap.recorder, sizes)
+    with _apart(vm):
+        try:
+            given = [kernels.of(a) if is_a(a, Tensor) else _plain(a, sizes) for a in args]
+            return _plain(fn(*given, **{k: _plain(v, sizes) for k, v in (kwargs or {}).items()}), sizes)
+        except Unconfirmed:
+            raise
+        except Exception as e:
+            raise Unconfirmed(f"they can't be asked how: {type(e).__name__}: {e}") from None
+
+
+def _plain(value: Any, sizes: Mapping) -> Any:
+    """``value`` with numbers for the symbolic ones; ``sizes``: the symbols that have another value than in this call."""
+    if type(value) in SYMBOLIC:
+        if unknown(value):
+            raise Unconfirmed("only the graph knows its sizes")
+        return hint(value) if not sizes else type(hint(value))(expression(value).subs(sizes))
+    if is_a(value, (tuple, list)):
+        return tuple([_plain(x, sizes) for x in value])
+    return value
+
+
+@contextmanager
+def _apart(vm: Any) -> Iterator[None]:
+    """What runs now is not heard of: no operator of the user's, no draw of random numbers, no hook."""
+    before, unhooked = random_states(), _saved_tensors_hooks_set_tracing(True)
+    try:
+        with computing(vm), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            yield
+    finally:
+        _saved_tensors_hooks_set_tracing(unhooked)
+        if not unmoved(before):
+            put_back(before)
+
+
+class Kernels:
+    """Runs the nodes that a tensor comes from."""
+
+    def __init__(self, vm: Any, recorder: Recorder, sizes: Mapping) -> None:
+        self.vm, self.recorder, self.sizes = vm, recorder, sizes
+        # The tensors and numbers that come in, and what makes them where they come from a graph around this one.
+        self.given: dict[Node, Any] = {}
+        self.around: Kernels | None = None
+        if is_a(recorder, SubRecorder):
+            self.around = Kernels(vm, recorder.parent, sizes)
+            self.given = {node: value for node, value, _ in recorder.lifted}
+            if is_a(recorder, BodyRecorder) and vm.cap.symbols is None:
+                # What an operator hands in is laid out as real tensors are.
+                self.given |= dict(recorder.holes)
+        else:
+            self.given = {node: src.value for node, src in recorder.inputs}
+        # What is known of this call's results need not be computed again.
+        self.known: dict[Node, Layout] = {} if sizes else recorder.layouts
+
+    def of(self, t: Tensor) -> Tensor:
+        """A tensor with the strides that ``t`` will have."""
+        node = self.recorder.find(t)
+        if node is None:
+            return self._layout(t).zeros()
+        nodes, reshaped = self._needed(node)
+        env: dict[Node, Any] = {}
+        for at in nodes:
+            env[at] = self.known[at].zeros() if at in self.known else self._run(at, env)
+        found: Tensor = env[node]
+        if not reshaped and is_a(found, Tensor):
+            self.known[node] = _layout_of(found)
+        return found
+
+    def _needed(self, node: Node) -> tuple[list[Node], bool]:
+        """The nodes that make ``node``, in order, and whether some of them change how a tensor is laid out."""
+        needed, reshaped = {node}, False
+        found = []
+        for at in reversed(self.recorder.graph.nodes):
+            changes = at.op == "call_method" and at.target in METADATA_NAMES and at.args[0] in needed
+            if at in needed or changes:
+                reshaped = reshaped or changes
+                found.append(at)
+                if at not in self.known:
+                    needed.update(at.all_input_nodes)
+        if reshaped and self.known:
+            # What is known of a tensor may be from before the change, or from behind it.
+            self.known.clear()
+            return self._needed(node)
+        return found[::-1], reshaped
+
+    def _run(self, node: Node, env: Mapping[Node, Any]) -> Any:
+        if node.op == "placeholder":
+            value = self.given.get(node)
+            if is_a(value, Tensor):
+                if self.around is not None and self.around.recorder.known(value):
+                    return self.around.of(value)
+                return self._layout(value).zeros()
+            if value is None:
+                raise Unconfirmed("an input of the graph is not known yet")
+            return _plain(value, self.sizes)
+        if node.op not in ("call_function", "call_method") or not computes(node):
+            raise Unconfirmed(f"{getattr(node.target, '__name__', node.target)} may do more than compute, and can't run twice")
+        args, kwargs = map_arg(node.args, env.__getitem__), map_arg(node.kwargs, env.__getitem__)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        fn: Any = node.target
+        return fn(*args, **kwargs)
+
+    def _layout(self, t: Tensor) -> Layout:
+        if t.layout is not torch.strided or t.is_nested or t.is_quantized or t.is_conj() or t.is_neg():
+            raise Unconfirmed("it is made of a tensor that has no strides alone")
+        fake = self.vm.memory(t)
+        sizes, strides = [_plain(tuple(n), self.sizes) for n in (fake.shape, fake.stride())]
+        return Layout(sizes, strides, t.dtype, t.device, t.requires_grad)
+
+
+def _layout_of(t: Tensor) -> Layout:
+    return Layout(tuple(t.shape), t.stride(), t.dtype, t.device, t.requires_grad)

@@ -1,0 +1,398 @@
+"""Opaque calls: one node of the graph, whose contract is checked by running through the function once, unrecorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from operator import itemgetter
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fineline.cpython import protocols
+from fineline.cpython.impure_callables import called, reaches_out
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Abandoned, Border, Retreat
+from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
+from fineline.graph.unmeasured import Foresight
+from fineline.kinds import is_a
+from fineline.objects.c_calls import deep_plain
+from fineline.objects.c_calls import describe as describe_native
+from fineline.objects.deferred_texts import make_first
+from fineline.policy.rule import BUILT_IN, Rule
+from fineline.policy.selector import APPLY, describe
+from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
+from fineline.tensor_ops.compute import compute
+from fineline.tensor_ops.speculation import settle_first
+from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
+from fineline.tracing.identity_guards import identify, known_code
+from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.segment_trace import SINGLETONS, is_value
+
+# So often may a function that PyTorch's own mark allows change something, as one does that fills a table at its first call; then it
+# breaks the graph for good.
+MOST_CHANGES = 3
+
+
+class Opaque:
+    """One such call while it runs: the tensors that it may use, and what its arguments were before."""
+
+    def __init__(self, vm: Any, fn: Any, rule: Rule, given: list) -> None:
+        cap = vm.cap
+        self.fn = fn
+        self.rule = rule
+        self.given = given
+        self.before = list(parts(given))
+        inputs = list(tensors(given))
+        self.known = {id(t): t for t in inputs}
+        self.versions = [(t, vm.memory(t)._version) for t in inputs if not t.is_inference()]
+        # All that it reads goes through the journal again, and is noted there.
+        self.expanded, cap.expanded = cap.expanded, set()
+        self.met: list[tuple[str, Any, str]] = []
+        cap.journal.met = self.met
+        cap.global_values.clear()
+        # The frame of the function, when it is one of Python.
+        self.frame: Frame | None = None
+        # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
+        self.ran = self.read = False
+        # Whether nobody can tell the sizes of what it gives before it runs.
+        self.unmeasured = False
+        # What calls that capture can't look into have given.
+        self.own: list[Any] = []
+        # Whether it has changed something, which it may not do again.
+        self.changed = False
+
+    def leave(self, vm: Any) -> None:
+        """The call has ended, in whatever way."""
+        cap = vm.cap
+        vm.opaque = cap.journal.met = None
+        cap.expanded |= self.expanded
+
+    def raised(self, vm: Any) -> None:
+        """The call ends with an exception, and so with no node for what its operators did."""
+        self.leave(vm)
+        if self.ran and vm.cap.active and vm.abandoned is None:
+            vm.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
+
+    def fault(self) -> str | None:
+        """What it did that one node can't do."""
+        containers = {id(part) for part in self.before}
+        # Writes first.
+        for verb, src, text in sorted(self.met, key=itemgetter(0)):
+            if verb == "changes":
+                self.changed = True
+                return f"it changes {text}"
+            if id(src.value) not in containers:
+                return f"it reads {text}, which the captured code has changed before"
+        after = list(parts(self.given))
+        if len(after) != len(self.before) or not all([a is b for a, b in zip(after, self.before, strict=True)]):
+            return "it changes a container that it is given"
+        return None
+
+    def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
+        """An operator inside: it runs, and is no node."""
+        if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
+            self.breaks(vm, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
+        self.ran = True
+        for t in tensors([*args, *(kwargs or {}).values()]):
+            self.check(vm, t)
+        sizes = vm.tensors.foreseen(vm, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
+        self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
+        self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
+        if vm.fakes is not None and kind == "data":
+            raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
+        return self.made(vm, compute(vm, fn, args, kwargs))
+
+    def meet(self, vm: Any, border: Border) -> None:
+        """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
+        fn, args = (border.args_[0], border.args_[1]) if border.fn is protocols.spread_call else (border.fn, border.args_)
+        if (text := reaches_out(fn, args, lambda obj: id(obj) in vm.cap.made or any([obj is o for o in self.own]))) is not None:
+            self.breaks(vm, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
+
+    def check(self, vm: Any, t: Tensor) -> None:
+        if id(t) not in self.known:
+            src = vm.cap.sources.get(id(t))
+            name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
+            self.breaks(vm, f"it uses the tensor {name}, which is not one of its arguments")
+
+    def breaks(self, vm: Any, text: str, unchecked: bool = False) -> None:
+        """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on.
+
+        ``unchecked``: also where that mark stands beside fineline's, as under `install`.
+        """
+        if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(vm, self.fn)):
+            raise broken(vm, self.fn, self.rule, text)
+        if is_a(self.fn, FunctionType):
+            # On fake tensors it has not happened: it is going to, on the real ones.
+            vm.options.broken[self.fn.__code__] += (vm.fakes is None) if self.changed else MOST_CHANGES
+        vm.fail("FL107", _but(self.fn, text), False)
+
+    def given_by(self, vm: Any, fn: Any, value: Any) -> None:
+        """Knows what a call has given that capture can't look into."""
+        self.read = True
+        self.own.append(value)
+        if is_a(fn, type) and type(value) is fn:
+            vm.cap.made.add(id(value))
+            vm.cap.kept.append(value)
+        self.made(vm, value)
+
+    def made(self, vm: Any, value: Any) -> Any:
+        for t in tensors(value):
+            self.known[id(t)] = t
+            vm.cap.made.add(id(t))
+        return value
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a graph can carry."""
+    for leaf in leaves(value):
+        if is_a(leaf, Tensor):
+            yield leaf
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """A container, and all that it holds, in order."""
+    yield value
+    if is_a(value, (tuple, list)):
+        held: Any = value
+    elif is_a(value, dict):
+        held = dict.values(value)
+    else:
+        held = vars(value).values() if dataclasses.is_dataclass(value) and hasattr(value, "__dict__") else ()
+    for item in held:
+        yield from parts(item)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if is_a(value, (tuple, list)):
+        for item in value:
+            yield from leaves(item)
+    elif is_a(value, dict):
+        for item in dict.values(value):
+            yield from leaves(item)
+    elif dataclasses.is_dataclass(value) and not is_a(value, type):
+        for field in dataclasses.fields(value):
+            yield from leaves(getattr(value, field.name))
+    elif is_a(value, slice):
+        yield from (value.start, value.stop, value.step)
+    else:
+        yield value
+
+
+def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    """Runs through ``fn`` so that what it reads is guarded, and records one node."""
+    cap = vm.cap
+    # PyTorch's own mark promises less of an autograd.Function than is needed here.
+    if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
+        return vm.call_plainly(f, fn, args, kwargs, then, data)
+    if (rule.scope == BUILT_IN or _marked_by_torch(vm, fn)) and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+        known_code(cap, fn)
+        raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
+    if vm.texts:
+        make_first(vm, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
+    settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
+    try:
+        return _run_once(vm, f, fn, args, kwargs, then, data, rule)
+    except Unfit as e:
+        if rule.scope != BUILT_IN:
+            raise broken(vm, e.fn, rule, str(e)) from None
+        raise Border(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
+
+
+def _marked_by_torch(vm: Any, fn: Any) -> bool:
+    """Whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
+    return vm.rules is not None and id(fn) in vm.rules.allowed_by_torch
+
+
+class Unfit(Exception):
+    """What ``fn`` is, or is called with, is nothing for a node; it has not run yet."""
+
+    def __init__(self, fn: Any, text: str) -> None:
+        super().__init__(text)
+        self.fn = fn
+
+
+def _run_once(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    cap = vm.cap
+    target, plain, whole = _target(vm, fn, args), fn, args
+    if fn is APPLY:
+        # The class is part of what is called.
+        fn, args = target, args[1:]
+    given = [*args, *(kwargs or {}).values()]
+    try:
+        fx = tuple([_carried(vm, a) for a in args]), {k: _carried(vm, v) for k, v in (kwargs or {}).items()}
+        for value in given:
+            cap.expand(value, deep=True)
+    except NotForGraph as e:
+        raise Unfit(fn, f"it is called with {e}") from None
+    twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
+    opaque = vm.opaque = Opaque(vm, fn, rule, given)
+    try:
+        opaque.frame = vm.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
+    except BaseException:
+        if vm.opaque is opaque:
+            opaque.leave(vm)
+        raise
+    return opaque.frame
+
+
+def _target(vm: Any, fn: Any, args: list) -> Any:
+    """What the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
+    cap = vm.cap
+    if fn is APPLY:
+        target = node_target(args[0])
+        if id(args[0]) in cap.made or not see_methods(vm, args[0]):
+            raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
+        return target
+    if id(fn) not in cap.made or id(fn) in cap.sources:
+        # Another function made by the same ``def`` has other variables around it.
+        identify(cap, fn)
+        return fn
+    if not is_a(fn, FunctionType):
+        raise Unfit(fn, f"it is a {type(fn).__name__} that the captured code made")
+    for cell in fn.__closure__ or ():
+        if type(contents(cell)) in SYMBOLIC:
+            cell.cell_contents = settled(cell.cell_contents)
+    held = [contents(cell) for cell in fn.__closure__ or () if contents(cell) is not EMPTY]
+    for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+        if id(value) in cap.sources:
+            identify(cap, value)
+        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(cap, value)):
+            raise Unfit(fn, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
+    cells = tuple([CellType() if contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
+    defaults = fn.__defaults__ and settle_all(fn.__defaults__)
+    copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, defaults, cells if fn.__closure__ else None)
+    copy.__kwdefaults__ = fn.__kwdefaults__ and {name: settle_all(v) for name, v in fn.__kwdefaults__.items()}
+    for cell in cells:
+        if contents(cell) is not EMPTY and cell.cell_contents is fn:
+            cell.cell_contents = copy
+    return copy
+
+
+def _carried(vm: Any, a: Any) -> Any:
+    """An argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
+    cap, t = vm.cap, type(a)
+    if t is list or t is dict:
+        cap.expand(a)
+    if t is dict:
+        return {k: _carried(vm, v) for k, v in a.items()}
+    if t is list or t is tuple:
+        return t([_carried(vm, v) for v in a])
+    if is_a(a, tuple) and hasattr(t, "_fields"):
+        return cap.recorder.instance(t, {name: _carried(vm, v) for name, v in zip(t._fields, a, strict=True)})
+    if not dataclasses.is_dataclass(a) or is_a(a, type) or not t.__dataclass_params__.frozen:
+        return cap.to_fx(a)
+    fields = dataclasses.fields(a)
+    if not all(field.init for field in fields) or not hasattr(a, "__dict__"):
+        return cap.to_fx(a)
+    held = object.__getattribute__(a, "__dict__")
+    src = cap.dict_source(a, held)
+    for field in fields:
+        cap.read_key(held, src, field.name, held[field.name])
+    return cap.recorder.instance(t, {field.name: _carried(vm, held[field.name]) for field in fields})
+
+
+def _copies(args: list, kwargs: dict | None) -> tuple:
+    """The arguments once more, for a second run, and the random state to run it in."""
+    def copy(value: Any) -> Any:
+        return value.detach().clone().requires_grad_(value.requires_grad) if is_a(value, Tensor) else value
+
+    return tree_map(copy, (list(args), kwargs or {})), torch.get_rng_state()
+
+
+def _verify(vm: Any, opaque: Opaque, result: Any, twin: tuple) -> None:
+    """In verify mode: a second run on the same inputs has to give the same."""
+    ((args, kwargs), state), now = twin, torch.get_rng_state()
+    torch.set_rng_state(state)
+    with torch._C.DisableTorchFunction():
+        other = opaque.fn(*args, **kwargs)
+    torch.set_rng_state(now)
+    ours, theirs = list(leaves(result)), list(leaves(other))
+    same = len(ours) == len(theirs) and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) if is_a(a, Tensor) and is_a(b, Tensor) and a.shape == b.shape else bool(a is b or a == b)
+        for a, b in zip(ours, theirs, strict=True)
+    )
+    if not same:
+        opaque.breaks(vm, "two runs on the same arguments give different results")
+
+
+def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+    opaque, target, (fx_args, fx_kwargs), twin, then, data = state
+    cap, fn = vm.cap, opaque.fn
+    opaque.leave(vm)
+    if not cap.active:
+        return vm.finish(f, result, then, data)
+    fault = opaque.fault() or _rebound(fn, target)
+    if fault is None:
+        # What its operators did not tell, C code may have done.
+        vm.tensors.wrote(vm, [t for t, version in opaque.versions if vm.memory(t)._version != version])
+        fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
+    if fault is not None:
+        opaque.breaks(vm, fault)
+        return vm.finish(f, result, then, data)
+    if twin is not None:
+        _verify(vm, opaque, result, twin)
+        if not cap.active:
+            return vm.finish(f, result, then, data)
+    _fresh(cap, result)
+    vm.tensors.record(vm, "call_function", named(target), fx_args, fx_kwargs, result)
+    if opaque.unmeasured or opaque.read:
+        cap.recorder.unmeasure(result)
+    return vm.finish(f, result, then, data)
+
+
+def _misfit(opaque: Opaque, leaf: Any) -> str | None:
+    """What is wrong with a part of the result."""
+    if is_a(leaf, Tensor):
+        return None if id(leaf) in opaque.known else "it gives a tensor that it has not computed from its arguments"
+    if type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
+        return f"it gives a {type(leaf).__name__}"
+    if opaque.read and type(leaf) not in SINGLETONS:
+        return f"it gives the number {leaf!r}, and has read the values of a tensor"
+    return None
+
+
+def _rebound(fn: Any, target: Any) -> str | None:
+    """Whether it has set a variable of the captured code around it, while its copy keeps what that was."""
+    for name, ours, kept in zip(fn.__code__.co_freevars, fn.__closure__, target.__closure__, strict=True) if target is not fn and fn.__closure__ else ():
+        if contents(ours) is not (fn if contents(kept) is target else contents(kept)):
+            return f"it changes the variable {name}"
+    return None
+
+
+def _fresh(cap: Any, value: Any) -> None:
+    if is_a(value, (list, dict)) or dataclasses.is_dataclass(value):
+        cap.made.add(id(value))
+    if is_a(value, (list, tuple)):
+        for item in value:
+            _fresh(cap, item)
+    elif is_a(value, dict):
+        for item in value.values():
+            _fresh(cap, item)
+
+
+def named(fn: Any) -> Any:
+    """A function for FX to name."""
+    if getattr(fn, "__name__", "").isidentifier() and is_a(getattr(fn, "__module__", None), str):
+        return fn
+
+    def opaque(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return opaque
+
+
+def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
+    """The contract does not hold: the capture is given up with an error."""
+    if vm.opaque is not None:
+        vm.opaque.leave(vm)
+    vm.abandoned = vm.refuse("FL107", _but(fn, text), vm.frame, str(rule))
+    return Abandoned()
+
+
+def _but(fn: Any, text: str) -> str:
+    return f"{describe(fn)} was allowed in graphs, but {text}"

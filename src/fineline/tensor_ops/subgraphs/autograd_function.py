@@ -1,0 +1,157 @@
+"""autograd.Function.apply: run through without gradients; with them a node, of two graphs if they can hold what it does."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.code import global_names
+from fineline.cpython import protocols
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border, Refused, Retreat
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import type_info
+from fineline.objects.introspection import load_cell
+from fineline.policy.strict import breaks_here
+from fineline.symbolic.arithmetic import settled
+from fineline.tensor_ops.speculation import settle_first
+from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
+from fineline.tracing.segment_trace import is_value
+
+
+def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
+    cap = vm.cap
+    cls, rest = args[0], args[1:]
+    if not cap.active:
+        return vm.finish(f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
+    for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
+        type_info(cap, cls).look(cap, name)
+    forward, setup = cls.forward, cls.setup_context
+    separate = setup is not torch.autograd.Function.setup_context
+    if separate and is_a(forward, types.FunctionType):
+        rest = _with_defaults(vm, forward, rest)
+    wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
+    if not wants and not transformed() and not vm.again and not kwargs and is_a(forward, types.FunctionType):
+        ctx = InlineContext(needed(rest))
+        cap.made.add(id(ctx))
+        cap.kept.append(ctx)
+        run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
+        return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
+    try:
+        graphs = capture_function(vm, cls, rest) if not kwargs else None
+    except Border as b:
+        raise b.to(then, data) from None
+    if graphs is not None:
+        result = _record(vm, cls, graphs)
+        vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
+        return vm.finish(f, result, then, data)
+    if vm.again:
+        raise Refused
+    if vm.fakes is not None:
+        # Its code would run now, and once more in the program.
+        text = f"{cls.__qualname__} may do more than compute"
+        if vm.fakes.symbolic and breaks_here(vm.options.breaks) == "any":
+            # On the real values each size would be captured by itself.
+            raise Border(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
+        raise Retreat("FL515", text)
+    if not see_methods(vm, cls):
+        raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+    settle_first(vm, f, fn, args, kwargs, then, data)
+    try:
+        result = vm.tensors.operator(vm, node_target(cls), rest, kwargs)
+    except Border as b:
+        raise b.to(then, data) from None
+    vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
+    return vm.finish(f, result, then, data)
+
+
+def _with_defaults(vm: Any, forward: types.FunctionType, args: list) -> list:
+    """The arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
+    defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
+    if not 0 < missing <= len(defaults) or not is_value(defaults):
+        return args
+    vm.see_function(vm.cap, forward)
+    return [*args, *defaults[-missing:]]
+
+
+def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
+    """One node, which takes the graphs: -> the results."""
+    part, to_fx = vm.cap.recorder.part, vm.cap.to_fx
+    forward, *backwards = [
+        part(f"{cls.__name__}_{n}", graph) for n, graph in [("forward", graphs.forward), *[("backward", b) for b in graphs.backwards]]
+    ]
+    nodes = (forward, tuple(backwards), tuple([to_fx(n) for n in graphs.numbers]), *[to_fx(t) for t in graphs.given])
+    return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(vm))
+
+
+def see_methods(vm: Any, cls: Any) -> bool:
+    """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
+    seen: set[int] = set()
+    methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
+    return all([see_closed(vm, m, seen) for m in methods if is_a(m, types.FunctionType)])
+
+
+def node_target(cls: Any) -> Callable:
+    """A function for FX to name: it can't print a bound classmethod."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)
+
+    apply.__name__, apply.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
+    if cls.__module__.partition(".")[0] != "torch":
+        # FX looks in PyTorch's modules for what is said to be theirs.
+        apply.__module__ = cls.__module__
+    return apply
+
+
+class InlineContext:
+    """The ``ctx`` of an autograd.Function whose backward will never run."""
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+        self.saved_tensors: tuple = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
+    """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
+    cap = vm.cap
+    if id(fn) in seen:
+        return True
+    seen.add(id(fn))
+    vm.see_function(cap, fn)
+    values = []
+    globals_ = fn.__globals__
+    src = cap.pin(globals_, f"globals of {globals_.get('__name__')}")
+    for name in global_names(fn.__code__):
+        if name in globals_:
+            values.append(cap.read_key(globals_, src, name, globals_[name]))
+    for cell in fn.__closure__ or ():
+        values.append(load_cell(vm, cell))
+    # The node reads the number itself.
+    for v in map(settled, values):
+        if is_a(v, types.FunctionType):
+            if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
+                return False
+        elif not is_value(v):
+            return False
+    return True

@@ -1,0 +1,81 @@
+"""torch.utils.checkpoint.checkpoint: its function is a sub-graph that backends compute once more in the backward pass."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch.utils.checkpoint import checkpoint, noop_context_fn
+
+from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects.copying import mark_made
+from fineline.tensor_ops.subgraphs.autograd_function import see_closed
+from fineline.tensor_ops.subgraphs.bodies import Bodies, NoBody, computed
+from fineline.tracing.identity_guards import identify
+from fineline.tracing.segment_trace import PARTIAL, is_value
+
+_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
+
+
+def _checkpoint(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    try:
+        value = _captured(vm, *args, **(kwargs or {}))
+    except NoBody as e:
+        plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
+        vm.cap.pin(plain, plain.__qualname__)
+        raise e.border(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
+    except Border as b:
+        raise b.to(then, data) from None
+    return vm.finish(f, value, then, data)
+
+
+def _captured(vm: Any, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
+    options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+    if options.get("use_reentrant") is not False:
+        raise NoBody("with use_reentrant=True it runs its function again in the backward pass, past any graph")
+    if not all([is_value(v) for v in options.values()]) or (context_fn is not noop_context_fn and not _fixed(vm, context_fn)):
+        raise NoBody("one of its options may be another one at the next call")
+    bodies = Bodies(vm)
+    body = bodies.capture(function, args, kwargs, aliases=True)
+    values, nodes = bodies.lifted()
+    gm = bodies.module(body, "checkpointed")
+    if context_fn is not noop_context_fn:
+        gm.meta[CONTEXT] = context_fn
+
+    def checkpointed_body(*values: Any) -> Any:
+        return checkpointed(opened(gm), *values, **options)
+
+    results = computed(vm, gm if vm.fakes is not None else checkpointed_body, tuple(values))
+    part = vm.cap.recorder.part("checkpointed", gm)
+    vm.tensors.keep(vm, CHECKPOINT, "call_function", CHECKPOINT, (part, *nodes), options, results)
+    value = body.rebuilt(results)
+    mark_made(vm.cap, value)
+    return value
+
+
+def _fixed(vm: Any, fn: Any) -> bool:
+    """Guards all that a callable is made of; -> whether that can be done."""
+    cap = vm.cap
+    if is_a(fn, types.FunctionType):
+        identify(cap, fn)
+        return (fn.__module__ or "").startswith("torch.") or see_closed(vm, fn, set())
+    if type(fn) in (list, tuple):
+        cap.expand(fn)
+        return all([is_value(x) or _fixed(vm, x) for x in fn])
+    if type(fn) is not functools.partial or fn.keywords:
+        return False
+    src = cap.sources.get(id(fn))
+    if src is not None:
+        cap.load_members(fn, src, PARTIAL)
+    return _fixed(vm, fn.func) and _fixed(vm, fn.args)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType({checkpoint: _checkpoint})

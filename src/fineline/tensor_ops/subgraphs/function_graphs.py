@@ -1,0 +1,318 @@
+"""An autograd.Function as graphs: its forward, captured as it runs, and its backward, on gradients that stand for those to come."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import Function, forward_ad
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.fx import Node
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fineline.backends.invoke import undisturbed
+from fineline.bytecode.asynchronous import let_pass
+from fineline.cpython import protocols
+from fineline.frames.graph_breaks import ASKED, Abandoned, Border, Refused, Retreat
+from fineline.graph.fake import own_attributes
+from fineline.graph.function_node import Ways, function_node
+from fineline.graph.module import CapturedGraph
+from fineline.graph.randomness import put_back, random_states
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tensor_ops.compute import compute, computing
+from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
+
+# Whoever sets one of these says something that the graphs do not.
+BEYOND_BACKWARD = ("jvp", "vjp", "vmap", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
+_ONCE = once_differentiable(lambda ctx: None).__code__
+_OF_CONTEXT = frozenset(
+    {
+        "needs_input_grad",
+        "to_save",
+        "dirty_tensors",
+        "non_differentiable",
+        "materialize_grads",
+        "saved_for_forward",
+        "_fineline_saved",
+        "_fineline_asked",
+    }
+)
+_DEEPEST = 4
+# Of so many results at most gradients may be missing: each set of them takes a backward of its own.
+_MOST_LAZY = 3
+
+
+class _Beyond:
+    """What a real ``ctx`` has, and this one has not."""
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        raise Refused
+
+
+class Context(FunctionCtx):
+    """The ``ctx`` of a function that is being captured."""
+
+    to_save: Any = None
+    dirty_tensors: Any = None
+    non_differentiable: Any = None
+    saved_for_forward: Any = None
+    materialize_grads = True
+    _fineline_saved: tuple = ()
+    _fineline_asked = False
+    metadata = next_functions = name = register_hook = register_prehook = saved_variables = requires_grad = _Beyond()
+    _raw_saved_tensors = _input_metadata = _is_pure_view = _materialize_non_diff_grads = _sequence_nr = _Beyond()
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+
+    @property
+    def saved_tensors(self) -> tuple:
+        self._fineline_asked = True
+        return self._fineline_saved
+
+
+class Unasked(Context):
+    """... in a backward that is going to be differentiated itself, or not."""
+
+    needs_input_grad: Any = _Beyond()
+
+    def __init__(self) -> None:
+        pass
+
+
+def needed(args: Iterable[Any]) -> tuple[bool, ...]:
+    """What ``ctx.needs_input_grad`` says."""
+    return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
+
+
+class FunctionGraphs:
+    """What became of one application of a function."""
+
+    def __init__(
+        self, target: Callable, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any
+    ) -> None:
+        self.target, self.forward, self.backwards = target, forward, backwards
+        # What the graphs take: symbolic numbers from around them, and the tensors.
+        self.numbers, self.given = numbers, given
+        self._results = results
+
+    def apply(self, vm: Any) -> Any:
+        """The results, which have been computed already, with the history that they have when the graphs run."""
+        results = self._results if vm.fakes is None else vm.fakes.inside(self._results)
+        return compute(vm, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
+
+
+def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
+    """The graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
+    given = [a for a in args if is_a(a, Tensor)]
+    if vm.trial is None or vm.opaque is not None or vm.options.force_borders or not _usual(vm, cls, args, given):
+        return None
+    states = random_states()
+    ctx = Unasked() if vm.again else Context(needed(args))
+    vm.cap.kept.append(ctx)
+    trial = vm.trial(vm, {"arg": given}, {id(ctx)}, writes=not (vm.cap.assumed or vm.switches))
+    try:
+        with computing(vm) if vm.fakes is not None else nullcontext():
+            graphs = _capture(vm, cls, ctx, args, trial)
+    except (Refused, Retreat, Abandoned, Exception) as e:
+        if is_a(e, Retreat) and e.again:
+            raise
+        # The function itself runs instead. If it raises, the user sees it then.
+        trial.journal.undo_storages()
+        put_back(states)
+        let_pass(e)
+        if is_a(e, Abandoned):
+            raise
+        border = e.border if is_a(e, Refused) else None
+        if border is not None and not vm.again and (vm.fakes is None or border.error in ASKED):
+            # A backend that looks into the node would meet what it runs once, at that time, and never again.
+            outside = Border(cls.apply, tuple(args), None, border.error, f"{cls.__qualname__} breaks the graph: {border.reason}")
+            outside.rule = border.rule
+            raise outside from None
+        return None
+    vm.cap.recorder.mutated |= trial.recorder.mutated.touched
+    if vm.undoable:
+        vm.cap.journal.take_over(trial.journal)
+    return graphs
+
+
+def transformed() -> bool:
+    """Whether a transform or forward AD is under way: there a function's own rules count, whatever its arguments say of gradients."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
+    cap = vm.cap
+    return (
+        all([getattr(cls, name, None) is getattr(Function, name, None) for name in BEYOND_BACKWARD])
+        and all([is_a(fn, types.FunctionType) for fn in (cls.forward, cls.setup_context, cls.backward)])
+        and id(cls) not in cap.made
+        and cls not in cap.classes
+        and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
+        and all([_fixed(a) for a in args if not is_a(a, Tensor)])
+        and not transformed()
+        and not torch._C._len_torch_function_stack()
+    )
+
+
+def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
+    setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
+    out = trial.attempt(protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)])
+    outs = out if type(out) is tuple else (out,)
+    saved, kept, constant = _context_tensors(ctx, outs)
+    recorder = trial.recorder
+    if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and _bare(t) for t in outs]):
+        raise Refused
+    dirty = _dirty(vm, ctx, trial, outs)
+    nodes = [tuple([_node(recorder, t) for t in group]) for group in (outs, saved, kept)]
+    lazy = (
+        ()
+        if ctx.materialize_grads
+        else tuple([i for i, t in enumerate(outs) if i not in constant and (t.is_floating_point() or t.is_complex())])
+    )
+    if len(lazy) > _MOST_LAZY:
+        raise Refused
+    with undisturbed(), _disable_current_modes():
+        trials, once = _backwards(vm, cls, ctx, outs, (saved, kept), lazy, args)
+    numbers = list(
+        {key: n for part in (recorder, *[later.recorder for later, _ in trials]) for key, (_, n) in part.numbers.items()}.values()
+    )
+    results = (nodes[0] if type(out) is tuple else nodes[0][0], *nodes[1:])
+    forward = recorder.finished(results, [node for node, _ in recorder.inputs], numbers, f"{cls.__name__}_forward")
+    backwards = [_finished(later.recorder, found, numbers, ctx, f"{cls.__name__}_backward") for later, found in trials]
+    ways = Ways(constant, dirty, lazy, ctx._fineline_asked, once)
+    return FunctionGraphs(function_node(cls.__name__, ways), forward, backwards, numbers, trial.given, (out, saved, kept))
+
+
+def _bare(t: Tensor) -> bool:
+    """Whether the user's code has hung nothing on ``t``."""
+    return t.__dict__.keys() <= own_attributes() if type(t) is FakeTensor else not t.__dict__
+
+
+def _node(recorder: Any, t: Tensor) -> Any:
+    node = recorder.find(t)
+    if node is None:
+        raise Refused
+    return node
+
+
+def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
+    """The tensors that ``ctx`` holds: those saved, those kept otherwise; and which results are not differentiable."""
+    saved = () if ctx.to_save is None else ctx.to_save
+    passed = () if ctx.non_differentiable is None else ctx.non_differentiable
+    if type(saved) is not tuple or type(passed) is not tuple or type(ctx.materialize_grads) is not bool:
+        raise Refused
+    if ctx.saved_for_forward is not None or not all([any([t is out for out in outs]) for t in passed]):
+        raise Refused
+    kept: dict[int, Tensor] = {}
+    for name, value in ctx.__dict__.items():
+        if name not in _OF_CONTEXT and not _tensors_in(value, kept):
+            raise Refused
+    ctx._fineline_saved = saved
+    constant = tuple([i for i, t in enumerate(outs) if any([t is other for other in passed])])
+    return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
+
+
+def _dirty(vm: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
+    """Which tensors it was given are written into: those, and no other ones, that it says are."""
+    marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
+    dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
+    storages = {vm.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
+    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
+        raise Refused
+    if not all([any([t is out for out in outs]) for t in marked]):
+        raise Refused
+    return tuple(dirty)
+
+
+def _tensors_in(value: Any, found: dict[int, Tensor], depth: int = 0) -> bool:
+    """Collects the tensors of a value that ``ctx`` holds; -> whether all else in it is constant."""
+    if is_a(value, Tensor):
+        found[id(value)] = value
+        return True
+    if type(value) in (tuple, list, dict) and depth < _DEEPEST:
+        parts = [*value.keys(), *value.values()] if type(value) is dict else value
+        return all([_tensors_in(part, found, depth + 1) for part in parts])
+    return _fixed(value)
+
+
+def _fixed(value: Any) -> bool:
+    """Whether ``value`` is a constant, or is made of these and of symbolic numbers."""
+    return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
+
+
+def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
+    """The backward for each set of gradients that may be missing: the machine that it ran on, and what it gave. And whether it runs once."""
+    run = cls.backward
+    once = run.__code__ is _ONCE
+    if once:
+        # The node takes its place.
+        run = run.__closure__[run.__code__.co_freevars.index("fn")].cell_contents
+    before, found = dict(ctx.__dict__), []
+    for missing in range(2 ** len(lazy)):
+        come = [i for i in range(len(outs)) if ctx.materialize_grads or (i in lazy and not missing >> lazy.index(i) & 1)]
+        with torch.no_grad():
+            grads = {i: compute(vm, torch.zeros_like, (outs[i],), None) for i in come}
+            given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
+            come_to = [grads.get(i) for i in range(len(outs))]
+            one = _backward(vm, run, ctx, once, args, given, come_to, turned=False)
+            if one[0].either and not _same(one, _backward(vm, run, ctx, once, args, given, come_to, turned=True)):
+                raise Refused
+        if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
+            raise Refused
+        found.append(one)
+    return found, once
+
+
+def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
+    """A trial of the backward, on these ``grads``: the machine, and the gradients of the tensors among ``args``."""
+    trial = vm.trial(vm, given, {id(ctx)}, later=True, turned=turned)
+    if not once:
+        # A function in it may have to be differentiated as that one says; but not those in its own backward.
+        trial.again, trial.trial = True, None if vm.again else vm.trial
+    value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
+    if _state_changes(trial.recorder) > 2:
+        raise Refused
+    gradients = value if type(value) is tuple else (value,)
+    if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
+        raise Refused
+    # PyTorch objects to a number, if it comes.
+    results = tuple([_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
+    if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
+        raise Refused
+    return trial, results
+
+
+def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
+    """Whether two trials have come to the same graph. They have not if a part hangs on it: each makes its own."""
+    nodes = [list(trial.recorder.graph.nodes) for trial, _ in (one, other)]
+    # As it is written, since 1 is not True here.
+    written = [
+        repr(([(n.op, n.name, n.args, n.kwargs) for n in graph], found)) for graph, (_, found) in zip(nodes, (one, other), strict=True)
+    ]
+    targets = [[n.target for n in graph] for graph in nodes]
+    return written[0] == written[1] and targets[0] == targets[1] and not any([n.op == "get_attr" for n in nodes[0]])
+
+
+def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
+    """The graph of a backward, without the saved tensors if nobody asked for them."""
+    nodes = [node for node, _ in recorder.inputs]
+    if not ctx._fineline_asked:
+        kept = [node for node in nodes if not str(node.target).startswith("saved")]
+        for node in nodes:
+            if node not in kept:
+                recorder.graph.erase_node(node)
+        nodes = kept
+    return recorder.finished(results, nodes, numbers, name)
+
+
+def _state_changes(recorder: Any) -> int:
+    """How often a graph sets the grad mode."""
+    return sum([node.op == "call_function" and node.target is torch._C._set_grad_enabled for node in recorder.graph.nodes])

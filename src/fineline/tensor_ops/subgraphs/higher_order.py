@@ -1,0 +1,281 @@
+"""Control-flow operators: each is one node of the graph, and what it runs are sub-graphs.
+
+A function that no graph can hold is no error: the operator then runs as it does in eager code, between two graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan_op
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.flex_attention import flex_attention
+from torch._higher_order_ops.map import map_impl
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.utils import _hop_compile_and_call
+from torch._higher_order_ops.while_loop import while_loop, while_loop_op
+from torch.utils._pytree import tree_leaves
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.objects.copying import mark_made
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody, computed
+from fineline.tensor_ops.unbacked import item
+from fineline.tracing.mutation_log import EMPTY
+
+INTEGERS = frozenset({int, torch.SymInt})
+_OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
+
+
+def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """What PyTorch's own functions do with such an operator in eager code."""
+    if op is cond_op:
+        return torch.cond(*args)
+    if op is while_loop_op:
+        return while_loop(*args[:3])
+    return _hop_compile_and_call(lambda *args, **kwargs: op(*args, **kwargs), args, kwargs)
+
+
+class Call:
+    """One call of an operator: what its node takes, and what comes of it."""
+
+    def __init__(self, vm: Any, op: Any, inner: bool) -> None:
+        self.vm, self.op = vm, op
+        # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
+        self.inner = inner
+
+    def capture(self, bodies: Bodies, name: str, *args: Any, **kwargs: Any) -> Body:
+        try:
+            return bodies.capture(*args, **kwargs)
+        except NoBody as e:
+            raise NoBody(f"{name} can't be a graph: {e}", e.error, e.rule) from None
+
+    def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
+        """Runs the operator and records it: -> its results.
+
+        ``graphs``: which arguments are graphs, by their place, with their names; ``nodes``: those whose nodes are known.
+        """
+        vm = self.vm
+        result = computed(vm, self.op, args)
+        part = vm.cap.recorder.part
+        fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else vm.cap.to_fx(a) for i, a in enumerate(args)])
+        if not any([type(v) in SYMBOLIC for v in result]):
+            return vm.tensors.keep(vm, self.op, "call_function", self.op, fx, {}, result)
+        vm.tensors.record(vm, "call_function", self.op, fx, {}, result)
+        vm.cap.symbols.given(result, next(reversed(vm.cap.recorder.graph.nodes)))
+        return result
+
+    def needs(self, shapes: bool, text: str) -> None:
+        """The operator gives a number, or if ``shapes`` a size, that only the graph knows: may that be?"""
+        symbols = self.vm.cap.symbols
+        if symbols is None or not (symbols.shaped if shapes else symbols.scalars):
+            raise NoBody(text, "FL508" if shapes else "FL502")
+
+    def given(self, body: Body, results: Any) -> Any:
+        if not self.inner:
+            return tuple(results)
+        value = body.rebuilt(results)
+        mark_made(self.vm.cap, value)
+        return value
+
+
+def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    vm, bodies = call.vm, Bodies(call.vm, rows=True)
+    if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
+        raise NoBody("the condition is no single bool")
+    if not is_a(operands, (tuple, list)):
+        raise NoBody("the operands are no tuple")
+    vm.cap.expand(operands, True)
+    if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
+        raise NoBody("the operands are something else than tensors")
+    then = call.capture(bodies, "true_fn", true_fn, operands, numbers=True)
+    other = call.capture(bodies, "false_fn", false_fn, operands, numbers=True)
+    if not all([is_a(leaf, Tensor) or type(leaf) in INTEGERS for leaf in then.flat]):
+        raise NoBody("a branch gives something else than tensors and integers")
+    held = [type(a) in INTEGERS for a in then.flat]
+    for i, (a, b) in enumerate(zip(then.flat, other.flat, strict=False)):
+        if type(a) in INTEGERS and type(b) in INTEGERS:
+            if _same_number(a, b):
+                then.keep(i)
+                other.keep(i)
+                continue
+            call.needs(False, "an integer that it gives depends on a tensor's values")
+            for body, n in ((then, a), (other, b)):
+                if torch.SymInt in (type(a), type(b)):
+                    # PyTorch's operator takes no two expressions for one number.
+                    body.hold(i, n, bodies.fakes)
+                else:
+                    body.give(i, n)
+    if not then.same_structure(other):
+        raise NoBody("the branches give different structures")
+    for a, b in zip(then.outputs, other.outputs, strict=True):
+        if is_a(a, Tensor) and not bodies.alike(a, b):
+            if (a.dtype, a.device, a.dim()) != (b.dtype, b.device, b.dim()):
+                raise NoBody("the branches give tensors of different types, devices, or numbers of dimensions")
+            call.needs(True, "the branches give tensors of different sizes or strides")
+    lifted, nodes = bodies.lifted()
+    if len(then.outputs) != 1 and torch._C._functorch.is_functorch_wrapped_tensor(pred):
+        raise NoBody("inside of vmap PyTorch's own rule for it gives one result only")
+    graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
+    results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
+    places = [i for i, leaf in enumerate(then.leaves) if leaf is EMPTY]
+    value = then.rebuilt([item(vm, v) if held[i] and is_a(v, Tensor) else v for i, v in zip(places, results, strict=True)])
+    mark_made(vm.cap, value)
+    return value
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    if torch.SymInt in (type(a), type(b)):
+        return type(a) is type(b) and bool(a.node.expr == b.node.expr)
+    return bool(a == b)
+
+
+def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
+    bodies = Bodies(call.vm)
+    if any([type(v) in INTEGERS for v in carried]):
+        call.needs(False, "an integer that it carries depends on tensors' values")
+    _only_tensors(call, carried, also=INTEGERS)
+    found = []
+    for name, fn in (("cond_fn", cond_fn), ("body_fn", body_fn)):
+        holes = [bodies.carried(t) for t in carried]
+        found.append(call.capture(bodies, name, fn, [*holes, *additional], holes=holes, numbers=True))
+    test, body = found
+    if len(test.leaves) != 1 or not test.outputs or not _one_bool(test.outputs[0]):
+        raise NoBody("cond_fn does not give one bool in a tensor without dimensions")
+    for i, v in enumerate(carried):
+        if type(v) in INTEGERS and i < len(body.flat) and type(body.flat[i]) is int:
+            body.give(i, body.flat[i])
+    _carries(bodies, body, carried, len(carried))
+    lifted, nodes = bodies.lifted()
+    graphs = bodies.module(test, "cond_fn", single=True), bodies.module(body, "body_fn")
+    fx = tuple([call.vm.cap.to_fx(t) for t in carried])
+    results = call.run((*graphs, tuple(carried), tuple(lifted)), {0: "cond_fn", 1: "body_fn"}, {2: fx, 3: tuple(nodes)})
+    return call.given(body, results)
+
+
+def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    bodies = Bodies(call.vm, rows=True)
+    _only_tensors(call, init, xs)
+    holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
+    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    _carries(bodies, body, init)
+    return _over(call, bodies, body, "combine_fn", (list(init), list(xs)))
+
+
+def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, xs)
+    holes = [bodies.row(x) for x in xs]
+    body = call.capture(bodies, "f", fn, [*holes, *args], holes=holes)
+    bodies.apart([*xs, *body.recorder.operands], "f uses tensors that share memory")
+    return _over(call, bodies, body, "body", (list(xs),), last=list)
+
+
+def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    bodies = Bodies(call.vm)
+    _only_tensors(call, xs)
+    holes = [bodies.row(x) for x in (*xs, *xs)]
+    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    _carries(bodies, body, [bodies.row(x) for x in xs], len(xs))
+    return _over(call, bodies, body, "combine_fn", (list(xs),))
+
+
+def _over(call: Call, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
+    """An operator that runs ``body`` over rows."""
+    if len(body.outputs) < len(body.leaves) or not body.outputs:
+        raise NoBody(f"{name} gives something else than tensors")
+    lifted, nodes = bodies.lifted()
+    args = (bodies.module(body, name), *given, last(lifted))
+    return call.given(body, call.run(args, {0: name}, {len(args) - 1: last(nodes)}))
+
+
+def _flex_attention(
+    call: Call, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, kernel_options: Any, *buffers: Any
+) -> Any:
+    if any(buffers):
+        raise NoBody("it is given buffers of its own")
+    scores, masks = Bodies(call.vm), Bodies(call.vm)
+    places = [scores.scalar(torch.int32, query) for _ in range(4)]
+    score = scores.scalar(query.dtype, query, scores.twin(query).requires_grad)
+    scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places], aliases=True, indices=True)
+    places = [masks.scalar(torch.int32, query) for _ in range(4)]
+    masked = call.capture(masks, "mask_mod", block_mask[-1], places, holes=places, aliases=True, indices=True)
+    for name, body in (("score_mod", scored), ("mask_mod", masked)):
+        if len(body.leaves) != 1 or len(body.outputs) != 1 or body.outputs[0].dim():
+            raise NoBody(f"{name} does not give one number in a tensor without dimensions")
+    (score_values, score_nodes), (mask_values, mask_nodes) = scores.lifted(), masks.lifted()
+    mask = masks.module(masked, "mask_mod", single=True)
+    cap = call.vm.cap
+    fx_mask = (*[cap.to_fx(a) for a in block_mask[:-1]], cap.recorder.part("mask_mod", mask))
+    args = (
+        *(query, key, value, scores.module(scored, "score_mod", single=True), (*block_mask[:-1], mask), scale, kernel_options),
+        *(tuple(score_values), tuple(mask_values)),
+    )
+    return call.run(args, {3: "score_mod"}, {4: fx_mask, 7: tuple(score_nodes), 8: tuple(mask_nodes)})
+
+
+def _one_bool(v: Any) -> bool:
+    return type(v) is torch.SymBool or (is_a(v, Tensor) and v.dtype == torch.bool and not v.dim())
+
+
+def _only_tensors(call: Call, *operands: Any, also: frozenset[type] = frozenset()) -> None:
+    for given in operands:
+        call.vm.cap.expand(given, True)
+        if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) or type(t) in also for t in given]):
+            raise NoBody("its operands are something else than tensors")
+
+
+def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) -> None:
+    """What goes from one step to the next must look the same in each."""
+    n = len(before)
+    if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
+        raise NoBody("it gives another number of tensors than it is given")
+    for a, b in zip(before, body.outputs, strict=False):
+        if is_a(a, Tensor) != is_a(b, Tensor) or (is_a(a, Tensor) and not bodies.alike(a, b, strides=False)):
+            raise NoBody("it gives tensors of other sizes, types or devices than it is given")
+
+
+def _operator(capture: Callable) -> Callable:
+    def handler(vm: Any, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if not vm.cap.active:
+            return vm.finish(f, vm.native(op, tuple(args), kwargs), then, data)
+        inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
+        if (
+            op is cond_op
+            and len(args) == 4
+            and not is_a(args[0], Tensor)
+            and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float)))
+        ):
+            vm.cap.expand(args[3])
+            return vm.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
+        try:
+            value = capture(Call(vm, op, inner), *args, **(kwargs or {}))
+        except NoBody as e:
+            run, given = (alone, (op, *args)) if inner else (op, tuple(args))
+            raise e.border(run, given, kwargs, op.name()).to(then, data) from None
+        except Border as b:
+            raise b.to(then, data) from None
+        return vm.finish(f, value, then, data)
+
+    return handler
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {
+        op: _operator(capture)
+        for op, capture in (
+            (cond_op, _cond),
+            (while_loop_op, _while_loop),
+            (scan_op, _scan),
+            (map_impl, _map),
+            (associative_scan_op, _associative_scan),
+            (flex_attention, _flex_attention),
+        )
+    }
+)

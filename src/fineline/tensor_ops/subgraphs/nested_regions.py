@@ -1,0 +1,122 @@
+"""Captures a Python callable as a graph of its own, which one node of the graph around it runs.
+
+`begin_subgraph` runs the callable's frame with a recorder of its own; tensors from around it, those in closures included, become inputs.
+When the frame returns, ``finish`` says what becomes of the body. A border inside, or an exception that leaves it, ends the
+sub-graph: its nodes go to the graph around it, as if there had been none.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.frames.frame import Frame
+from fineline.graph.subgraph import SubRecorder
+from fineline.guards.facts import ambient_facts
+from fineline.kinds import is_a
+from fineline.objects.introspection import load_cell
+from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
+from fineline.tracing.segment_trace import PLAIN_TENSORS
+
+_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+class Subgraph:
+    """One that is being captured."""
+
+    def __init__(self, recorder: SubRecorder, finish: Callable[[Any, Subgraph, Any], None], then: Any, data: Any) -> None:
+        self.recorder = recorder
+        self.finish = finish
+        self.then, self.data = then, data
+        self.frame: Frame | None = None
+        self.ambient = ambient_facts()
+
+    def outputs(self, value: Any) -> list[Tensor] | None:
+        """What must come out of it: the tensors in its result that it made; None if no sub-graph can hold the body.
+
+        Such are bodies that change PyTorch's state or their operands, or give what shares memory.
+        """
+        recorder = self.recorder
+        made = list({id(t): t for t in tensors(value) if recorder.made(t)}.values())
+        if not recorder.calls or not made or ambient_facts() != self.ambient or not all([type(t) in PLAIN_TENSORS for t in made]):
+            return None
+        operands = recorder.operands
+        if not all([t.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in (*operands, *made)]):
+            return None
+        inside = [t.untyped_storage()._cdata for t in made]
+        around = {t.untyped_storage()._cdata for t in operands}
+        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.mutated]):
+            return None
+        return made
+
+
+def begin_subgraph(vm: Any, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
+    """Runs ``fn`` with a recorder of its own; ``finish(vm, subgraph, result)`` puts what it recorded into the recorder around it."""
+    sub = Subgraph(SubRecorder(vm.cap.recorder), finish, then, data)
+    frame = vm.push_function(f, fn, args, kwargs, _end, sub)
+    vm.cap.recorder = sub.recorder
+    sub.frame = frame
+    vm.subgraphs.append(sub)
+    return frame
+
+
+def _end(vm: Any, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
+    assert sub.frame is not None and vm.subgraphs[-1] is sub
+    vm.subgraphs.pop()
+    vm.cap.recorder = sub.recorder.parent
+    if vm.cap.active:
+        sub.finish(vm, sub, value)
+    return vm.finish(f, value, sub.then, sub.data)
+
+
+def give_up_subgraphs(vm: Any, frame: Frame | None = None) -> None:
+    """The nodes of the sub-graphs that are being captured, or of the one in ``frame``, go to the graph around them; their frames go on."""
+    while vm.subgraphs and (frame is None or vm.subgraphs[-1].frame is frame):
+        sub = vm.subgraphs.pop()
+        vm.cap.recorder = sub.recorder.parent
+        sub.recorder.inline()
+        sub.frame.then, sub.frame.data = sub.then, sub.data
+
+
+# -- nested_compile_region -------------------------------------------------------------------------------------------------
+def call_nested(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    """A call of a function under ``nested_compile_region``: one sub-graph for all calls that are equal."""
+    vm.see_function(vm.cap, fn)
+    plain = load_cell(vm, _cell(fn))
+    ruled = vm.rules is not None and vm.rules.decide(plain, args) is not None
+    # Of wrappers in wrappers the innermost makes the sub-graph.
+    simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
+    if ruled or not simple or vm.opaque is not None:
+        return vm.call(f, plain, args, kwargs, then, data)
+    return begin_subgraph(vm, f, plain, args, kwargs, _invoke, then, data)
+
+
+def is_nested(fn: types.FunctionType) -> bool:
+    """Whether it is a wrapper of ``nested_compile_region``'s, fineline's or PyTorch's."""
+    # By its code: a wrapper of the user's has a copy of what stands in its dict.
+    return _WRAPPERS.get(fn.__code__.co_qualname) in fn.__code__.co_freevars
+
+
+# The code of such wrappers, and what they call the function.
+_WRAPPERS: Mapping[str, str] = MappingProxyType(
+    {"nested_compile_region.<locals>.nested": "fn", "mark_compile_region.<locals>.wrap.<locals>.inner": "func"}
+)
+
+
+def _cell(fn: types.FunctionType) -> types.CellType:
+    assert fn.__closure__ is not None
+    return fn.__closure__[fn.__code__.co_freevars.index(_WRAPPERS[fn.__code__.co_qualname])]
+
+
+def _invoke(vm: Any, sub: Subgraph, value: Any) -> None:
+    outputs = sub.outputs(value)
+    if outputs is None:
+        sub.recorder.inline()
+    else:
+        sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)

@@ -1,0 +1,52 @@
+"""Single numbers in tensors as indices, where PyTorch's mode for ``mask_mod`` and ``score_mod`` says that they are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.tensor_ops.user_modes import left
+
+# By its name: its module belongs to TorchDynamo.
+_MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
+_INTEGERS = (torch.int64, torch.int32)
+
+
+def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
+    """What ``aten.index`` takes in the place of ``args[1]``; None if this is another operator, or another index."""
+    if fn is not operator.getitem and fn is not Tensor.__getitem__:
+        return None
+    places = args[1] if type(args[1]) is tuple else (args[1],)
+    if not all([type(k) is int or (is_a(k, Tensor) and k.dtype in _INTEGERS) for k in places]):
+        return None
+    return [torch.tensor(k) if type(k) is int else k for k in places] if any([is_a(k, Tensor) for k in places]) else None
+
+
+def _push(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not vm.cap.active:
+        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or vm.opaque is not None:
+        raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+    vm.indices.append(args[0])
+    return vm.finish(f, None, then, data)
+
+
+def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if vm.indices:
+        return vm.finish(f, vm.indices.pop(), then, data)
+    if not vm.cap.active:
+        return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
+    raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+
+
+SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+    {torch._C._push_on_torch_function_stack: _push, torch._C._pop_torch_function_stack: _pop}
+)

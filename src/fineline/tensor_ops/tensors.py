@@ -1,0 +1,528 @@
+"""Tensor operators and attributes met during capture: run for real, recorded, or made a border."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from fineline.cpython.numpy_scalars import DTYPE_ASKERS
+from fineline.frames.frame import Frame, covered
+from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.stub_frames import is_own
+from fineline.graph.layout import layout_of
+from fineline.graph.recorder import NotForGraph, scattered
+from fineline.graph.spellings import is_custom
+from fineline.graph.state import KERNELS, answers_before, differing
+from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
+from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.graph.unfailing import may_raise, takes_types
+from fineline.graph.unmeasured import Foresight
+from fineline.guards.facts import ambient_facts, storage_of
+from fineline.kinds import is_a
+from fineline.objects.attribute_reads import watches
+from fineline.objects.c_calls import deep_plain
+from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
+from fineline.policy.selector import describe
+from fineline.symbolic.arithmetic import SYMBOLIC, holds
+from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.composites import CompositeWatch
+from fineline.tensor_ops.compute import compute, compute_known
+from fineline.tensor_ops.constant_tensors import FOLDED, READERS
+from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen, may_be_by_data, splits
+from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal
+from fineline.tensor_ops.requires_grad import dormant, set_requires_grad
+from fineline.tensor_ops.rules import call_ruled, forbid, operator_break, operator_rule
+from fineline.tensor_ops.size_arguments import SIZED, SUBSCRIPTS, sizes, subscript
+from fineline.tensor_ops.speculation import settle_first, settle_raising, writes_outside, writes_too_soon
+from fineline.tensor_ops.strides import confirm, reads_strides
+from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.tensor_ops.symbolic_forms import form_of
+from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.tracing.identity_guards import guard_answer
+from fineline.tracing.mutation_log import Journal
+from fineline.tracing.node_origin import origin_of
+from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
+    """-> (FX opcode, target) for a callable."""
+    if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
+        # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
+        return "call_method", "new_empty"
+    t = type(fn)
+    written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
+        return "call_method", fn.__name__
+    if is_a(fn, torch.jit.ScriptFunction):
+
+        def scripted(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        # FX would write the class for it, as it writes what lies in torch by its path.
+        return "call_function", scripted
+    return "call_function", fn
+
+
+# By identity: distinct C functions of torch may compare equal.
+BEYOND = frozenset(map(id, BEYOND_GUARD))
+COVERED = frozenset(map(id, COVERED_QUERIES))
+BARE = frozenset(map(id, METADATA_WHEN_BARE))
+HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
+INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
+# Of these, the ones that write only if this argument, here by name and position, is given and true.
+ON_DEMAND = {
+    **{id(fn): ("inplace", at) for fn, at in INPLACE_FLAG.items()},
+    id(F.embedding): ("max_norm", 3),
+    id(F.embedding_bag): ("max_norm", 3),
+    id(F.batch_norm): ("training", 5),
+}
+# What chooses between kernels of attention when it runs, not where it is traced; what a write changes beside the numbers.
+CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
+CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
+
+
+def passed(value: Any) -> Any:
+    """What runs at a forced border."""
+    return value
+
+
+# What asks a tensor for its values in the place of one of its methods.
+SIGNS: Mapping[Any, str] = MappingProxyType(
+    {
+        bool: "__bool__", int: "__int__", float: "__float__", complex: "__complex__", operator.index: "__index__",
+        operator.contains: "__contains__", repr: "__repr__", str: "__repr__", format: "__format__",
+    }
+)  # fmt: skip
+
+
+class TensorOps:
+    """The interpreter's dealings with tensors."""
+
+    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        """Calls a torch callable of the given class (see `graph.torch_table`)."""
+        cap = vm.cap
+        if not cap.active:
+            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
+            return vm.finish(f, vm.opaque.run(vm, fn, args, kwargs, kind), then, data)
+        if vm.rules is not None:
+            rule = operator_rule(vm, fn, args, kwargs)
+            if rule is not None and rule.verb not in ("trace", "allow"):
+                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+        if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
+            if is_custom(fn):
+                if vm.switches:
+                    raise Retreat("FL516", f"{describe(fn)} may do more than compute")
+                settle_first(vm, f, fn, args, kwargs, then, data)
+            if id(fn) in SIZED:
+                args, kwargs = sizes(vm, fn, args, kwargs, then, data)
+            try:
+                result = self.operator(vm, fn, args, kwargs)
+            except Border as b:
+                raise b.to(then, data) from None
+            return vm.finish(f, result, then, data)
+        if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
+            kind = "metadata"
+            if id(fn) in BEYOND:
+                # Of a tensor made here too: what it is a view of may have been passed in.
+                raise Border(fn, tuple(args), kwargs, "FL509", f"{describe(fn)} answers from what no guard covers").to(then, data)
+        if kind == "metadata" or kind == "query":
+            if any([overrides(a) for a in args]):
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
+            if (cap.recorder.unmeasured and not cap.recorder.all_measured(args)) or (len(args) > 1 and foreseen(vm, fn, args, kwargs) is not Foresight.FORESEEN):
+                raise by_data(fn, args, kwargs).to(then, data)
+            if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
+                raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
+            # The fake mode of the capture itself is none of the user's state.
+            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
+            try:
+                for a in (*args, *(kwargs or {}).values()):
+                    if type(a) in (list, tuple, dict):
+                        cap.expand(a, True)
+                result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
+                if vm.fakes is not None and reads_strides(fn):
+                    confirm(vm, fn, args, kwargs, result)
+            except Border as b:
+                raise b.to(then, data) from None
+            except NotForGraph as e:
+                raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+            if kind == "query" and id(fn) not in COVERED:
+                if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
+                    raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
+                guard_answer(cap, fn, tuple(args), kwargs or {}, result)
+            return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
+        if kind == "state":
+            given = [tuple(a) if type(a) is list else a for a in (*args, *(kwargs or {}).values())]
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in given]):
+                text = "a change of PyTorch's state by something that is not a constant"
+                raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
+            if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
+                raise Border(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
+            answers_before(fn, cap.answers)
+            result = fn(*args, **(kwargs or {}))
+            fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
+            cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(cap, f))
+            cap.states.add(fn)
+            return vm.finish(f, result, then, data)
+        name = getattr(fn, "__name__", str(fn))
+        if kind == "data":
+            if id(fn) in READERS and vm.known.all_known(args, cap.recorder.mutated):
+                result = fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
+                return vm.finish(f, cap.fresh(result) if type(result) is list else result, then, data)
+            if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(vm, args[0]):
+                return self.number(vm, f, fn, args[0], then, data)
+            if name == "tolist" and unbacked.listable(vm, args[0]):
+                return vm.finish(f, unbacked.listed(vm, args[0]), then, data)
+            raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
+        raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
+
+    def constant(self, vm: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """The result of a call that answers from guarded facts."""
+        cap = vm.cap
+        if cap.lazy:
+            for a in (*args, *(kwargs or {}).values()):
+                deep_plain(cap, a)
+        if is_a(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
+            cap.fault(f"{fn} was thought to answer from metadata, and made a tensor")
+        if type(result) in (list, dict):
+            cap.made.add(id(result))
+        return result
+
+    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
+        cap = vm.cap
+        if vm.opaque is not None:
+            self.wrote(vm, _targets(fn, args, kwargs))
+            return vm.opaque.run(vm, fn, args, kwargs, "op")
+        if vm.rules is not None:
+            self._ruled(vm, fn, args, kwargs)
+        if cap.numpy and id(fn) not in DTYPE_ASKERS:
+            args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
+        # What raises is to say what it says of this, and not of what does the same on fakes.
+        called = fn, args, kwargs
+        subscripts = id(fn) in SUBSCRIPTS
+        if subscripts:
+            args = [args[0], subscript(vm, args[1])]
+        if vm.cap.symbols is not None:
+            if vm.subgraphs and unbacked.used(args, kwargs):
+                # What only the graph knows belongs to the outermost graph.
+                give_up_subgraphs(vm)
+            if subscripts:
+                try:
+                    fn, args = unbacked.subscript(vm, fn, args)
+                except (NotForGraph, RecursionError) as e:  # a list may hold itself
+                    raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+            if vm.cap.symbols.shapes.unbacked_symint_counter:
+                unbacked.within(vm, fn, args, kwargs or {})
+        if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
+            fn, args = torch.ops.aten.index.Tensor, (args[0], places)
+        if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
+        try:
+            if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
+                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
+            if vm.fakes is not None:
+                fn, args, kwargs = form_of(cap, fn, args, kwargs)
+            fx_args = tuple([cap.to_fx(a) for a in args])
+            fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
+        except (NotForGraph, RecursionError) as e:  # a list may hold itself
+            raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+        if not cap.active:
+            return vm.native(fn, tuple(args), kwargs)
+        unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
+        if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
+            raise Border(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
+        known = self.foreseen(vm, fn, args, kwargs)
+        if known is Foresight.BY_DATA or (cap.recorder.unmeasured and splits(fn) and not cap.recorder.all_measured(args)):
+            raise by_data(fn, args, kwargs)
+        if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
+            if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
+        op, target = _call_target(fn, args)
+        targets = _targets(fn, args, kwargs)
+        history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+        here = covered(vm.frame)
+        cap.caught = cap.caught or here
+        untyped = vm.fakes is not None and not takes_types(fn, args, kwargs)
+        raises = here and (untyped or may_raise(op, target, fx_args))
+        if raises or (targets and cap.fragile):
+            settle_raising(vm, fn, args, kwargs, raises, targets, history)
+        if targets:
+            # An error that nobody handles leaves no program, and is raised as it is.
+            if here and (refused := refusal(targets, history)):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
+            if vm.fakes is not None and cap.active and reads_what_it_writes(vm, fn, targets, args, kwargs):
+                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
+            if writes_too_soon(vm, targets, history):
+                text = f"{describe(fn)} writes behind a branch taken for granted"
+                raise Border(fn, tuple(args), kwargs, "FL514", text)
+            if vm.switches and history and writes_outside(vm, targets):
+                raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
+            if history:
+                guard_writes(vm, targets)
+            self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
+        try:
+            if known is Foresight.WATCHED:
+                with CompositeWatch(may_be_by_data, vm.fakes is not None) as watch:
+                    result = compute(vm, fn, args, kwargs)
+                known = watch.foresight
+            else:
+                result = compute(vm, fn, args, kwargs)
+        except Border as b:
+            raise b.calls(*called) from None
+        if vm.options.dense and scattered(result):
+            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
+        self.keep(vm, fn, op, target, fx_args, fx_kwargs, result, untyped)
+        if known is Foresight.UNFORESEEN:
+            cap.recorder.unmeasure(result)
+        if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
+            vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))
+        elif vm.fakes is not None:
+            vm.known.computed(fn, args, kwargs, result, cap.recorder.mutated)
+        if vm.options.force_borders and not used and cap.active:
+            raise Border(passed, (result,), None, "FL403", "the region has force_borders")
+        return result
+
+    # Whether what only the graph will know may be a symbol.
+    symbolic = True
+    # Whether a tensor of one number as an index reads no number: so in the functions that flex_attention takes.
+    indices = False
+
+    def shapes(self, vm: Any) -> bool:
+        """Whether sizes may depend on a tensor's values."""
+        return vm.cap.symbols is not None and vm.cap.symbols.shaped and self.symbolic
+
+    def foreseen(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+        """What is known of the sizes of an operator's result before it runs."""
+        if id(fn) in INFIX:
+            return Foresight.FORESEEN
+        return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(vm) else foreseen(vm, fn, args, kwargs)
+
+    def reads(self, vm: Any, t: Any) -> bool:
+        """Whether the number in ``t`` may be a symbol."""
+        return unbacked.readable(vm, t)
+
+    def number(self, vm: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
+        """The number in ``t``, as ``fn`` gives it: a symbol."""
+        if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
+            left_to = unbacked.warn(vm, f, fn)
+            if left_to is not None:
+                text = "warns at each call" if left_to is fn else "warns, and warnings are errors"
+                raise Border(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
+        try:
+            return vm.finish(f, unbacked.read(vm, fn, t), then, data)
+        except (Border, NotForGraph) as e:
+            text = e.reason if is_a(e, Border) else str(e)
+            raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
+
+    def wrote(self, vm: Any, targets: Any, reshapes: bool = False) -> None:
+        """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
+        if targets and vm.fakes is not None:
+            vm.fakes.forget()
+        journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
+        if reshapes and journal is not None:
+            # What has counted writes together with the tensor does so no more.
+            for src in vm.cap.sources.values():
+                if is_a(src.value, Tensor):
+                    journal.note_version(src.value)
+        for t in targets:
+            for x in t if is_a(t, (list, tuple)) else (t,):
+                if is_a(x, Tensor):
+                    _note_mutation(vm, x, journal)
+
+    def sign(self, vm: Any, fn: Any, args: tuple, call: tuple | None = None) -> None:
+        """A built-in function, or a sign, that calls a method of a tensor, maybe inside of a ``call``: the rules about the method hold."""
+        if vm.rules is not None and vm.opaque is None:
+            self._ruled(vm, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
+
+    def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
+        """An operator that is written as a sign, or that another call comes down to."""
+        rule = operator_rule(vm, fn, args, kwargs)
+        if rule is None or rule.verb in ("trace", "allow"):
+            return
+        if rule.verb == "forbid" or (rule.verb == "substitute" and call is not None and call[1] != args):
+            # Deep inside a call there is no place for a substitute.
+            forbid(vm, fn, rule)
+        plain, args, kwargs = call or (fn, args, kwargs)
+        raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
+
+    def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
+        cap = vm.cap
+        t = type(result)
+        if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
+            pass
+        elif t in (tuple, list) or is_a(result, tuple):
+            if t is list:
+                cap.made.add(id(result))
+            if not _only_tensors(result):
+                vm.fail("FL505", f"{describe(fn)} gave a number beside tensors", True)
+        elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
+            vm.fail("FL505", f"{describe(fn)} gave a {t.__name__}, which may depend on data", True)
+        else:
+            vm.fail("FL506", f"{describe(fn)} gave a {t.__name__}", True)
+        self.record(vm, op, target, fx_args, fx_kwargs, result, untyped)
+        return result
+
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+        """A node for the graph, and the user's line that it comes from."""
+        recorder = vm.cap.recorder
+        recorder.only_state = False
+        vm.jumps = 0
+        frame = vm.frame
+        origin = origin_of(vm.cap, frame) if frame is not None else None
+        layout = layout_of(result) if vm.shows_layouts else None
+        recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout, untyped=untyped)
+        while frame is not None and frame.back is not None and is_own(frame.info.code):
+            frame = frame.back
+        recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
+
+    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+        """A tensor's attribute that C computes."""
+        cap = vm.cap
+        if vm.opaque is not None:
+            return vm.opaque.run(vm, getattr, (t, name), None, kind)
+        if overrides(t):
+            raise Border(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
+        if name in CHANGED_BY_WRITES and id(t) in cap.sources and _written(vm, t):
+            # No guard at the start tells it, and in fake mode nothing has been written yet.
+            raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
+        if kind == "metadata":
+            if cap.recorder.unmeasured and not cap.recorder.measured(t):
+                raise by_data(getattr, (t, name), None)
+            if name == "is_leaf" and id(t) in cap.sources:
+                # Whether a history hangs on a tensor is in none of the guarded facts.
+                return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
+            return compute(vm, getattr, (t, name), None)
+        if kind == "op":
+            if vm.rules is not None:
+                self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
+            try:
+                fx = cap.to_fx(t)
+            except (NotForGraph, RecursionError) as e:  # a list may hold itself
+                raise Border(getattr, (t, name), None, "FL504", str(e)) from None
+            if not cap.active:
+                return getattr(t, name)
+            return self.keep(vm, name, "call_function", getattr, (fx, name), {}, compute(vm, getattr, (t, name), None))
+        if kind == "source":
+            src = cap.sources.get(id(t))
+            descr = tensor_descriptor(name)
+            if src is None or descr is None:
+                value = getattr(t, name)
+                if value is None or is_a(value, bool):
+                    return value
+                raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
+            value = getattr(t, name)
+            if cap.journal.slot_written(t, descr):
+                return value
+            if is_a(value, Tensor) and cap.recorder.known(value):
+                return value
+            return cap.load(value, cap.guards.access(src, "member", descr, value))
+        raise Border(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
+
+    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        """``t.name = value`` for an attribute that C keeps."""
+        cap = vm.cap
+        src = cap.sources.get(id(t))
+        if name == "grad" and src is not None:
+            if vm.fakes is not None and value is not None and id(value) not in cap.sources:
+                raise vm.only_live(Border(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
+            cap.journal.set_slot(t, src, descr, t.grad, value)
+            return
+        if name == "requires_grad" and is_a(value, bool):
+            set_requires_grad(vm, t, src, value)
+            return
+        if name == "data" and value is t:
+            # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
+            t.data = value
+            return
+        if name == "data" and cap.active and _is_data_of(vm, value, t):
+            # As ``t.data -= x`` says, having written there.
+            return
+        # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
+        raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+
+
+def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
+    """Whether ``value`` is what ``t.data`` has given, as it was."""
+    recorder = vm.cap.recorder
+    node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
+    if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
+        return False
+    mine, theirs = vm.memory(t), vm.memory(value)
+    return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
+
+
+def _history_grows(args: Any, kwargs: dict | None) -> bool:
+    """Whether what an operator writes becomes part of an autograd history."""
+    if not torch.is_grad_enabled():
+        return False
+    given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
+    return any([is_a(x, Tensor) and x.requires_grad for x in given])
+
+
+def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
+    name, at = argument
+    return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
+
+
+def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """The arguments that an operator writes into."""
+    if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
+        schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
+        given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
+        return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+        return ()
+    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
+        return ()
+    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+
+
+def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
+    recorder = vm.cap.recorder
+    t = _memory(vm, t)
+    if t.layout is torch.strided:
+        storage = t.untyped_storage()
+        if journal is not None:
+            journal.note_storage(t)
+        if storage._cdata not in recorder.mutated:
+            recorder.addresses.append(StorageWeakRef(storage))
+        recorder.mutated.add(storage._cdata)
+
+
+def _memory(vm: Any, t: Tensor) -> Tensor:
+    """The tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return vm.memory(t)
+
+
+def _written(vm: Any, t: Tensor) -> bool:
+    """Whether the graph has, or may have, written into the memory of ``t`` so far."""
+    t = _memory(vm, t)
+    return t.layout is not torch.strided or t.untyped_storage()._cdata in vm.cap.recorder.mutated
+
+
+def tensor_descriptor(name: str) -> Any:
+    for cls in Tensor.__mro__:
+        d = cls.__dict__.get(name)
+        if d is not None:
+            return d if not is_a(d, property) else torch._C.TensorBase.__dict__.get(name)
+    return None
+
+
+def _only_tensors(items: Any) -> bool:
+    return all(is_a(x, Tensor) or x is None or (is_a(x, (tuple, list)) and _only_tensors(x)) for x in items)

@@ -1,0 +1,80 @@
+"""Calls of cached functions with numbers that vary: the code behind the cache is run through, as the cache has one entry for each number.
+
+What comes out is new at each call, and not the object that the cache keeps: it must be neither changed nor kept. Where it is, the numbers
+are settled from then on, and the call is a hit like any other. So it is where that code can't be captured.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import Retreat
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.segment_trace import SINGLETONS, VALUES
+
+
+class Inlined:
+    """What such calls gave in one segment. ``settled``: the functions whose calls must not be inlined."""
+
+    def __init__(self, settled: set[CodeType]) -> None:
+        self._settled = settled
+        # By id, each container with what is in it, and the function.
+        self._given: dict[int, tuple[Any, list[int], CodeType]] = {}
+
+    def call(self, vm: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Any, data: Any) -> Frame | None:
+        journal = vm.cap.journal
+        before = len(journal.hits), len(journal.written) + len(journal.slots)
+        result: Frame | None = vm.call(f, inner, list(args), dict(kwargs), _done, (inner.__code__, hit, before, then, data))
+        return result
+
+    def note(self, value: Any, code: CodeType) -> None:
+        t = type(value)
+        if id(value) in self._given:
+            return
+        if t in (list, dict, set):
+            self._given[id(value)] = value, _items(value), code
+        if t in (tuple, list, set, dict):
+            for item in (*value.keys(), *value.values()) if t is dict else value:
+                self.note(item, code)
+        elif t not in SINGLETONS and t not in VALUES and t not in SYMBOLIC:
+            self.settle(code)
+
+    def settle(self, code: CodeType) -> None:
+        self._settled.add(code)
+        raise Retreat("FL418", "what a cached function gave for a number that varies is not only read", again=True)
+
+    def keep(self, value: Any) -> None:
+        """``value`` is going to be there behind the segment."""
+        if id(value) in self._given:
+            self.settle(self._given[id(value)][2])
+
+    def check(self, vm: Any) -> None:
+        """The segment ends: no such call is under way, and what they gave is as it was."""
+        for f in stack(vm.frame):
+            if f.then is _done:
+                self.settle(f.data[0])
+        for value, items, code in self._given.values():
+            if _items(value) != items:
+                self.settle(code)
+
+    def close(self) -> None:
+        self._given.clear()
+
+
+def _items(value: Any) -> list[int]:
+    return list(map(id, (*value.keys(), *value.values()) if type(value) is dict else value))
+
+
+def _done(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    code, hit, (hits, writes), then, data = state
+    journal, inlined = vm.cap.journal, vm.cap.symbols.inlined
+    if len(journal.written) + len(journal.slots) > writes:
+        inlined.settle(code)
+    inlined.note(value, code)
+    # A hit of the cache asks no other caches.
+    del journal.hits[hits:]
+    journal.note_hit(*hit)
+    result: Frame | None = vm.finish(f, value, then, data)
+    return result

@@ -1,0 +1,359 @@
+"""Classes of which each call has its own, so that guards know them by what they hold, not by which they are.
+
+Captured code makes them, or an eager call does. Those of an eager call may be any: what guards see of them has to be all that tells one
+from another, and each must stay another class than those that the program knows by identity (``guard_distinct_classes``).
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from abc import ABCMeta
+from collections import namedtuple
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    UnionType,
+    WrapperDescriptorType,
+)
+from typing import Any
+from weakref import WeakValueDictionary
+
+from torch import Tensor
+
+from fineline.guards.source import root_of
+from fineline.kinds import is_a
+from fineline.tracing.identity_guards import CLASS_MRO, HEAP_TYPE, PLAIN_VALUE, BaseEquals, guard_mro
+
+# Metaclasses of which guards see all that matters of a class, or that something else guards.
+PLAIN_METACLASSES = (type, ABCMeta)
+TYPE_DICT = type.__dict__["__dict__"]
+NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
+# The descriptors that a class gets of its own for slots, and for the dict and the weak references of its instances.
+CLASS_MEMBERS = (MemberDescriptorType, GetSetDescriptorType)
+
+
+class TupleIndex:
+    """The index that a named tuple's descriptor reads, as a member."""
+
+    __name__ = "index"
+
+    def __get__(self, descr: Any, cls: Any = None) -> Any:
+        return descr.__reduce__()[1][0]
+
+
+TUPLE_GETTER: Any = type(namedtuple("Pair", "first second").__dict__["first"])
+# What holds functions, or an index: they are made anew with the class.
+HOLDERS = {
+    property: tuple([property.__dict__[name] for name in ("fget", "fset", "fdel")]),
+    staticmethod: (staticmethod.__dict__["__func__"],),
+    classmethod: (classmethod.__dict__["__func__"],),
+    TUPLE_GETTER: (TupleIndex(),),
+}
+# The types of C's whose descriptors are guarded by what they hold; and those of which guards compare the identity.
+READ = frozenset({FunctionType, *HOLDERS})
+BY_IDENTITY = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
+LAYOUT = tuple([type.__dict__[name] for name in ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")])
+FLAGS = type.__dict__["__flags__"]
+# Whether CPython has made the class ready, and caches its attributes.
+CHANGING_FLAGS = 1 << 12 | 1 << 13 | 1 << 19
+# In what guards compare with: what holds no classes, and where others hold theirs.
+NO_CLASSES = frozenset({type(None), bool, int, float, complex, str, bytes, CodeType, FunctionType})
+PARTS_OF: dict[type, tuple[str, ...]] = {
+    partial: ("func", "args", "keywords"),
+    BuiltinFunctionType: ("__self__",),
+    MethodType: ("__self__", "__func__"),
+    GenericAlias: ("__origin__", "__args__"),
+    UnionType: ("__args__",),
+    **dict.fromkeys(
+        (MemberDescriptorType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType), ("__objclass__",)
+    ),
+}
+MOST_DEPTH = 20
+
+
+# Where an enum keeps its members.
+MEMBERS = frozenset({"_member_map_", "_value2member_map_"})
+
+
+class LocalClasses:
+    """The classes that the calls of one region have made; held weakly, and by id: a metaclass may hash its own way."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, type] = WeakValueDictionary()
+        # Those of them that an eager call has made.
+        self._given: WeakValueDictionary[int, type] = WeakValueDictionary()
+        # By module and name: the first class that an eager call has given; the names of which there have been others.
+        self._first: dict[tuple, weakref.ref[type]] = {}
+        self._made_again: set[tuple] = set()
+        # Most regions make none, and every value is asked about.
+        self._any = False
+
+    def __contains__(self, cls: Any) -> bool:
+        """... or a member of an enum among them: each call has its own."""
+        if not self._any:
+            return False
+        if is_a(cls, enum.Enum):
+            cls = type(cls)
+        return self._known.get(id(cls)) is cls
+
+    def add(self, cls: Any) -> Any:
+        """Notes a class; -> the class. A metaclass may make something else."""
+        if is_a(cls, type):
+            self._known[id(cls)] = cls
+            self._any = True
+        return cls
+
+    def meet(self, cls: type, given: bool) -> None:
+        """Notes a class behind a graph break, and its bases, if an eager call has just ``given`` it.
+
+        The first class of a name is known by identity. Another one of that name tells that the eager call makes them anew.
+        """
+        if not (given or self._any or self._made_again):
+            return
+        heap = [k for k in CLASS_MRO.__get__(cls) if k.__flags__ & HEAP_TYPE]
+        anew = [k for k in heap if k in self or (self._repeats(k) if given else _name(k) in self._made_again)]
+        if cls in anew and all([_is_read_by_content(k) for k in anew]):
+            for k in anew:
+                self.add(k)
+                self._given[id(k)] = k
+
+    def _repeats(self, cls: type) -> bool:
+        name = _name(cls)
+        if self._first.setdefault(name, weakref.ref(cls))() is cls:
+            return False
+        self._made_again.add(name)
+        return True
+
+    def is_given(self, cls: Any) -> bool:
+        """Tells if ``cls`` is a class that an eager call makes anew."""
+        return self._given.get(id(cls)) is cls
+
+    @property
+    def any_given(self) -> bool:
+        return bool(self._given)
+
+    def __call__(self, make: Any, *args: Any, **kwargs: Any) -> Any:
+        """Makes a class natively, with what its metaclass and its bases have to say."""
+        return self.add(make(*args, **kwargs))
+
+    def rebuild(self, meta: Any, name: str, bases: tuple, names: tuple[str, ...], namespace: dict[str, Any]) -> Any:
+        """A class as captured code left it, but for what ``names`` stand for: that is set afterwards, as it may hold the class."""
+        return self.add(meta.__new__(meta, name, bases, {**dict.fromkeys(names), **namespace}))
+
+
+def _name(cls: type) -> tuple:
+    return TYPE_DICT.__get__(cls).get("__module__"), cls.__qualname__
+
+
+def _is_read_by_content(cls: type) -> bool:
+    """Tells if guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
+    if type(cls) not in PLAIN_METACLASSES or issubclass(cls, Tensor):
+        return False
+    for name, v in TYPE_DICT.__get__(cls).items():
+        t = type(v)
+        if t in CLASS_MEMBERS:
+            if v.__objclass__ is not cls or v.__name__ != name:
+                return False
+        elif not t.__flags__ & HEAP_TYPE and t not in READ and hasattr(t, "__get__") and not is_a(v, BY_IDENTITY):
+            return False
+    return True
+
+
+def meet_class(cap: Any, cls: type, src: Any) -> None:
+    """Decides how guards know a class that is first met behind a graph break: by what it holds, if an eager call makes it anew each time."""
+    cap.met.add(id(cls))
+    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not cap.classes.is_given(cls):
+        root = root_of(src)
+        if root.op == "root":
+            cap.classes.meet(cls, root is cap.given)
+
+
+def guard_distinct_classes(cap: Any) -> None:
+    """Guards that the classes that eager calls made are none of those that the program knows by identity, and different from each other.
+
+    Nothing is read without a guard: so all classes that the program knows are in its guards.
+    """
+    if not cap.classes.any_given:
+        return
+    anew = [src for src in cap.sources.values() if src.op != "pin" and cap.classes.is_given(src.value)]
+    if not anew:
+        return
+    held: dict[int, type] = {}
+    for _, _, _, payload in cap.guards.steps:
+        _find_classes(payload, held)
+    for src in anew:
+        if held.pop(id(src.value), None) is not None:
+            # Something else has to be this very class.
+            cap.guards.check(src, "is", src.value)
+    cap.guards.distinct(anew, [cap.guards.pin(k, k.__qualname__) for k in held.values() if type(k) in PLAIN_METACLASSES])
+
+
+def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
+    """Adds to ``found`` the classes that Python code defined in what a guard compares with."""
+    t = type(v)
+    if is_a(v, type):
+        if v.__flags__ & HEAP_TYPE:
+            found[id(v)] = v
+    elif t in NO_CLASSES or depth > MOST_DEPTH:
+        return
+    elif is_a(v, (tuple, frozenset)):
+        for part in frozenset.__iter__(v) if is_a(v, frozenset) else tuple.__iter__(v):
+            _find_classes(part, found, depth + 1)
+    elif t is dict and depth:
+        # A dict that the program holds itself, as a module's globals, is read item by item, with guards.
+        _find_classes((*v, *v.values()), found, depth + 1)
+    elif t is weakref.ref:
+        _find_classes(v(), found, depth + 1)
+    elif t in PARTS_OF:
+        _find_classes(tuple([getattr(v, name) for name in PARTS_OF[t]]), found, depth + 1)
+    elif t.__module__.startswith("fineline."):
+        _find_classes(tuple(getattr(v, "__dict__", {}).values()), found, depth + 1)
+
+
+def is_local(cap: Any, cls: Any) -> bool:
+    """Whether another call would have another class in the place of ``cls``."""
+    return cls in cap.classes
+
+
+def load_class(cap: Any, cls: Any, src: Any) -> None:
+    """A class that this call made before the segment began."""
+    cap.adopt(cls, src)
+    cap.check_type(src, type(cls))
+    cap.load_members(cls, src, NAMES)
+    guard_mro(cap, cls)
+    if cap.classes.is_given(cls):
+        # Rules go by the module's name as well; C reads the abstract methods.
+        for name in [name for name in ("__module__", "__abstractmethods__") if name in TYPE_DICT.__get__(cls)]:
+            value = TYPE_DICT.__get__(cls)[name]
+            cap.load(value, cap.guards.access(src, "member", ClassItem(name), value))
+        cap.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
+
+
+def load_member(cap: Any, member: enum.Enum, src: Any) -> None:
+    """A member of an enum that this call made before the segment began; found elsewhere than in its class, it is this very one."""
+    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+        cap.guards.check(src, "is", member)
+    else:
+        cap.check_type(src, type(member))
+        cap.load_members(member, src, ENUM_ITEMS)
+        if is_a(member, tuple(PLAIN_VALUE)):
+            cap.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
+    cap.adopt(member, src)
+
+
+def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
+    """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
+    guards = cap.guards
+    for k in CLASS_MRO.__get__(cls):
+        here = name in TYPE_DICT.__get__(k)
+        if id(k) in cap.made or not k.__flags__ & HEAP_TYPE:
+            if here:
+                return None
+            continue
+        local = is_local(cap, k)
+        if here and not local:
+            return k
+        src = (cap.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)
+        if here:
+            load_item(cap, descr, guards.access(src, "member", ClassItem(name), descr))
+            return None
+        guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))
+    return None
+
+
+def is_method(src: Any) -> bool:
+    """Whether ``src`` is what such a class holds, or what a descriptor holds for it."""
+    return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
+
+
+def load_item(cap: Any, descr: Any, src: Any) -> None:
+    if type(descr) in CLASS_MEMBERS:
+        cap.check_type(src, type(descr))
+        return
+    cap.load(descr, src)
+    cap.load_members(descr, src, HOLDERS.get(type(descr), ()))
+
+
+class ClassOf:
+    """An object's class as a member."""
+
+    __name__ = "__class__"
+
+    def __get__(self, obj: Any, cls: Any = None) -> type:
+        return type(obj)
+
+
+CLASS_OF = ClassOf()
+
+
+class ClassItem:
+    """What a class itself holds under a name, as a member."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __get__(self, cls: Any, meta: Any = None) -> Any:
+        return TYPE_DICT.__get__(cls)[self.__name__]
+
+
+class EnumItem:
+    """... of an enum's member."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __get__(self, member: Any, cls: Any = None) -> Any:
+        return object.__getattribute__(member, "__dict__")[self.__name__]
+
+
+ENUM_ITEMS = EnumItem("_name_"), EnumItem("_value_")
+
+
+class SlotOf:
+    """A slot of a class that each call makes anew, by the place of the class in the object's MRO."""
+
+    def __init__(self, obj: Any, descr: Any) -> None:
+        self.at, self.__name__ = type(obj).__mro__.index(descr.__objclass__), descr.__name__
+
+    def __get__(self, obj: Any, cls: Any = None) -> Any:
+        return TYPE_DICT.__get__(CLASS_MRO.__get__(type(obj))[self.at])[self.__name__].__get__(obj)
+
+
+def member_of(cap: Any, obj: Any, descr: Any) -> Any:
+    """The descriptor that reads the member in another call."""
+    return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in cap.classes else descr
+
+
+class SameLayout:
+    """Tells if a class agrees with the one seen at capture in what C makes of it: the fields of instances and its flags."""
+
+    def __init__(self, cls: type) -> None:
+        self.seen = self._layout(cls)
+
+    def __call__(self, cls: Any) -> bool:
+        return is_a(cls, type) and self._layout(cls) == self.seen
+
+    @staticmethod
+    def _layout(cls: type) -> tuple:
+        return tuple([d.__get__(cls) for d in LAYOUT]) + (FLAGS.__get__(cls) & ~CHANGING_FLAGS,)
+
+
+class SameCode:
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+
+    def __call__(self, code: CodeType) -> bool:
+        return code == self.code
+
+
+def _class_lacks(name: str, cls: Any) -> bool:
+    return name not in TYPE_DICT.__get__(cls)

@@ -1,0 +1,538 @@
+"""What one segment of a capture has learned: sources, guards, graph, writes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import operator
+import re
+import types
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.attention import SDPBackend
+
+from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
+from fineline.graph.body import Part
+from fineline.graph.randomness import random_states
+from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
+from fineline.guards.facts import ambient_facts, tensor_facts
+from fineline.guards.source import GuardBuilder, Source
+from fineline.kinds import is_a, taken_as_it_is
+from fineline.policy.selector import PYBIND
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.identity_guards import (
+    HEAP_TYPE,
+    LIST_READERS,
+    PLAIN_VALUE,
+    BaseEquals,
+    DequeItem,
+    DequeLength,
+    SameBytes,
+    SameOrder,
+    guard_arguments,
+    has_hidden_state,
+    identify,
+    list_iterators,
+    shown_by,
+)  # fmt: skip
+from fineline.tracing.local_classes import CLASS_OF, load_class, load_member, meet_class
+from fineline.tracing.mutation_log import Journal
+
+PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
+SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
+VALUES = frozenset(
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
+)  # fmt: skip
+PINNED = (
+    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
+)  # fmt: skip
+# What operators take Python's own types for.
+DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
+LAZY = (float, int)
+# Containers that show the contents of another one, which can't be reached through them.
+WINDOWS = frozenset(
+    type(x) for d in (dict[str, int](), OrderedDict[str, int]()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
+)
+# What tells one bound C method from another, by its type; and callables that are fixed once made.
+BOUND: dict[type, tuple] = {
+    t: tuple([t.__dict__[n] for n in names])
+    for t, names in (
+        (types.BuiltinFunctionType, ("__name__", "__self__")),
+        (types.MethodWrapperType, ("__name__", "__objclass__", "__self__")),
+        (slice, ("start", "stop", "step")),  # one that is bounded by tensors, or by objects
+    )
+}
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+PARTIAL = tuple([functools.partial.__dict__[n] for n in ("func", "args", "keywords")])
+F_CLOSURE = types.FunctionType.__dict__["__closure__"]
+F_GLOBALS = types.FunctionType.__dict__["__globals__"]
+F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
+F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
+
+
+class Capture:
+    """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
+
+    __slots__ = (
+        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
+        "guards", "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "met", "numpy", "owners", "pure", "random", "recorder", "run_through",
+        "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types",
+    )  # fmt: skip
+
+    def __init__(self, machine: Any) -> None:
+        self.active = True
+        self.classes = machine.options.classes
+        # Behind a graph break: the root that an eager call gave. The ids of the classes that have been met since.
+        self.given: Source | None = None
+        self.met: set[int] = set()
+        # By id: texts of what only the graph knows. What reads one has to look here.
+        self.texts: dict[int, Any] = {}
+        # Tensors that branches took for true or false; the program checks each.
+        self.assumed: list[tuple[Tensor, bool]] = []
+        # An operator was run where an exception would have met a handler.
+        self.caught = False
+        # ... one that may raise for the numbers in its tensors: nothing that can't be undone may be in the graph with it.
+        self.fragile = False
+        self.hooks_seen = False
+        self.guards = GuardBuilder(machine)
+        self.recorder = Recorder()
+        self.journal = Journal()
+        self.sources: dict[int, Source] = {}
+        self.kept: list[Any] = []
+        self.expanded: set[int] = set()
+        # By id: sets in which objects are looked up by identity.
+        self.lookups: dict[int, Any] = {}
+        # By id: dicts in which objects are looked up by identity.
+        self.keys: dict[int, Any] = {}
+        self.made: set[int] = set()
+        # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
+        self.bound: dict[int, tuple] = {}
+        # id of an instance dict -> the object, made here, that it belongs to
+        self.owners: dict[int, Any] = {}
+        self.lazy: dict[int, Source] = {}
+        # Whether there are NumPy's among these.
+        self.numpy = False
+        # In fake mode: the numbers that may vary.
+        self.symbols: Any = None
+        # ... and by identity the tuples that hold some, each with symbols in it.
+        self.symbolic: dict[int, tuple] = {}
+        self.types: dict[type, Any] = {}
+        self.functions: dict[int, bool] = {}
+        # Functions in Python that capture looks into, unless they get attributes.
+        self.run_through: set[types.FunctionType] = set()
+        # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
+        self.pure: dict[int, Any] = {}
+        self.global_values: dict[int, dict[str, Any]] = {}
+        self.start_ambient = ambient_facts()
+        # The functions that nodes call to change PyTorch's state.
+        self.states: set[Any] = set()
+        # What a function that reads PyTorch's state said before that was changed.
+        self.answers: dict[Any, Any] = {}
+        self.random = random_states()
+        self.guards.ambient(self.start_ambient)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def load(self, v: Any, src: Source) -> Any:
+        """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
+        # A length alone may have been checked without a read: of hooks that are not there, for one.
+        if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
+            if self.symbols is not None and src.reg in self.symbols.numbers:
+                # So far a symbol; what reads it now takes the very number, if not that symbol.
+                if type(v) in LAZY:
+                    self.guards.check(src, "eq", v)
+            elif self.lazy and type(v) in NUMPY_SCALARS:
+                self.settle(v)
+            return v
+        t = type(v)
+        guards = self.guards
+        if t in SINGLETONS:
+            guards.check(src, "is", v)
+            return v
+        if t in VALUES and (t is not slice or is_value(v)):
+            if t in LAZY or t in NUMPY_SCALARS:
+                if id(v) in self.lazy:
+                    # A second way to the very number: a program that took one for the other would be wrong.
+                    self.settle(v)
+                elif src.op == "root" and not (t is int and -6 < v < 257):
+                    self.put_off(v, src)
+                    return v
+            guards.check(src, "eq", v)
+            return v
+        if (known := self.sources.get(id(v))) is not None:
+            if known is not src:
+                guards.check(src, "same", known.reg)
+            for i, item in enumerate(v if id(v) in self.symbolic else ()):
+                # Who gets it this way finds the numbers themselves in it.
+                self.load(item, guards.access(known, "index", i, item))
+            return v
+        if is_a(v, PINNED):
+            if self.given is not None and is_a(v, type) and id(v) not in self.met:
+                meet_class(self, v, src)
+            if self.classes and v in self.classes:
+                load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
+                return v
+            if t is types.BuiltinFunctionType and not is_a(v.__self__, type) and not is_value(v):  # type: ignore[union-attr]
+                guards.check(src, "type", t)
+                self.adopt(v, src)
+                self.load_members(v, src, BOUND[t])
+                return v
+            guards.check(src, "is", v)
+            if is_a(v, (type, types.ModuleType, enum.Enum)):
+                self.adopt(v, src)
+            return v
+        self.adopt(v, src)
+        if is_a(v, Tensor):
+            guards.tensor(src, tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src))
+            return v
+        self.check_type(src, t)
+        if is_a(v, tuple):
+            guards.check(src, "len", tuple.__len__(v))
+            for i, item in enumerate(tuple.__iter__(v)):
+                self.load(item, guards.access(src, "index", i, item))
+        elif t is frozenset and is_value(v):
+            guards.check(src, "set_eq", v)
+        elif is_a(v, (int, float, str, bytes, complex)):
+            guards.check(src, "predicate", (BaseEquals(v), f"== {PLAIN_VALUE[_base(t)](v)!r}"))
+        elif t in BOUND:
+            self.load_members(v, src, BOUND[t])
+        elif t in GETTERS:
+            guards.check(src, "is", v)
+        return v
+
+    def put_off(self, v: Any, src: Source) -> None:
+        """A number is only moved so far: its type is guarded."""
+        self.guards.check(src, "type", type(v))
+        self.lazy[id(v)] = src
+        self.kept.append(v)
+        self.numpy = self.numpy or type(v) in NUMBERS
+
+    def read(self, v: Any, src: Source) -> Any:
+        """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""
+        if self.symbols is not None and type(v) in LAZY:
+            number = self.symbols.number(v, src)
+            if number is not None:
+                return number
+        elif self.symbols is not None and type(v) in (tuple, torch.Size) and self.symbols.varying.found:
+            return self._read_tuple(v, src)
+        return self.load(v, src)
+
+    def _read_tuple(self, v: tuple, src: Source) -> tuple:
+        """A tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
+        guards = self.guards
+        found = self.symbolic.get(id(v))
+        if found is None and not src.checked and id(v) not in self.sources:
+            items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
+            if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
+                self.check_type(src, type(v))
+                guards.check(src, "len", len(v))
+                self.adopt(v, src)
+                found = self.symbolic[id(v)] = type(v)([self.read(x, part) for x, part in items])
+                self.adopt(found, src)
+                return found
+        self.load(v, src)
+        return v if found is None else found
+
+    def load_members(self, v: Any, src: Source, members: Iterable[Any]) -> None:
+        """Loads what these descriptors of C's read of ``v``, past whatever its class says."""
+        for descr in members:
+            value = descr.__get__(v)
+            self.load(value, self.guards.access(src, "member", descr, value))
+
+    def load_partial(self, fn: functools.partial) -> None:
+        """What a ``functools.partial`` holds is about to be read."""
+        src = self.sources.get(id(fn))
+        if src is not None:
+            self.load_members(fn, src, PARTIAL)
+            self.expand(fn.keywords)
+
+    def fault(self, text: str) -> None:
+        """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
+        self.guards.machine.fail("FL901", text, True)
+
+    def adopt(self, v: Any, src: Source) -> None:
+        """From now on ``v`` is known to come from ``src``."""
+        self.sources[id(v)] = src
+        self.kept.append(v)
+
+    def forget(self) -> None:
+        """Lets go of all that is alive, once the segment is written: eager code runs next, and what the user's code has dropped is to go."""
+        self.recorder.forget()
+        self.recorder.inputs.clear()
+        held: tuple[Any, ...] = (
+            self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
+            self.functions, self.run_through, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
+        )  # fmt: skip
+        for table in held:
+            table.clear()
+        self.given = None
+        self.journal = Journal()
+
+    def settle(self, v: Any) -> None:
+        """The value of a number that was so far only moved is used: guard it."""
+        if (src := self.lazy.get(id(v))) is not None:
+            self.guards.check(src, "eq", v)
+
+    def pin(self, v: Any, name: str) -> Source:
+        src = self.sources.get(id(v))
+        if src is None:
+            src = self.guards.pin(v, name)
+            self.adopt(v, src)
+            if type(v).__flags__ & HEAP_TYPE and not is_a(v, type):
+                # The object is held, but its ``__class__`` can be assigned.
+                self.guards.check(src, "type", type(v))
+        elif src.op != "pin" and v not in self.classes:
+            self.guards.check(src, "is", v)
+        return src
+
+    def check_type(self, src: Source, t: type) -> None:
+        """Guards the type of what ``src`` gives."""
+        if self.given is not None and id(t) not in self.met:
+            meet_class(self, t, src)
+        if self.classes and t in self.classes:
+            self.load(t, self.guards.access(src, "member", CLASS_OF, t))
+        else:
+            self.guards.check(src, "type", t)
+
+    def fresh(self, v: Any) -> Any:
+        """Notes a mutable object as made in this segment; -> the object."""
+        self.made.add(id(v))
+        return v
+
+    # -- instance dicts ----------------------------------------------------------------------------------------------
+    def dict_source(self, obj: Any, d: dict) -> Source | None:
+        """The source of an existing object's ``__dict__``; None if the object was made here."""
+        src = self.sources.get(id(d))
+        if src is None:
+            owner = self.sources.get(id(obj))
+            if owner is None and is_a(obj, types.ModuleType):
+                owner = self.pin(obj, str(d.get("__name__", "module")))
+            elif owner is None and is_a(obj, enum.Enum):
+                # Members, and the ones that flags make of several, stay as long as their class.
+                owner = self.pin(obj, type(obj).__name__)
+            if owner is None:
+                if id(obj) not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
+                    self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
+                return None
+            src = self.guards.access(owner, "dict", None, d)
+            self.adopt(d, src)
+        elif (src.op != "dict" or src.parent is None or src.parent.value is not obj) and not is_a(obj, types.ModuleType):
+            owner = self.sources.get(id(obj))
+            if owner is not None:
+                self.guards.check(self.guards.access(owner, "dict", None, d), "same", src.reg)
+        return src
+
+    def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
+        """A value just read from dict ``d`` under ``key``."""
+        if src is None or id(d) in self.expanded:
+            return value
+        if id(d) in self.journal.written and self.journal.is_dirty(d, key):
+            return value
+        found = self.guards.access(src, "key", key, value)
+        if type(value) in NUMBERS and (self.lazy.get(id(value)) is found or not (found.checked or id(value) in self.lazy)):
+            self.put_off(value, found)
+            return value
+        return self.read(value, found)
+
+    def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
+        """``key`` was looked up in ``d`` and was not there."""
+        if src is None or id(d) in self.expanded or (id(d) in self.journal.written and self.journal.is_dirty(d, key)):
+            return
+        self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
+
+    def guard_presence(self, d: dict, src: Source, key: str) -> None:
+        """``key`` is about to be deleted: where a later write puts it depends on whether it was there before."""
+        before = self.journal.before(d)
+        if id(d) in self.expanded:
+            return
+        if key in before:
+            self.guards.access(src, "key", key, before[key])
+        else:
+            self.guards.check(src, "absent", key, (type(key), key))
+
+    # -- containers ----------------------------------------------------------------------------------------------------
+    def expand(self, obj: Any, deep: bool = False, ordered: bool = True, within: tuple[int, ...] = ()) -> None:
+        """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds.
+
+        Of iterators it guards the lists that they go through.
+        """
+        if type(obj) in LIST_READERS:
+            for it in list_iterators(obj):
+                self.expand(it.__reduce__()[1][0], deep, ordered, within)
+            return
+        i = id(obj)
+        src = self.sources.get(i)
+        if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
+            elements = tuple(self.journal.before(obj))
+            self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
+        if src is None or i in self.expanded:
+            if deep:
+                self._expand_items(obj, within)
+            return
+        guards, t = self.guards, type(obj)
+        before = self.journal.before(obj)
+        if is_a(obj, dict):
+            keys = OrderedDict.keys(before) if is_a(before, OrderedDict) else dict.keys(before)
+            if not all([hashes_plainly(k) for k in keys]):
+                raise NotForGraph("a dict with keys that have their own __hash__ or __eq__")
+            guards.check(src, "keys", tuple(keys))
+            for k in list(dict.keys(before)):
+                v = dict.__getitem__(before, k)
+                if not is_a(k, (str, int, float, bool, type(None), bytes)):
+                    self._load_key(k)
+                self._load_item(obj, k, v, guards.access(src, "key", k, v))
+        elif is_a(obj, list):
+            guards.check(src, "len", list.__len__(before))
+            for n, v in enumerate(list(list.__iter__(before))):
+                self._load_item(obj, n, v, guards.access(src, "index", n, v))
+        elif is_a(obj, deque):
+            guards.check(src, "predicate", (DequeLength(len(before)), f"has {len(before)} items"), "deque length")
+            for n, v in enumerate(list(before)):
+                self._load_item(obj, n, v, guards.access(src, "member", DequeItem(n), v))
+        elif is_a(obj, (set, frozenset)):
+            if not all([is_value(v) or (hashes_plainly(v) and type(v).__eq__ is object.__eq__) for v in before]):
+                raise NotForGraph("a set of objects that existed before the call")
+            guards.check(src, "set_eq", frozenset(before))
+            for v in before:
+                self._load_key(v)
+        elif is_a(obj, bytearray):
+            guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
+        # Not a class's namespace, of which single names are read, and which holds descriptors made anew with each class.
+        elif t in WINDOWS and is_a(shown_by.__get__(obj, t), dict) and not (t is types.MappingProxyType and "__module__" in obj):
+            shown = shown_by.__get__(obj, t)
+            self.load(shown, guards.access(src, "member", shown_by, shown))
+            self.expand(shown)
+        elif deep and is_a(obj, BaseException) and not has_hidden_state(obj):
+            guard_arguments(self, obj, src)
+        elif not is_a(obj, tuple):
+            if t in WINDOWS or (deep and has_hidden_state(obj)):
+                raise NotForGraph(f"a {t.__name__} that existed before the call")
+            return
+        self.expanded.add(i)
+        if deep:
+            self._expand_items(obj, within)
+
+    def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
+        """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
+        symbols = self.symbols
+        if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.journal.written and self.journal.is_dirty(obj, key):
+            # It was written over: nobody finds the old number any more.
+            return
+        if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.journal.replaceable(obj, key, v):
+            self.load(v, src)
+        elif (value := self.read(v, src)) is not v:
+            self.journal.replace(obj, key, value)
+
+    def _load_key(self, k: Any) -> None:
+        """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""
+        if not is_value(k) and id(k) in self.sources:
+            # What else it is reached by must still lead to this very key.
+            identify(self, k)
+        elif not is_value(k):
+            self.load(k, self.guards.pin(k, "key"))
+
+    def _expand_items(self, obj: Any, within: tuple[int, ...]) -> None:
+        """``within``: the containers on the way to this one, as one may hold itself."""
+        if is_a(obj, (dict, list, tuple, set, frozenset, deque)) and id(obj) not in within:
+            for v in list(dict.values(obj) if is_a(obj, dict) else obj):
+                if self.lazy:
+                    self.settle(v)
+                self.expand(v, True, True, (*within, id(obj)))
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+    def node(self, t: Tensor) -> Any:
+        """The FX node that stands for ``t``."""
+        node = self.recorder.find(t)
+        if node is None:
+            src = self.sources.get(id(t))
+            if src is None:
+                self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
+                return None
+            if self.symbols is not None and id(t) in self.symbols.unsized:
+                raise NotForGraph(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
+            node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
+        return node
+
+    def to_fx(self, a: Any) -> Any:
+        """An operator's argument as FX carries it."""
+        t = type(a)
+        if t in PLAIN_TENSORS:
+            return self.node(a)
+        if t in FX_CONSTANTS and id(a) not in self.texts:
+            if self.lazy:
+                self.settle(a)
+            return a if (t is not float or a == a) and t is not complex else self.recorder.literal(a)
+        if t is tuple or t is torch.Size:
+            return tuple([self.to_fx(x) for x in a])
+        if t in SYMBOLIC and self.symbols is not None:
+            return self.symbols.node(a)
+        if t is list:
+            self.expand(a)
+            return [self.to_fx(x) for x in a]
+        if t is slice:
+            return slice(self.to_fx(a.start), self.to_fx(a.stop), self.to_fx(a.step))
+        if is_a(a, Tensor):
+            if taken_as_it_is(t):
+                for name in ("__torch_function__", "__torch_dispatch__"):
+                    self.guards.check(self.guards.type_attr(t, name, getattr(t, name)), "is", getattr(t, name))
+                return self.node(a)
+            raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
+        if t is dict:
+            self.expand(a)
+            return {k: self.to_fx(x) for k, x in a.items()}
+        if is_a(a, tuple):
+            return tuple([self.to_fx(x) for x in a])
+        if is_a(a, range):
+            return list(a)
+        if is_a(a, enum.Flag) and type(a).__members__.get(str(a.name)) is not a:
+            # FX writes members by name, which one made of several has not.
+            if is_a(a, int):
+                return int(a)
+        elif is_a(a, enum.Enum):
+            return a
+        if t in NUMBERS:
+            if self.lazy:
+                self.settle(a)
+            return self.to_fx(a.item())
+        if t is TENSOR_TYPE:
+            return f"{a.__module__}.{a.__name__}"
+        if t is type and a in DTYPES:
+            return DTYPES[a]
+        if is_a(a, (int, float)):
+            # What operators take it for.
+            return PLAIN_VALUE[_base(t)](a)
+        raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
+
+
+def _base(t: type) -> type:
+    return next(b for b in PLAIN_VALUE if issubclass(t, b))
+
+
+def is_value(v: Any) -> bool:
+    """Whether ``v`` is compared by value: it has no identity that a program could tell apart."""
+    t = type(v)
+    if t in SINGLETONS or t in VALUES:
+        return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
+    if t is tuple or t is frozenset or t is torch.Size:
+        return all(is_value(x) for x in v)
+    if t is types.BuiltinFunctionType:
+        # Bound to an object, it is that object's; a class may be one that each call makes.
+        of = v.__self__
+        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
+    return is_a(v, PINNED)
+
+
+def hashes_plainly(k: Any) -> bool:
+    """Whether ``k`` is a key that C finds without asking the user's code."""
+    t = type(k)
+    if t is str or is_a(k, (Tensor, *PINNED)):
+        return True
+    if is_a(k, (tuple, frozenset)):
+        return all([hashes_plainly(x) for x in k])
+    return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)

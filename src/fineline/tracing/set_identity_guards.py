@@ -1,0 +1,162 @@
+"""Lookups by identity in containers made here: which objects in one are the same must stay so, and each is told from the others once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from typing import Any
+
+from fineline.graph.recorder import NotForGraph
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+from fineline.tracing.identity_guards import leaves, parts
+from fineline.tracing.segment_trace import is_value
+
+# Stands for an object that the captured code has made, which must not live longer because of a lookup. It differs from all others.
+NEW = object()
+
+
+class Lookups:
+    """One set: the objects that have been looked up in it, or seen there."""
+
+    __slots__ = ("last", "made", "refused", "size", "target", "told", "unknown")
+
+    def __init__(self, target: set) -> None:
+        # Its elements live no longer than without this.
+        self.target = weakref.ref(target)
+        # By register: the objects that are different ones, which ``guard`` says.
+        self.told: dict[int, Source] = {}
+        # By id: objects that the captured code has made. What lies there later may have a source.
+        self.made: set[int] = set()
+        # As many elements have been seen; the one looked up since, in a tuple, may have been added. NEW stands for an object made here.
+        self.size = 0
+        self.last: tuple = ()
+        # Whether there are objects without a source, which may have got one since.
+        self.unknown = False
+        self.refused: str | None = None
+
+    def follow(self, cap: Any) -> None:
+        """Takes in what has been added to the set."""
+        target: Any = self.target()
+        size = len(target)
+        # Each lookup comes through here, so that no more than the last one's element came or went.
+        new = bool(self.last) and self.last[0] is NEW
+        one = bool(self.last) and size - self.size in ((1, -1) if new else (1,) if self.last[0] in target else (-1,))
+        if self.unknown or self.refused or not (size == self.size or one):
+            self.unknown, self.refused = False, None
+            for v in target:
+                self._take(cap, v)
+        elif size > self.size and not new:
+            self._take(cap, self.last[0])
+        self.size, self.last = size, ()
+
+    def _take(self, cap: Any, v: Any) -> None:
+        if cap.lazy:
+            cap.settle(v)
+        try:
+            cap.expand(v, True)
+        except NotForGraph as e:
+            self.refused = str(e)
+        self.tell(cap, v)
+
+    def tell(self, cap: Any, v: Any) -> None:
+        """Notes that ``v``, and what it holds, are not the objects that were here before."""
+        for part in (*parts(cap, v), *leaves(cap, (v,))):
+            if is_value(part) or is_a(part, (tuple, frozenset)):
+                continue
+            src = cap.sources.get(id(part))
+            if src is not None:
+                self.told.setdefault(src.reg, src)
+            elif id(part) in cap.made:
+                self.made.add(id(part))
+            else:
+                self.unknown = True
+
+    def guard(self, cap: Any) -> None:
+        """Guards, at the end of what is known of the set, that those objects are different ones."""
+        for src in map(cap.sources.get, self.made):
+            if src is not None:
+                self.told.setdefault(src.reg, src)
+        _guard(cap, self.told.values())
+
+
+def lookups(cap: Any, target: set) -> Lookups:
+    """What is known of ``target``, whatever has been added to it."""
+    found: Lookups | None = cap.lookups.get(id(target))
+    if found is None or found.target() is not target:
+        if found is not None:
+            found.guard(cap)
+        found = cap.lookups[id(target)] = Lookups(target)
+    found.follow(cap)
+    return found
+
+
+def look_up(cap: Any, obj: Any, target: set) -> None:
+    """``obj`` is looked up in a set made here, and maybe added to it."""
+    found = lookups(cap, target)
+    found.tell(cap, obj)
+    if id(obj) in cap.sources or is_value(obj):
+        found.last = (obj,)
+    elif id(obj) in cap.made:
+        found.last = (NEW,)
+
+
+def rewritten(cap: Any, target: Any) -> None:
+    """``target`` is written to as a whole: as many elements may be others."""
+    found: Lookups | None = cap.lookups.pop(id(target), None)
+    if found is not None:
+        found.guard(cap)
+
+
+class Keys:
+    """A dict made here, or others at its address before it: the objects that have been looked up in it."""
+
+    __slots__ = ("made", "told")
+
+    def __init__(self) -> None:
+        # By id, which the capture keeps alive. A later dict at the same address only adds to them.
+        self.told: dict[int, Source] = {}
+        # By id: those that had no source, as the captured code has made them.
+        self.made: set[int] = set()
+
+    def unseen(self, cap: Any, ids: set[int]) -> set[int]:
+        """Returns those of the ``ids`` that no lookup has met."""
+        # What lies where an object made here has been may have a source.
+        return ids - self.told.keys() - (self.made - cap.sources.keys())
+
+    def tell(self, cap: Any, key: Any) -> None:
+        """Notes that ``key``, and what it binds, are not the objects that were here before."""
+        for part in parts(cap, key):
+            src = cap.sources.get(id(part))
+            if src is not None:
+                self.told[id(part)] = src
+            elif part is key and id(key) in cap.made:
+                self.made.add(id(key))
+
+
+def look_up_key(cap: Any, obj: Any, among: Any) -> None:
+    """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
+    found = cap.keys.setdefault(id(among), Keys())
+    unseen = found.unseen(cap, {id(obj), *map(id, among)})
+    if not unseen - {id(obj)}:
+        # Most dicts are filled key by key.
+        if unseen:
+            found.tell(cap, obj)
+        return
+    for key in (*among, obj):
+        if id(key) in unseen:
+            found.tell(cap, key)
+
+
+def guard_lookups(cap: Any) -> None:
+    """Guards what lookups in all containers that were made here rest on."""
+    for found in cap.lookups.values():
+        found.guard(cap)
+    for found in cap.keys.values():
+        _guard(cap, found.told.values())
+
+
+def _guard(cap: Any, told: Collection[Source]) -> None:
+    # Two objects that the program holds stay two.
+    held = [src for src in told if src.op == "pin"]
+    cap.guards.distinct([src for src in told if src.op != "pin"], held)

@@ -1,0 +1,505 @@
+"""The sizes and numbers of one segment that may vary: where each comes from, and what the captured code assumed of them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.node import Node, map_arg
+from torch.utils._sympy.interp import handlers
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import TensorReferenceAnalysis
+
+from fineline.apart import shapes_imported
+from fineline.errors import Constrained
+from fineline.frames.graph_breaks import Retreat
+from fineline.frames.stub_frames import is_own, user_stack
+from fineline.graph.body import Part
+from fineline.graph.fake import Fakes, NoTwin, Path
+from fineline.guards.facts import TensorFacts, tensor_facts
+from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
+from fineline.guards.source import Source
+from fineline.guards.term import Term
+from fineline.kinds import is_a
+from fineline.policy.strict import breaks_here
+from fineline.stacks import StackPlace
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.symbolic.floats import Floats, hint
+from fineline.symbolic.random_draws import Draws
+from fineline.tracing.inlined_caches import Inlined
+
+# How PyTorch names them.
+_SYMBOL = re.compile(r"\b(?:z?[su]\d+|zuf\d+)\b")
+
+
+class Place(NamedTuple):
+    """Where a number comes from: a size or stride of a tensor, or a source that holds it."""
+
+    source: Source
+    kind: str
+    dim: int
+
+    def text(self) -> str:
+        return self.source.text() if self.kind == "number" else f"{self.source.text()}.{self.kind}({self.dim})"
+
+
+class Carried(NamedTuple):
+    """A graph input that is no read: the program computes the number; a float is handed on in a tensor, as backends take it."""
+
+    value: torch.SymFloat | torch.SymInt
+    reg: int = -1
+
+
+# Of the caches that `ShapeEnv`'s methods have, each one for all environments.
+_CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasattr(method, "cache_clear")])
+
+
+@functools.cache
+def _without_tensor_form() -> tuple[type, ...]:
+    """The functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
+    return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
+
+
+class Shapes(ShapeEnv):
+    """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__()
+        # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
+        self._machine = weakref.ref(machine)
+        self.floats = Floats(self)
+        self.draws = Draws(self, machine.options.breaking_draws)
+        # Symbol -> the frames down to the last line that said something of it.
+        self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
+
+    @property
+    def machine(self) -> Any:
+        """The machine that captures, while it does."""
+        return self._machine()
+
+    def _note(self, expr: Any) -> None:
+        machine = self.machine
+        f = machine.frame if machine is not None else None
+        while f is not None and f.back is not None and is_own(f.info.code):
+            f = f.back
+        if f is not None:
+            stack = user_stack(f)
+            for symbol in expr.free_symbols:
+                self.stacks[symbol] = stack
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        self._note(a)
+        super()._set_replacement(a, tgt, msg)
+
+    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:
+        self._note(g)
+        super()._log_guard(prefix, g, forcing_spec)
+
+
+class Symbols:
+    """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`).
+
+    ``scalars`` and ``shaped``: numbers that are read from tensors, and sizes that depend on such numbers, are symbols as well.
+    ``behind``: the segment is one behind a graph break, as a rule a short one.
+    """
+
+    def __init__(self, machine: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
+        self.scalars, self.shaped, self.behind = scalars, shaped, behind
+        self.machine, self.cap = machine, machine.cap
+        self.varying = varying
+        shapes_imported()
+        self.shapes = Shapes(machine)
+        self.fakes = Fakes(self.shapes, self._context, self._bind)
+        self.draws = self.shapes.draws
+        self.inlined = Inlined(machine.options.settled_caches)
+        self.leaves: dict[sympy.Symbol, Place] = {}
+        self.numbers: dict[int, Any] = {}
+        self._bound: list[tuple[Place, Any]] = []
+        # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
+        self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
+        # The symbols that the graph's floats are computed of.
+        self._in_floats: set[sympy.Symbol] = set()
+        # By id: tensors that only borders may look at.
+        self.unsized: set[int] = set()
+        # Why an error of the graph's may not be that of the user's code.
+        self.inexact = ""
+        # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
+        self.errors: dict[str, type[Exception]] = {}
+
+    @property
+    def used(self) -> bool:
+        return bool(self._bound)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def facts(self, t: Tensor, src: Source) -> TensorFacts:
+        """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
+        facts = tensor_facts(t)
+        loose = self.varying.loose(src, t)
+        if loose and breaks_here(self.machine.options.breaks) == "any":
+            # What looks at it runs at a border: nothing else depends on how large it is.
+            self.unsized.add(id(t))
+            strides = None if facts.strides is None else (None,) * len(facts.strides)
+            return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
+        dims = self.varying.dims(src, t)
+        if not dims and not self.varying.strides(src, t):
+            return facts
+        sizes = tuple([None if d in dims else n for d, n in enumerate(facts.sizes)])
+        return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
+
+    def _context(self, t: Tensor) -> tuple[Any, Any]:
+        if id(t) in self.unsized:
+            raise NoTwin(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
+        src = self.cap.sources.get(id(t))
+        if src is None:
+            return None, None
+        dims, strides = self.varying.dims(src, t), self.varying.strides(src, t)
+        if not dims and not strides:
+            return None, None
+        symbolic: Any = StatelessSymbolicContext(
+            dynamic_sizes=[dims[d].kind if d in dims else DimDynamic.STATIC for d in range(t.dim())],
+            dynamic_strides=[DimDynamic.DYNAMIC if d in strides else DimDynamic.INFER_STRIDE for d in range(t.dim())],
+            constraint_sizes=[dims[d].constraint if d in dims else None for d in range(t.dim())],
+        )
+        return symbolic, Path(src.text())
+
+    def _bind(self, t: Tensor, fake: Tensor) -> None:
+        src = self.cap.sources[id(t)]
+        dims = self.varying.dims(src, t)
+        for d, size in enumerate(fake.shape):
+            if d in dims:
+                self._place(Place(src, "size", d), size)
+        for d, stride in enumerate(fake.stride()):
+            self._place(Place(src, "stride", d), stride)
+
+    def _place(self, place: Place, number: Any) -> None:
+        expr = number.node._expr if type(number) in SYMBOLIC else sympy.Integer(number)
+        self._bound.append((place, expr))
+        if type(number) in SYMBOLIC:
+            if self.behind and not self.fakes.symbolic:
+                self.fakes.keep_later()
+            self.fakes.symbolic = True
+            if expr.is_Symbol:
+                self.leaves.setdefault(expr, place)
+
+    def number(self, v: Any, src: Source) -> Any:
+        """The symbol for a number that varies; None if this one does not."""
+        found = self.numbers.get(src.reg)
+        if found is None and self.varying.number(src, v):
+            if type(v) is float:
+                found = self.shapes.floats.new(v, src.text())
+            else:
+                found = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
+            if type(found) not in SYMBOLIC:
+                return None
+            self.numbers[src.reg] = found
+            self.cap.guards.check(src, "type", type(v))
+            self._place(Place(src, "number", -1), found)
+        return found
+
+    def term(self, number: Any) -> Term:
+        """What computes a symbolic number from the leaves."""
+        return self.shapes.floats.expanded(number.node.expr)
+
+    # -- the graph -----------------------------------------------------------------------------------------------------
+    def node(self, number: Any) -> Any:
+        """What stands in the graph for a symbolic number."""
+        expr = number.node.expr
+        if is_a(self.cap.recorder, Part):
+            return self._in_part(self.cap.recorder, number)
+        if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol:
+            symbols = symbols_of(self.shapes.floats.expanded(expr))
+            if any([self.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.leaves]):
+                return self.shapes.floats.settled(number)
+            self._in_floats.update(symbols)
+            plain = self.shapes.floats.exactly(number).plain
+            if plain is None or (type(plain) is torch.SymFloat and plain.node.expr.has(*_without_tensor_form())):
+                return self._carried(expr, number)
+        # What is made of a float is computed by the program as well.
+        term = self.shapes.floats.expanded(expr, whole=False)
+        env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
+        return nodes_of(term, env, self.cap.recorder.graph, self.cap.recorder.numbers)
+
+    def _in_part(self, part: Part, number: Any) -> Any:
+        """... in a graph that another one runs, which knows symbols of its own."""
+        term = self.term(number)
+        env = {symbol: found for symbol in symbols_of(term) if (found := self._own(part, symbol)) is not None}
+        if not env:
+            return part.number(number)
+        for symbol in set(symbols_of(term)) - env.keys():
+            if not symbol.is_integer:
+                raise Retreat("FL517", f"{symbol} is a float from around a body, and is used with a number from inside")
+            value = self.shapes.backed_var_to_val.get(symbol)
+            env[symbol] = part.number(self.shapes.create_symintnode(symbol, hint=None if value is None else int(value)))
+        return nodes_of(term, env, part.graph, part.computed)
+
+    def _own(self, part: Part, symbol: sympy.Symbol) -> Any:
+        """The node of a symbol that is known inside only."""
+        if symbol in part.own or symbol in self.leaves or symbol not in self._born:
+            return part.own.get(symbol)
+        tensor, kind, at = self._born[symbol]
+        if not part.own_tensor(tensor):
+            return None
+        node = part.own[symbol] = self.cap.recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+        return node
+
+    def _carried(self, symbol: sympy.Symbol, number: torch.SymFloat) -> Any:
+        found = self.cap.recorder.numbers.get(symbol)
+        if found is None:
+            recorder = self.cap.recorder
+            hole = recorder.placeholder(number, "number", Carried(number))
+            found = recorder.numbers[symbol] = recorder.quietly("call_method", "item", (hole,), "item")
+        return found
+
+    def fix_floats(self) -> bool:
+        """From the next capture on, the graph's floats, and those that they are computed of, are constants; -> whether any was none before."""
+        fixed = self.varying.fixed
+        before = len(fixed)
+        self.draws.depend(self._in_floats)
+        fixed.update([self.leaves[symbol].text() for symbol in self._in_floats if symbol in self.leaves])
+        return len(fixed) > before
+
+    def prune(self) -> None:
+        """Floats that turned out to have one value only are no inputs."""
+        recorder = self.cap.recorder
+        for hole, src in list(recorder.inputs):
+            if type(src) is Carried and type(src.value) is torch.SymFloat and self.shapes.simplify(src.value.node._expr).is_number:
+                (item,) = hole.users
+                value = hint(src.value)
+                for user in list(item.users):
+                    user.args, user.kwargs = _with(user.args, item, value), _with(user.kwargs, item, value)
+                recorder.graph.erase_node(item)
+                recorder.graph.erase_node(hole)
+                recorder.inputs.remove((hole, src))
+
+    def _leaf(self, symbol: sympy.Symbol) -> Any:
+        recorder = self.cap.recorder
+        found = recorder.numbers.get(symbol)
+        if found is None:
+            place = self.leaves.get(symbol)
+            if place is None and (symbol in self.shapes.floats.exact or symbol in self.draws.of):
+                number: Any = self.shapes.create_symintnode(symbol, hint=int(self.shapes.backed_var_to_val[symbol]))
+                found = recorder.placeholder(number, "number", Carried(number))
+            elif place is None:
+                if symbol not in self._born:
+                    raise Retreat("FL517", f"{symbol} is a number inside of an operator")
+                tensor, kind, at = self._born[symbol]
+                found = recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+            elif place.kind == "number":
+                number = self.numbers[place.source.reg]
+                found = recorder.placeholder(number, "number", place.source)
+            else:
+                tensor = self.cap.node(place.source.value)
+                found = recorder.quietly("call_method", place.kind, (tensor, place.dim), place.kind)
+            recorder.numbers[symbol] = found
+        return found
+
+    def text(self, number: Any) -> str:
+        """Returns a symbolic number as an expression of what the user's code reads."""
+        term = self.shapes.floats.expanded(number.node.expr, whole=False)
+        return python_text(term, {symbol: self._text(symbol) for symbol in symbols_of(term)})
+
+    def in_words(self, text: str) -> str:
+        """Returns a message of PyTorch's with what the user's code reads in the place of symbols."""
+        known = {str(symbol): symbol for symbol in (*self.leaves, *self._born, *self.cap.recorder.numbers)}
+        return _SYMBOL.sub(lambda found: self._text(known[found[0]]) if found[0] in known else found[0], text)
+
+    def _text(self, symbol: sympy.Symbol) -> str:
+        if symbol in self.leaves:
+            return self.leaves[symbol].text()
+        if symbol in self.draws.of:
+            return "(a random number)"
+        if symbol in self._born:
+            tensor, kind, at = self._born[symbol]
+            return f"{self._call_of(self.cap.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
+        return self._call_of(self.cap.recorder.numbers.get(symbol))
+
+    def _call_of(self, node: Any) -> str:
+        return _called(node, {hole: src.text() for hole, src in self.cap.recorder.inputs if is_a(src, Source)})
+
+    def leaf(self, symbol: sympy.Symbol) -> Any:
+        """The node of a symbol that only the graph knows; None if the program knows it."""
+        return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
+
+    # -- what only the graph knows -------------------------------------------------------------------------------------
+    def born(self, value: Any) -> None:
+        """An operator gave ``value``, in which there are new symbols."""
+        new = set(self._new())
+        for t in value if is_a(value, (tuple, list)) else (value,):
+            if is_a(t, Tensor) and t.layout is torch.strided:
+                parts = [("size", (d,), n) for d, n in enumerate(t.shape)] + [("stride", (d,), n) for d, n in enumerate(t.stride())]
+                for kind, at, n in [*parts, ("storage_offset", (), t.storage_offset())]:
+                    if type(n) is torch.SymInt and n.node._expr in new:
+                        self._born.setdefault(n.node._expr, (t, kind, at))
+
+    def _new(self) -> list[sympy.Symbol]:
+        pending = self.shapes.pending_fresh_unbacked_symbols
+        new = list(pending)
+        # Else the next one who traces the graph would look for them in what it is given.
+        pending.clear()
+        return new
+
+    def read(self, number: Any, node: Any) -> Any:
+        """``node`` of the graph gives the new symbol in ``number``; -> the number."""
+        if self.cap.guards.machine.shows_layouts:
+            node.meta["example_value"] = number
+        self.told(self._new()[-1], node)
+        return number
+
+    def told(self, symbol: sympy.Symbol, node: Any) -> None:
+        """``node`` of the graph gives ``symbol``."""
+        recorder = self.cap.recorder
+        (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
+
+    def given(self, results: Any, node: Any) -> None:
+        """An operator's ``node`` gave ``results``: the numbers among these are new."""
+        for i, v in enumerate(results):
+            if type(v) is torch.SymInt and v.node.expr.is_Symbol:
+                self.told(v.node.expr, self.cap.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
+
+    def handed(self) -> torch.SymInt:
+        """A number that an operator is going to hand to a graph."""
+        with self.shapes.ignore_fresh_unbacked_symbols():
+            return self.shapes.create_unbacked_symint()
+
+    def apart(self, op: Any, values: Any) -> Any:
+        """An operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
+        node = self.cap.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
+        return self.read(self.shapes.create_unbacked_symfloat(), node)
+
+    def expect(self, condition: Any, text: str, error: type[Exception] | None) -> None:
+        """From here on ``condition`` holds, or the graph fails. ``error``: what the user's code raises then, with this text, if that is known."""
+        node = self.node(condition)
+        condition.node.expect_true("", 0)
+        if error is None:
+            self.inexact = text
+        else:
+            self.errors[text] = error
+        self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
+
+    def example(self, value: Any, src: Any) -> Any:
+        """A graph input as the backend is shown it."""
+        if type(src) is Carried:
+            return self.fakes.number(value) if type(value) is torch.SymFloat else value
+        if not is_a(value, Tensor):
+            return self.numbers[src.reg]
+        self.machine.computing = True
+        # What has been read of it is to be read anew by who traces the graph.
+        self.fakes.mode.epoch += 1
+        try:
+            return self.fakes.example(value)
+        finally:
+            self.machine.computing = False
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Nothing more is captured: the ways back from the fake tensors are cut, as they would be cycles."""
+        self.fakes.close()
+        self.draws.of.clear()
+        self.inlined.close()
+        # PyTorch's caches hold each environment that has asked them something, for ever; nobody asks them for this one again.
+        for clear in _CLEAR:
+            clear()
+        del self.machine, self.cap
+
+    def guard(self) -> None:
+        """Adds what was assumed of the symbols to the guards."""
+        guards = self.cap.guards
+        terms, places = self._claims()
+        for term in terms:
+            symbols = symbols_of(term)
+            self.draws.depend(symbols)
+            used = {symbol: places[symbol] for symbol in symbols if symbol in places}
+            leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
+            relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
+            if relation is None:
+                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
+            guards.relation(relation)
+
+    def check(self, vm: Any) -> None:
+        """The segment ends: whether what has been taken for granted holds."""
+        self.inlined.check(vm)
+        self.check_draws()
+
+    def check_draws(self) -> None:
+        """Before a backend sees the graph: whether the numbers that are drawn may be any."""
+        if self.draws.of:
+            self.draws.depend([symbol for term in self._claims()[0] for symbol in symbols_of(term)])
+
+    def _claims(self) -> tuple[list[Term], dict[sympy.Symbol, Place]]:
+        """What was assumed of the symbols; -> the terms that must be true, and where their symbols come from."""
+        shapes, floats = self.shapes, self.shapes.floats
+        self.draws.depend(self.draws.changed())
+        own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
+        claims: list[Any] = []
+        for place, expr in self._bound:
+            now = shapes.simplify(expr)
+            if self.leaves.get(now) != place:
+                claims.append(sympy.Eq(own[place], now, evaluate=False))
+                self._check_mark(place, expr, now)
+        for symbol in (*self.leaves, *[symbol for symbol in floats.exact if symbol.is_integer]):
+            claims += self._range(symbol, symbol in self.leaves and self.leaves[symbol].kind == "size")
+        for g in shapes.guards:
+            expr = shapes.simplify(g.expr)
+            if shapes._maybe_evaluate_static(expr, axioms=()) is None:
+                claims.append(expr)
+        terms = [floats.expanded(claim) for claim in claims] + floats.claims
+        for symbol in floats.exact:
+            now = shapes.simplify(symbol)
+            if now != symbol:
+                terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
+        places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
+        return list(dict.fromkeys(terms)), places
+
+    def _range(self, symbol: sympy.Symbol, is_size: bool) -> list[Any]:
+        span = self.shapes.var_to_range.get(symbol)
+        claims = []
+        if span is not None and shapes_to(symbol, self.shapes):
+            if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (not is_size or span.lower > 0):
+                claims.append(sympy.Ge(symbol, span.lower, evaluate=False))
+            if span.upper not in (int_oo, sympy.S.Infinity) and (not is_size or span.upper < 2**62):
+                claims.append(sympy.Le(symbol, span.upper, evaluate=False))
+        return claims
+
+    def _check_mark(self, place: Place, expr: Any, now: Any) -> None:
+        """A size marked dynamic must not have become a constant."""
+        if place.kind != "size" or not now.is_number:
+            return
+        dims = self.varying.dims(place.source, place.source.value)
+        if place.dim in dims and dims[place.dim].marked:
+            stack = self.shapes.stacks.get(expr, ())
+            where = "{}:{}".format(*stack[-1]) if stack else None
+            how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
+            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where, stack=stack)
+
+
+def _called(node: Any, inputs: Mapping[Any, str]) -> str:
+    """Returns the call that a node of the graph makes, without the tensors that it takes."""
+    if node is None:
+        return "(a number from the graph)"
+    if node.op == "placeholder":
+        return inputs.get(node, "(a number from the graph)")
+    name = node.target if type(node.target) is str else getattr(node.target, "__name__", str(node.target))
+    if node.target is operator.getitem:
+        index = node.args[1] if type(node.args[1]) is int else "..."
+        return f"{_called(node.args[0], inputs)}[{index}]"
+    if getattr(node.target, "__module__", None) in ("_operator", "math"):
+        given = [_called(a, inputs) if is_a(a, Node) else str(a) for a in node.args]
+        return f"{name}({', '.join(given)})"
+    return f"{name}()"
+
+
+def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
+    """Whether a symbol still stands for itself."""
+    return bool(shapes.simplify(symbol) == symbol)
+
+
+def _with(args: Any, node: Any, value: float) -> Any:
+    return map_arg(args, lambda n: value if n is node else n)

@@ -1,0 +1,206 @@
+"""Tracebacks of exceptions that captured code raises: the user's frames, and none of the interpreter's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import CellType, CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, NamedTuple
+
+from fineline.bytecode.code import CO_OPTIMIZED, NOWHERE
+from fineline.bytecode.place import position_of, standing_for, with_parameters
+from fineline.frames.frame import NULL, Frame
+from fineline.frames.stub_frames import Place, is_own, is_stand_in
+from fineline.raw import TRACEBACK
+from fineline.stacks import PROGRAM
+from fineline.tracing.mutation_log import EMPTY, contents
+
+# How many frames of a traceback are shown at each end.
+_ENDS = 60
+# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
+SHALLOW = 50
+
+
+class Traces:
+    """The interpreted frames that the exception under way has passed, innermost first."""
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._inner: TracebackType | None = None
+        self._passed: list[tuple[Any, int]] = []
+        # The code of frames in tracebacks, by what they run and where: to find out what an instruction is compiled from takes a while.
+        self._stubs: dict[tuple[Any, int, tuple[str, ...]], CodeType] = {}
+
+    def note(self, e: BaseException, frame: Any) -> None:
+        """``e`` reaches or passes an interpreted frame."""
+        if self._error is not e:
+            self._error, self._inner, self._passed = e, _behind_the_call(TRACEBACK.__get__(e)), []
+        if not is_own(frame.info.code):
+            self._passed.append((frame, max(frame.ip - 1, 0)))
+
+    def write(self, e: BaseException, cap: Any) -> None:
+        """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
+
+        Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
+        frames again at each run of the program.
+        """
+        if self._error is not e:
+            return
+        tb, passed = self._inner, self._passed
+        if len(passed) > 2 * _ENDS:
+            passed = passed[:_ENDS] + passed[-_ENDS:]
+        for frame, at in passed:
+            info, line = frame.info, frame.info.lines[at]
+            variables = variables_of(frame)
+            names = tuple(variables)
+            stub = self._stubs.get((info, at, names))
+            if stub is None:
+                stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.position_at(info.offsets[at]), line, names)
+            tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
+            if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
+                cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
+        TRACEBACK.__set__(e, tb)
+        self._error, self._inner, self._passed = None, None, []
+
+
+def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
+    """``tb`` from the first frame on that is not fineline's."""
+    while tb is not None and is_own(tb.tb_frame.f_code):
+        tb = tb.tb_next
+    return tb
+
+
+def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
+    """``tb`` without the frames that led to the call, those of a program that made it and stand-ins for the user's: these come again."""
+    while tb is not None and (is_own(tb.tb_frame.f_code) or tb.tb_frame.f_code.co_filename.startswith(PROGRAM)):
+        tb = tb.tb_next
+    return tb
+
+
+def raised_inside(e: BaseException) -> bool:
+    """Whether ``e`` was raised by Python code of fineline's (or by C called from there)."""
+    tb = TRACEBACK.__get__(e)
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and is_own(tb.tb_frame.f_code)
+
+
+def frames_behind(e: BaseException) -> TracebackType | None:
+    """What of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
+    return _behind_the_call(TRACEBACK.__get__(e))
+
+
+def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
+    """The traceback of ``e``, guarded if the segment has found it there."""
+    tb: TracebackType | None = TRACEBACK.__get__(e)
+    src = cap.sources.get(id(e))
+    if src is not None and cap.active and not cap.journal.slot_written(e, TRACEBACK):
+        cap.load(tb, cap.guards.access(src, "member", TRACEBACK, tb))
+    return tb
+
+
+def variables_of(frame: Frame) -> dict[str, Any]:
+    """The variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
+    if frame.namespace is not None and not frame.info.code.co_flags & CO_OPTIMIZED:
+        return {name: value for name, value in frame.namespace.items() if type(name) is str}
+    variables: dict[str, Any] = {}
+    of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
+    for name, value in zip(frame.info.slots, frame.local, strict=False):
+        held = contents(value) if type(value) is CellType and name in of_cells else value
+        if held is not NULL and held is not EMPTY:
+            variables[name] = held
+    return variables
+
+
+class Entry:
+    """Makes one entry of a traceback again, in front of those that are ``behind`` it; it holds no variables."""
+
+    __slots__ = ("_code", "_globals", "_line")
+
+    def __init__(self, tb: TracebackType) -> None:
+        code, self._line = tb.tb_frame.f_code, tb.tb_lineno
+        own = code.co_code == _stub.__code__.co_code
+        self._code = with_parameters(code, ()) if own else standing_for(_stub.__code__, code, position_of(code, tb.tb_lasti), self._line)
+        self._globals = tb.tb_frame.f_globals
+
+    def __call__(self, behind: TracebackType | None) -> TracebackType:
+        return TracebackType(behind, _made(self._code, self._globals, ()), 0, self._line)
+
+
+def _stub():  # type: ignore[no-untyped-def]
+    yield
+
+
+def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType:
+    """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
+    made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
+    return made
+
+
+class Variable(NamedTuple):
+    """A user's variable at a graph break: the position of its value, or of its cell, among those the program shows, or a constant."""
+
+    name: str
+    position: int | None
+    value: Any = None
+    in_cell: bool = False
+
+    def now(self, shown: tuple[Any, ...]) -> Any:
+        """Returns the value; EMPTY if the variable has none."""
+        if self.position is None:
+            return self.value
+        found = shown[self.position]
+        return contents(found) if self.in_cell else found
+
+
+class ShownPlace(Place):
+    """Makes calls from a place in a program; if one raises, the entries of its traceback have the user's variables, as far as the program has them."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, place: Place, frames: tuple[tuple[Variable, ...], ...]) -> None:
+        """``frames``: the variables of each of the user's frames, the outermost first."""
+        self.outermost = place.outermost
+        self._frames = frames
+
+    def call(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``fn``. ``shown``: the values of the variables that are no constants."""
+        if not self.outermost:
+            return fn(*args, **kwargs)
+        stub, inner = self.outermost
+        try:
+            return stub(fn, args, kwargs, inner)
+        except BaseException as e:
+            self._show(e, shown)
+            raise
+
+    def _show(self, e: BaseException, shown: tuple[Any, ...]) -> None:
+        tb, entries = TRACEBACK.__get__(e), []
+        while tb is not None and is_own(tb.tb_frame.f_code):
+            if is_stand_in(tb.tb_frame.f_code):
+                entries.append(tb)
+            tb = tb.tb_next
+        if len(entries) != len(self._frames):
+            return
+        for entry, variables in zip(reversed(entries), reversed(self._frames), strict=True):
+            values = {variable.name: variable.now(shown) for variable in variables}
+            values = {name: value for name, value in values.items() if value is not EMPTY}
+            stub = standing_for(_stub.__code__, entry.tb_frame.f_code, NOWHERE, entry.tb_lineno, tuple(values))
+            tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
+        TRACEBACK.__set__(e, tb)
+
+
+def check_depth(vm: Any) -> None:
+    """Captured code, which adds no frames to Python's stack, may go as deep as eager code."""
+    vm.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
+    if vm.depth > vm.max_depth:
+        raise RecursionError("maximum recursion depth exceeded")
+
+
+def frames_below() -> int:
+    """How many Python frames are under way outside of the interpreter."""
+    n, f = 0, sys._getframe(1)
+    while f is not None:
+        n += 1
+        f = f.f_back  # type: ignore[assignment]
+    return n
