@@ -13,7 +13,7 @@ from torch import nn
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.relation import Leaf, Relation
 from fineline.guards.steps import Step
-from fineline.region.dispatch import Evaluator, make_dispatcher, make_guard_program
+from fineline.region.guard_dispatch import Evaluator, make_dispatcher, make_guard_program
 
 ROUNDS = 30
 HOOKS = (

@@ -30,7 +30,7 @@ import torch.nn.attention
 import fineline
 from fineline.backends.eager import as_it_is
 from fineline.backends.registry import lookup_backend
-from fineline.report.tally import OPEN, Tally
+from fineline.report.operator_counter import OPEN, Tally
 from tests.soundness.freeze import Freezer, differences
 
 F = TypeVar("F", bound=Callable[..., Any])

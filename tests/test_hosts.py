@@ -14,9 +14,10 @@ import torch
 
 import fineline
 from fineline.cpython import c_callables, numpy_scalars
-from fineline.graph import torch_mutation, torch_names
 from fineline.tables import attributes, imported
 from fineline.tensor_ops import fake_layouts, numpy_arrays
+from fineline.torch_facts import mutation
+from fineline.torch_facts import names as torch_names
 
 SOURCE = Path(fineline.__file__).parent
 SITE = Path(torch.__file__).parent.parent
@@ -186,7 +187,7 @@ def test_no_name_is_misspelt() -> None:
         *[(module, names) for module, classes in c_callables._FUNCTIONS.items() for names in classes.values()],
         (np, numpy_scalars._KINDS), (np, numpy_scalars._FUNCTIONS), (np, numpy_arrays._FUNCTIONS), (np.ndarray, numpy_arrays._METHODS),
         (torch._C, torch_names.C_MODULES), (torch, torch_names.METADATA_TYPES), (torch, torch_names.TENSOR_TYPES),
-        (torch.nn.functional, torch_mutation._INPLACE_FLAGGED), (torch.Tensor, torch_mutation._METADATA_MUTATORS),
+        (torch.nn.functional, mutation._INPLACE_FLAGGED), (torch.Tensor, mutation._METADATA_MUTATORS),
         (torch, fake_layouts._COMPARED.replace("__floordiv__", "")),
     ]  # fmt: skip
     for owner, names in listed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 # From the top: a file may import from its own layer and from those below.
 LAYERS = (
-    "__main__ cli __init__ install porting export api region program interp builtins tensor_ops objects tracing symbolic frames cpython "
-    "policy graph guards backends report errors refusals apart stacks bytecode raw kinds tables _native"
+    "__main__ cli __init__ install porting export api region exported codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
+    "policy fake fx torch_facts guards backends report errors refusals import_thread stacks bytecode exception_slots kinds tables _native"
 ).split()
 FILES = sorted(SOURCE.rglob("*.py"))
+ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
+# Files a package may have.
+MOST_FILES = 24
 # Lines a file may have. A subject, not a length, decides where a file is cut: this bound only catches a file that has grown several.
 LONGEST = 900
 
@@ -68,6 +72,23 @@ def test_shape_of_a_file(path: Path) -> None:
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in ast.walk(function):
                 assert not isinstance(node, (ast.Import, ast.ImportFrom, ast.Global)), f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_shape_of_a_package(room: Path) -> None:
+    assert len(list(room.glob("*.py"))) <= MOST_FILES
+    if (room / "__init__.py").exists():
+        told = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+        assert len(told.splitlines()) > 2, "it says what the package is for, what comes in, what goes out, and what it must not know"
+
+
+def test_the_map_is_made_of_the_docstrings() -> None:
+    written = dict(re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", (SOURCE.parent.parent / "CONTRIBUTING.md").read_text(), re.M))
+    rooms = [room for room in ROOMS if (room / "__init__.py").exists()]
+    docs = {room: ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "" for room in rooms}
+    assert written == {room.relative_to(SOURCE).as_posix(): " ".join(doc.partition("\n\n")[0].split()) for room, doc in docs.items()}
+    outermost = list(dict.fromkeys([room.partition("/")[0] for room in written]))
+    assert outermost == [room for room in LAYERS if room in outermost]
 
 
 def test_python_versions_in_one_folder() -> None:

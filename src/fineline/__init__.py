@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fineline.builtins.why import why
     from fineline.export import export, exported_program
     from fineline.install import install, uninstall
+    from fineline.policy.break_settings import error_on_graph_break
     from fineline.policy.declare import (
         allow_in_graph,
         assume_constant_result,
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
         forbid_in_graph,
         substitute_in_graph,
     )
-    from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+    from fineline.policy.dim_marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
     from fineline.policy.files import load_policy
     from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
     from fineline.policy.policy import Policy
     from fineline.policy.stance import set_stance
-    from fineline.policy.strict import error_on_graph_break
     from fineline.porting import nested_compile_region, optimize, optimize_assert, run
-    from fineline.region.module import OptimizedModule
+    from fineline.region.optimized_module import OptimizedModule
 
 __version__ = "0.1.0"
 __all__ = [
@@ -84,14 +84,14 @@ _HOMES: Mapping[str, str] = MappingProxyType(
         "fineline.export": "export exported_program",
         "fineline.install": "install uninstall",
         "fineline.policy.declare": "allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph substitute_in_graph",
-        "fineline.policy.dims": "mark_dynamic mark_static mark_unbacked maybe_mark_dynamic",
+        "fineline.policy.dim_marks": "mark_dynamic mark_static mark_unbacked maybe_mark_dynamic",
         "fineline.policy.files": "load_policy",
         "fineline.policy.marks": "graph_break is_compiling is_dynamo_compiling",
         "fineline.policy.policy": "Policy",
         "fineline.policy.stance": "set_stance",
-        "fineline.policy.strict": "error_on_graph_break",
+        "fineline.policy.break_settings": "error_on_graph_break",
         "fineline.porting": "nested_compile_region optimize optimize_assert run",
-        "fineline.region.module": "OptimizedModule",
+        "fineline.region.optimized_module": "OptimizedModule",
     }
 )
 _FUNCTIONS = frozenset(" ".join(_HOMES.values()).split())

@@ -14,20 +14,20 @@ from torch import nn
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument
-from fineline.policy.dims import DIMS
+from fineline.policy.dim_marks import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
+from fineline.region.call_tree import Tree, Watched
 from fineline.region.compiled import Compiled, Forward
-from fineline.region.describe import describe_guards, place_of
-from fineline.region.module import OptimizedModule
+from fineline.region.descriptions import describe_guards, place_of
+from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Breaks, Options, split_options
 from fineline.region.region import Region
-from fineline.region.watched import Tree, Watched
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
-from fineline.report.tally import RunCounts, Tally
+from fineline.report.operator_counter import RunCounts, Tally
 from fineline.report.tree import Node
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()

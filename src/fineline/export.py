@@ -13,15 +13,15 @@ from torch.fx import GraphModule
 from fineline.api import original
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
-from fineline.graph.state import KERNELS
-from fineline.policy.shapes import marked_shapes
-from fineline.program.exported import Aten, ExportWriter
-from fineline.program.signature import parameters_of
+from fineline.exported.graph import Aten, ExportWriter
+from fineline.exported.signature import parameters_of
+from fineline.policy.shape_api import marked_shapes
 from fineline.region.compiled import Compiled
-from fineline.region.describe import Guard, guard_at, guards_of, place_of
-from fineline.region.module import OptimizedModule
+from fineline.region.descriptions import Guard, guard_at, guards_of, place_of
+from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import Options
 from fineline.region.region import Region
+from fineline.torch_facts.thread_state import KERNELS
 
 TracingMode = Literal["real", "fake", "symbolic"]
 

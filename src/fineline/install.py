@@ -19,16 +19,16 @@ from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
 from fineline.errors import FACES, caller
 from fineline.export import export_call
-from fineline.policy import declare, dims
+from fineline.policy import declare, dim_marks
+from fineline.policy.break_settings import error_on_graph_break
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.selector import of_object
-from fineline.policy.shapes import marked_shapes
+from fineline.policy.shape_api import marked_shapes
 from fineline.policy.stance import STANCES, StanceBlock, set_stance
-from fineline.policy.strict import error_on_graph_break
 from fineline.region.compiled import Compiled
-from fineline.region.module import OptimizedModule, TorchOptimizedModule
+from fineline.region.optimized_module import OptimizedModule, TorchOptimizedModule
 from fineline.region.options import Breaks
 from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
@@ -39,7 +39,7 @@ from fineline.report.logs import LOGS
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
 # ... and but for these, which are about both.
 ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
-MARKS_OF_SIZES = (dims.mark_dynamic, dims.maybe_mark_dynamic, dims.mark_static, dims.mark_unbacked)
+MARKS_OF_SIZES = (dim_marks.mark_dynamic, dim_marks.maybe_mark_dynamic, dim_marks.mark_static, dim_marks.mark_unbacked)
 # What may stand in code that is captured: by what is captured then.
 INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {

@@ -13,7 +13,7 @@ from torch import nn
 from fineline.api import check_callable, compile, regions
 from fineline.policy.stance import STANCES
 from fineline.region.compiled import Compiled
-from fineline.region.module import OptimizedModule
+from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import GuardFailure
 from fineline.region.region import Region
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import fineline
 from fineline.cli.commands import cli, main
-from fineline.cli.heard import Heard
+from fineline.cli.event_log import Heard
 from fineline.policy.marks import MARKS
 from fineline.report.events import LISTENERS
 

@@ -60,7 +60,7 @@ def test_sizes_that_vary() -> None:
         fineline.exported_program(lambda x: x + 1 if x.shape[0] == 3 else x, (torch.ones(3, 4),), dynamic_shapes={"x": {0: Dim("n")}})
     x = torch.ones(3, 4)
     fineline.exported_program(lambda x: x + 1, (x,), dynamic_shapes={"x": {0: Dim.AUTO}})
-    assert not fineline.policy.dims.DIMS.of(x)
+    assert not fineline.policy.dim_marks.DIMS.of(x)
 
 
 def test_refusals_are_those_of_export() -> None:

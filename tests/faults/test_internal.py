@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fineline
+from fineline.codegen.residual_program import SegmentWriter
 from fineline.errors import BackendFailed, BadArgument
-from fineline.program.segment import SegmentWriter
 
 pytestmark = pytest.mark.defects
 X = torch.ones(3)

@@ -24,10 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 import fineline
 from fineline.backends.registry import Registered
 from fineline.bytecode.asynchronous import from_outside
-from fineline.graph.state import hidden_states
 from fineline.guards.facts import ambient_facts
-from fineline.region.dispatch import make_guard_program
+from fineline.region.guard_dispatch import make_guard_program
 from fineline.tensor_ops import inference_mode as inference_specials
+from fineline.torch_facts.thread_state import hidden_states
 
 SIZE = 48
 W = torch.randn(SIZE, SIZE) / 10

@@ -376,8 +376,8 @@ def test_a_refusal_behind_a_graph_break_leaves_the_blocks_that_were_entered_befo
                 return print(x.sum() > 0)
 
     compiled = fineline.compile(fn, backend="eager", dynamic=dynamic, breaks="any" if flag else "declared")
-    before = ambient(), fineline.policy.scopes.SCOPE.blocks
+    before = ambient(), fineline.policy.scope_stack.SCOPE.blocks
     for size in (3, 3, 4, 5):
         with pytest.raises(Unsupported):
             compiled(torch.ones(size))
-        assert (ambient(), fineline.policy.scopes.SCOPE.blocks) == before
+        assert (ambient(), fineline.policy.scope_stack.SCOPE.blocks) == before

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fineline.guards.facts import ambient_facts, tensor_facts
-from fineline.region.dispatch import make_dispatcher, make_guard_program
+from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
 from tests.guards.test_shortcuts import Impostor
 
 native = pytest.importorskip("fineline._native")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fineline
-from fineline.program.template import Template
+from fineline.codegen.frame_state import Template
 from fineline.report.events import LISTENERS
 from tests.oracle import Program, Step, check, t
 

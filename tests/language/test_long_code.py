@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 import fineline
-from fineline.graph.unfailing import unneeded
+from fineline.fx.infallible import unneeded
 from tests.oracle import Program, Table, check
 
 table = Table()

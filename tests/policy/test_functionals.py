@@ -9,7 +9,7 @@ from torch import nn
 
 import fineline
 from fineline import Policy
-from fineline.graph.torch_mutation import INPLACE_FLAG
+from fineline.torch_facts.mutation import INPLACE_FLAG
 from tests.policy.doors import Probe
 
 X = torch.arange(4.0)

@@ -13,8 +13,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import fineline
 from fineline import Policy
-from fineline.graph.spellings import operator_name
-from fineline.graph.torch_table import classify_torch
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.spellings import operator_name
 
 # Entries whose callables are made for the tests, or give numbers and not tensors.
 LISTED = [

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import fineline
 from fineline import Policy
 from fineline.errors import BadRule, Forbidden, Undeclared, Unsupported
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.report.events import LISTENERS
 
 X = torch.arange(4.0)

@@ -18,7 +18,7 @@ import torch._dynamo
 from torch import nn
 
 import fineline
-from fineline.region.module import OptimizedModule, TorchOptimizedModule
+from fineline.region.optimized_module import OptimizedModule, TorchOptimizedModule
 
 
 class Region:
@@ -432,7 +432,7 @@ def test_classes_of_stand_ins() -> None:
     assert type(one) is type(two) is not type(other)
     for opt in (one, other):
         assert isinstance(opt, OptimizedModule) and issubclass(type(opt), OptimizedModule)
-        assert (type(opt).__name__, type(opt).__module__) == ("OptimizedModule", "fineline.region.module")
+        assert (type(opt).__name__, type(opt).__module__) == ("OptimizedModule", "fineline.region.optimized_module")
     assert type(type(one)(Odd(), lambda: None)) is type(other)
     assert list(inspect.signature(OptimizedModule.forward).parameters) == ["self", "args", "kwargs"]
 

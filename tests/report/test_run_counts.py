@@ -15,10 +15,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fineline
-from fineline.cli.heard import Heard
+from fineline.cli.event_log import Heard
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
-from fineline.report.tally import RunCounts
+from fineline.report.operator_counter import RunCounts
 
 X = torch.rand(3, 4)
 # So many calls: the first is captured, the second may be, the others are warm.

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.graph import fake
+from fineline.fake import fake_tensors
 from tests.oracle import Program, Step, check
 
 
@@ -16,13 +16,13 @@ from tests.oracle import Program, Step, check
 def test_results_are_kept_later_on(unkept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake, "UNKEPT", unkept)
     kept: dict[bool, list[bool]] = {True: [], False: []}
-    dispatch = fake.Drawing.dispatch
+    dispatch = fake_tensors.Drawing.dispatch
 
     def heard(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kept[any(map(fake._is_symbolic, args))].append(self.cache_enabled)
+        kept[any(map(fake_tensors._is_symbolic, args))].append(self.cache_enabled)
         return dispatch(self, func, types, args, kwargs)
 
-    monkeypatch.setattr(fake.Drawing, "dispatch", heard)
+    monkeypatch.setattr(fake_tensors.Drawing, "dispatch", heard)
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         y, z = x.flatten() * 2, torch.ones(4).exp()

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fineline.apart import apart
 from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BackendFailed, BadArgument
+from fineline.import_thread import apart
 
 log = logging.getLogger("fineline")
 

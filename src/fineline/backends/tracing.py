@@ -16,8 +16,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes._tensorify_python_scalars import TensorifyState
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from fineline.apart import shapes_imported
 from fineline.bytecode.handlers import Deferral, Observer, handled_signals, standing_in
+from fineline.import_thread import shapes_imported
 
 
 @contextmanager

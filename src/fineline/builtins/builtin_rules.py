@@ -15,7 +15,6 @@ from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.cpython import c_callables
-from fineline.graph import torch_table
 from fineline.kinds import is_a
 from fineline.objects.c_calls import hashable
 from fineline.objects.lru_caches import LRU_TYPE
@@ -23,6 +22,7 @@ from fineline.objects.polyfills import POLYFILLS
 from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_mark
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
+from fineline.torch_facts import callables
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     pattern: str = ""
 
 
-_TORCH, _NATIVE, _SPECIAL = "fineline/graph/torch_table.py", "fineline/cpython/c_callables.py", "fineline/builtins/handlers.py"
+_TORCH, _NATIVE, _SPECIAL = "fineline/torch_facts/callables.py", "fineline/cpython/c_callables.py", "fineline/builtins/handlers.py"
 _MARKS, _CALLS, _MARKED = "fineline/policy/marks.py", "fineline/builtins/calls.py", "fineline/builtins/marks.py"
 _CACHES = "fineline/objects/lru_caches.py"
 
@@ -100,7 +100,7 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 
 def _rows() -> Iterator[Rule]:
-    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in torch_table.listed()}
+    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
     listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in c_callables.listed()}
     listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
@@ -126,7 +126,7 @@ def _kind(fn: Any) -> str:
     if is_a(fn, (types.FunctionType, types.BuiltinFunctionType)) and fn in RECORDING:
         return "records"
     if is_a(fn, (OpOverload, OpOverloadPacket)):
-        return torch_table.classify_torch(fn) or "effect"
+        return callables.classify_torch(fn) or "effect"
     if is_a(fn, types.MethodType):
         return _kind(fn.__func__)
     if is_a(fn, types.FunctionType):
@@ -154,7 +154,7 @@ def _of_function(fn: types.FunctionType) -> str:
         return "declares"
     if stand_in(fn) is not None:
         return "library"
-    kind = torch_table.classify_torch(fn)
+    kind = callables.classify_torch(fn)
     if kind is not None and kind != "python":
         return kind
     if (fn.__module__ or "").startswith("torch._dynamo"):
@@ -176,7 +176,7 @@ def _of_class(cls: type) -> str:
 def _of_native(fn: Any) -> str | None:
     if fn in SPECIALS:
         return "special"
-    kind = torch_table.classify_torch(fn)
+    kind = callables.classify_torch(fn)
     if kind is not None:
         return kind
     native = c_callables.classify(fn)

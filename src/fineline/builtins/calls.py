@@ -33,7 +33,6 @@ from fineline.bytecode.pure_code import MAYBE_PLAIN
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Border
 from fineline.frames.stub_frames import is_own
-from fineline.graph.torch_table import classify_torch
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -46,6 +45,7 @@ from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
+from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value

@@ -16,7 +16,7 @@ from fineline.builtins.subscripts import store_dict_item
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
 from fineline.objects import c_calls

@@ -27,7 +27,7 @@ from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAf
 from fineline.objects.deferred_texts import given
 from fineline.objects.list_iterators import next_item
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
-from fineline.policy.strict import breaks_here
+from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
 

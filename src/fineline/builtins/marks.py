@@ -20,10 +20,10 @@ from fineline.frames.graph_breaks import Abandoned, Border
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.decide import Rules
-from fineline.policy.dims import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fineline.policy.dim_marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fineline.policy.inline_rules import break_rule
 from fineline.policy.marks import MARKS, dynamo_kind, torch_mark
 from fineline.policy.rule import Rule
-from fineline.policy.spots import break_rule
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
 from fineline.tracing.identity_guards import METHOD, identify, known_code

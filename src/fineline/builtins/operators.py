@@ -17,7 +17,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
 from fineline.frames.opcode_families import family
 from fineline.frames.stub_frames import is_own
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info, watches

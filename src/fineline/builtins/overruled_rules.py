@@ -7,11 +7,11 @@ from typing import Any
 
 from fineline.builtins.handlers import SPECIALS
 from fineline.builtins.marks import own_function
-from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.policy.marks import dynamo_kind
 from fineline.policy.rule import Rule
+from fineline.torch_facts.callables import classify_torch
 
 SKIPPED = ("data", "effect")
 

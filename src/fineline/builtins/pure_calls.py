@@ -20,9 +20,9 @@ from fineline.bytecode.code import CODES
 from fineline.bytecode.pure_code import MAYBE_PLAIN, TYPES, GlobalUse, is_plain, pure_code
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import is_own
-from fineline.graph.torch_table import classify_torch
 from fineline.objects.introspection import global_value, load_cell
 from fineline.policy.decide import Rules
+from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import Capture
 from fineline.tracing.tracebacks import SHALLOW

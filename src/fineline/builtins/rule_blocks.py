@@ -13,7 +13,7 @@ from fineline.policy.decide import rules_now
 from fineline.policy.declare import Disabled, disable
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.tracing.identity_guards import identify
 
 

@@ -14,7 +14,7 @@ from fineline.builtins.operators import call_special, python_method
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, load_attr, raw_lookup, type_info

@@ -16,13 +16,13 @@ from fineline.builtins.operators import BINARY, COMPARE
 from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border, Retreat
-from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import raw_lookup
 from fineline.objects.c_calls import describe
 from fineline.objects.deferred_texts import Text, forget_dead, joined, known_next_time, read, waiting
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS
 
 # Instruction -> how many operands it looks at, from the top of the stack; those not named here only move them about.

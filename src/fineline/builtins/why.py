@@ -15,7 +15,6 @@ from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 from fineline.builtins.builtin_rules import builtin_rule, row
 from fineline.builtins.marks import trace_rule
 from fineline.errors import BadRule
-from fineline.graph.spellings import operator_name, packet_of
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules, defines, rules_now
 from fineline.policy.marks import torch_mark
@@ -35,6 +34,7 @@ from fineline.policy.selector import (
     overload_name,
     selectors,
 )
+from fineline.torch_facts.spellings import operator_name, packet_of
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:

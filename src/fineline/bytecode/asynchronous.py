@@ -17,8 +17,8 @@ from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS
+from fineline.exception_slots import ARGS, CAUSE, CONTEXT, TRACEBACK
 from fineline.kinds import is_a
-from fineline.raw import ARGS, CAUSE, CONTEXT, TRACEBACK
 
 # Where CPython 3.11 looks for what another thread, or a signal, wants to raise. A comparison does so together with the jump behind it.
 _LOOKS = frozenset(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fineline.cli.copied import run_in_copy
+from fineline.cli.forked_run import run_in_copy
 from fineline.refusals import REFUSALS
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fineline.api import set_policy
-from fineline.cli.heard import Heard, graph_code
+from fineline.cli.event_log import Heard, graph_code
 from fineline.errors import BadRule
 from fineline.install import install
 from fineline.policy.files import PolicyFile

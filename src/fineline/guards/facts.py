@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
-from fineline.guards.rulebook import RULEBOOK
+from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
 
 _STORAGE: Any = torch._C.TensorBase.untyped_storage

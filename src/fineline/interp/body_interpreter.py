@@ -11,18 +11,18 @@ from torch._functorch import eager_transforms
 from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 
+from fineline.fake.fake_tensors import Fakes, NoTwin
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import ASKED, READS, Border, Refused, Retreat
 from fineline.frames.stub_frames import is_own
-from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import Fakes, NoTwin
-from fineline.graph.state import RESTORED, hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.fx.body_recorder import BodyRecorder
 from fineline.guards.facts import ambient_facts
 from fineline.interp.trial import Trial
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.bodies import NoBody
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.torch_facts.thread_state import RESTORED, hidden_states, leave_dual_levels, put_back_hidden, restore
 
 # Modules whose variables count levels of forward-mode gradients.
 _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))

@@ -20,11 +20,12 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, Code
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
+from fineline.exception_slots import CONTEXT, under
+from fineline.fake.fake_tensors import Fakes, NoTwin
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
 from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
-from fineline.graph.fake import Fakes, NoTwin
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import member_text
 from fineline.interp.break_storms import call_idle
 from fineline.interp.gc_pause import Pause
@@ -34,10 +35,9 @@ from fineline.interp.opcodes.table import link
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import left
 from fineline.objects.iterator_stand_ins import KINDS
+from fineline.policy.break_settings import breaks_here
 from fineline.policy.rule import Rule
-from fineline.policy.strict import breaks_here
-from fineline.raw import CONTEXT, under
-from fineline.report.tally import OPEN
+from fineline.report.operator_counter import OPEN
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint

@@ -12,12 +12,12 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Abandoned, Border, Refused
-from fineline.graph.body import Part
-from fineline.graph.spellings import OWN
+from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.interp.interpreter import Machine
 from fineline.kinds import is_a
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.torch_facts.spellings import OWN
 from fineline.tracing.mutation_log import EMPTY, Journal
 from fineline.tracing.node_origin import origin_of
 

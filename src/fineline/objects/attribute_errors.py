@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from fineline.exception_slots import NAME, OBJ, names_attribute
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, load_method, read_member, special_method
-from fineline.raw import NAME, OBJ, names_attribute
 from fineline.tracing.mutation_log import EMPTY
 
 

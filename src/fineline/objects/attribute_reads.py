@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.torch_table import TENSOR_ATTRS
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
+from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.tracing.identity_guards import guard_mro, member_is_empty
 from fineline.tracing.local_classes import find, member_of
 from fineline.tracing.segment_trace import HEAP_TYPE, Capture, is_value

@@ -17,7 +17,7 @@ from fineline.cpython.c_callables import PROTOCOL
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC

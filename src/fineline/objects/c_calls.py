@@ -20,9 +20,10 @@ from fineline.cpython.c_callables import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, 
 from fineline.cpython.c_types import CALLERS, DRIVERS
 from fineline.cpython.c_types import ITERATORS as C_ITERATORS
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, raw_lookup, type_info
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
@@ -31,9 +32,8 @@ from fineline.objects.list_iterators import READER_MAKERS, unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
 from fineline.objects.polyfills import ORDERED, POLYFILLS
 from fineline.objects.printing import HASHERS, PRINTERS, asks, prints_plainly, written_out
+from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.policy.strict import breaks_here
-from fineline.raw import ARGS
 from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart

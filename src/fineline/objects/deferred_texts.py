@@ -19,12 +19,12 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border, Retreat, Unrebuildable
 from fineline.frames.stub_frames import is_own
-from fineline.graph.body import Part
+from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
 from fineline.policy.selector import describe
-from fineline.report.tally import Tally
+from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, Capture
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.objects.attribute_reads import TYPE_DICT
 from fineline.objects.class_writes import OfClass
 from fineline.tracing.identity_guards import shown_by

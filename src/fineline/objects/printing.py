@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from fineline.cpython.c_types import TYPES
+from fineline.exception_slots import ARGS
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, type_info
-from fineline.raw import ARGS
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tracing.identity_guards import VIEWS
 from fineline.tracing.segment_trace import HEAP_TYPE, Capture

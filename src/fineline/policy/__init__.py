@@ -1,0 +1,4 @@
+"""Rules: which functions, files, modules, operators and namespaces are traced, kept eager, opaque or forbidden, and who decides.
+
+In: selectors, marks, policies and scopes. Out: a decision on an object, with the rule and where it was declared. It knows no interpreter.
+"""

@@ -17,7 +17,7 @@ from fineline.policy.break_rules import VERB, BreakRules
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selector import APPLY, OBJECT, Identity, Selector, describe, file_matcher, is_looked_into, loaded, parts, stands_for
 
 UNSEEN: Any = object()

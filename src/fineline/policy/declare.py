@@ -13,12 +13,12 @@ from torch import nn
 
 from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
+from fineline.policy.inline_rules import block_rule
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy, check_disallowed, check_substitute
 from fineline.policy.rule import MARK, Rule
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selector import GLOB, Selector, of_object, parts, selectors
-from fineline.policy.spots import block_rule
 
 
 class Disabled(contextlib.ContextDecorator):

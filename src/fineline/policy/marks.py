@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fineline.guards.rulebook import RULEBOOK
+from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.selector import is_c

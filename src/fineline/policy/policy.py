@@ -11,7 +11,7 @@ from fineline.errors import BadRule, caller
 from fineline.kinds import is_a
 from fineline.policy.break_rules import VERB, breaking
 from fineline.policy.rule import Rule
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selector import (
     NAME,
     OBJECT,

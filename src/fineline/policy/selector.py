@@ -26,9 +26,9 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.errors import BadRule
-from fineline.graph.spellings import operator_name
-from fineline.graph.torch_table import classify_torch
 from fineline.kinds import is_a
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.spellings import operator_name
 
 # The more specific wins, whatever the scopes.
 GLOB, FILE, NAME, CLASS, OBJECT, OVERLOAD = range(6)

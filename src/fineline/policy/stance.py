@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument, caller
-from fineline.guards.rulebook import RULEBOOK
+from fineline.guards.policy_epoch import RULEBOOK
 
 NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
 

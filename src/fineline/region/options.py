@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from fineline.errors import BadArgument
 from fineline.interp.break_storms import Idle
 from fineline.policy.policy import Policy
-from fineline.region.dispatch import Evaluator
+from fineline.region.guard_dispatch import Evaluator
 from fineline.tracing.local_classes import LocalClasses
 
 KNOWN: dict[str, Any] = {

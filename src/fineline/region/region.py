@@ -26,41 +26,41 @@ from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of, from_outside
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.bytecode.handlers import take_away_stand_ins
+from fineline.codegen.continuation import goes_on, run_on
+from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
+from fineline.codegen.residual_program import Segment, SegmentWriter
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
+from fineline.exception_slots import TRACEBACK, told
 from fineline.frames.graph_breaks import Anew
-from fineline.graph.module import CapturedGraph
-from fineline.graph.same import outputs_as
-from fineline.graph.sizes import Kinds
-from fineline.graph.state import CallState, Standing, restore
+from fineline.fx.graph_equality import outputs_as
+from fineline.fx.graph_module import CapturedGraph
+from fineline.fx.size_facts import Kinds
 from fineline.guards.facts import ambient_facts
-from fineline.guards.rulebook import RULEBOOK
+from fineline.guards.policy_epoch import RULEBOOK
 from fineline.interp.interpreter import Machine
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
-from fineline.policy.scopes import SCOPE
+from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
-from fineline.program.continuation import goes_on, run_on
-from fineline.program.node_meta import Description, GraphPlace, place_of_graph
-from fineline.program.segment import Segment, SegmentWriter
-from fineline.raw import TRACEBACK, told
 from fineline.refusals import REFUSALS
-from fineline.region.describe import call_stack, describe_miss, place_of, subject
-from fineline.region.frames import FrameRunner
-from fineline.region.hooked import hooks_active, saved_plainly
+from fineline.region.capture_session import Run
+from fineline.region.descriptions import call_stack, describe_miss, place_of, subject
+from fineline.region.disabled_frames import FrameRunner
+from fineline.region.dynamic_dims import Varying, marked
+from fineline.region.entry_point import Site
+from fineline.region.loop_merging import FEW_CALLS, Turns
 from fineline.region.options import GuardFailure, Options
-from fineline.region.outside import leave_out, start_anew
-from fineline.region.restart import take_back
-from fineline.region.run import Run
-from fineline.region.site import Site
+from fineline.region.retry import leave_out, start_anew
+from fineline.region.rollback import take_back
+from fineline.region.saved_tensor_hooks import hooks_active, saved_plainly
 from fineline.region.stances import instead
-from fineline.region.varying import Varying, marked
-from fineline.region.ways import FEW_CALLS, Turns
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
-from fineline.report.tally import OperatorCounts, Tally
+from fineline.report.operator_counter import OperatorCounts, Tally
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace, to_the_user
 from fineline.tensor_ops.user_modes import watching
+from fineline.torch_facts.thread_state import CallState, Standing, restore
 from fineline.tracing.symbols import Symbols
 from fineline.tracing.tracebacks import without_own_frames
 

@@ -9,7 +9,7 @@ from typing import Any
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import Recompiled
 from fineline.policy.stance import Stance
-from fineline.region.describe import call_stack, place_of
+from fineline.region.descriptions import call_stack, place_of
 
 
 def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -> Callable[[], Any] | None:

@@ -10,8 +10,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
+from fineline.report.dynamo_explain import FamiliarNames
 from fineline.report.events import Event
-from fineline.report.familiar import FamiliarNames
 from fineline.report.tree import Node
 from fineline.stacks import folded, tells_more
 

@@ -16,7 +16,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
-from fineline.graph.fake import Path
+from fineline.fake.fake_tensors import Path
 from fineline.guards.relation import has_code, symbols_of
 from fineline.guards.term import Term, term_of
 

@@ -12,8 +12,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from fineline.fake.fake_tensors import Path
 from fineline.frames.graph_breaks import Retreat
-from fineline.graph.fake import Path
 
 # Comparisons, with what they are the other way round.
 MIRRORED: Mapping[Any, Callable] = MappingProxyType(

@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from torch.library import _impls
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fineline.graph.spellings import is_custom
-from fineline.graph.unmeasured import Foresight
+from fineline.torch_facts.spellings import is_custom
+from fineline.torch_facts.unguarded_sizes import Foresight
 
 _KEY = "CompositeImplicitAutograd"
 # With one of these as well, other code than the composite may run.

@@ -10,9 +10,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.bytecode.asynchronous import let_pass
+from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
 from fineline.frames.frame import covered
 from fineline.frames.graph_breaks import Border
-from fineline.graph.fake import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.fake_forms import FAKE_FORMS

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.graph.fake import Fakes
-from fineline.graph.torch_table import classify_torch
+from fineline.fake.fake_tensors import Fakes
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import unknown
+from fineline.torch_facts.callables import classify_torch
 
 # Deterministic, and they write into nothing: of known tensors they make known ones.
 _NAMES = (

@@ -17,16 +17,16 @@ from torch._library.simple_registry import singleton
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.asynchronous import let_pass
+from fineline.fake.fake_tensors import DATA_DEPENDENT, sizeless
 from fineline.frames.graph_breaks import Border
-from fineline.graph.fake import DATA_DEPENDENT, sizeless
-from fineline.graph.spellings import is_custom, packet_of
-from fineline.graph.torch_mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
-from fineline.graph.unmeasured import Foresight
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.composites import is_composite
 from fineline.tensor_ops.compute import computing
 from fineline.tensor_ops.size_arguments import SIZED, tensors_for_sizes
+from fineline.torch_facts.mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
+from fineline.torch_facts.spellings import is_custom, packet_of
+from fineline.torch_facts.unguarded_sizes import Foresight
 
 SHAPED = frozenset(map(id, DATA_SHAPED))
 INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}

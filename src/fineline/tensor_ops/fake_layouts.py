@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._prims_common import make_contiguous_strides_for
 
-from fineline.graph.fake import expression
+from fineline.fake.fake_tensors import expression
 from fineline.kinds import is_a
 from fineline.tables import attributes
 

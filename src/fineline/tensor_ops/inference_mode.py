@@ -11,7 +11,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.remade import OUTSIDE
+from fineline.fx.output_fixups import OUTSIDE
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import generic_store
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.torch_table import classify_torch
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -25,6 +24,7 @@ from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes
 from fineline.tensor_ops.compute import compute, computing
 from fineline.tensor_ops.rules import operator_rule
+from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.segment_trace import Capture, is_value
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch._C._autograd import CreationMeta, _get_creation_meta
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from fineline.fake.fake_tensors import DATA_DEPENDENT
 from fineline.frames.graph_breaks import Retreat
-from fineline.graph.fake import DATA_DEPENDENT
-from fineline.graph.remade import untracked
+from fineline.fx.output_fixups import untracked
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.tensor_ops.compute import computing

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import Recorder
+from fineline.fx.recorder import Recorder
 
 
 def dormant(vm: Any, fn: Any, args: Any) -> bool:

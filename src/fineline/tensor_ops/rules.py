@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.fake.dispatch_trace import dispatched
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Abandoned, Border
-from fineline.graph.dispatches import dispatched
-from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
-from fineline.graph.spellings import operator_name
+from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
 from fineline.objects.introspection import load_cell
@@ -27,6 +26,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.selector import APPLY, describe, short_name
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.subgraphs.allow_in_graph import call_allowed, tensors
+from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value

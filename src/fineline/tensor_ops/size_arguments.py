@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.apart import any_foreign
+from fineline.fx.overlap_check import any_foreign
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops import unbacked

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fineline.frames.frame import Frame, handled
 from fineline.frames.graph_breaks import Border
-from fineline.graph.body import Part
+from fineline.fx.body_recorder import Part
 from fineline.kinds import is_a
+from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe
-from fineline.policy.strict import breaks_here
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
 
 # Of these, memory is all that an operator writes.

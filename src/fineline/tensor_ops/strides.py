@@ -16,18 +16,18 @@ from torch._C._autograd import _saved_tensors_hooks_set_tracing
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fineline.fake.fake_tensors import empty_strided, expression
 from fineline.frames.graph_breaks import Border, Retreat
-from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import empty_strided, expression
-from fineline.graph.randomness import put_back, random_states, unmoved
-from fineline.graph.recorder import Recorder, computes
-from fineline.graph.subgraph import SubRecorder
-from fineline.graph.torch_mutation import METADATA_NAMES
+from fineline.fx.body_recorder import BodyRecorder
+from fineline.fx.recorder import Recorder, computes
+from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
 from fineline.symbolic.floats import hint
 from fineline.tensor_ops.compute import computing
+from fineline.torch_facts.mutation import METADATA_NAMES
+from fineline.torch_facts.random_state import put_back, random_states, unmoved
 
 # By name: functions, methods and operators of the dispatcher alike.
 _READERS = frozenset(

@@ -10,9 +10,9 @@ import torch
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
-from fineline.graph.recorder import TENSOR_TYPE
-from fineline.graph.torch_names import TENSOR_TYPES
+from fineline.fx.recorder import TENSOR_TYPE
 from fineline.kinds import is_a
+from fineline.torch_facts.names import TENSOR_TYPES
 
 
 def _make(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

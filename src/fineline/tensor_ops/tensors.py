@@ -18,14 +18,9 @@ from fineline.cpython.numpy_scalars import DTYPE_ASKERS
 from fineline.frames.frame import Frame, covered
 from fineline.frames.graph_breaks import Border, Retreat
 from fineline.frames.stub_frames import is_own
-from fineline.graph.layout import layout_of
-from fineline.graph.recorder import NotForGraph, scattered
-from fineline.graph.spellings import is_custom
-from fineline.graph.state import KERNELS, answers_before, differing
-from fineline.graph.torch_mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
-from fineline.graph.torch_table import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.graph.unfailing import may_raise, takes_types
-from fineline.graph.unmeasured import Foresight
+from fineline.fx.infallible import may_raise, takes_types
+from fineline.fx.layout import layout_of
+from fineline.fx.recorder import NotForGraph, scattered
 from fineline.guards.facts import ambient_facts, storage_of
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import watches
@@ -48,6 +43,11 @@ from fineline.tensor_ops.strides import confirm, reads_strides
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
+from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
+from fineline.torch_facts.spellings import is_custom
+from fineline.torch_facts.thread_state import KERNELS, answers_before, differing
+from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.mutation_log import Journal
 from fineline.tracing.node_origin import origin_of

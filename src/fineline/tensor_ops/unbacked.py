@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 
 from fineline.frames.frame import Frame
-from fineline.graph.recorder import NotForGraph
-from fineline.graph.spellings import operator_name
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
 
 # What reads the one number of a tensor, by what makes a Python number of that.

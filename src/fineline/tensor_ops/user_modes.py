@@ -14,8 +14,8 @@ from torch.utils._device import DeviceContext
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
 from fineline.kinds import is_a
-from fineline.policy.scopes import SCOPE
-from fineline.report.tally import Tally
+from fineline.policy.scope_stack import SCOPE
+from fineline.report.operator_counter import Tally
 
 
 def watching() -> str | None:

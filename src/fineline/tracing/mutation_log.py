@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.graph.memory import put_back_memory
-from fineline.graph.remade import disowned
+from fineline.exception_slots import TRACEBACK
+from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
 from fineline.kinds import is_a
-from fineline.raw import TRACEBACK
+from fineline.torch_facts.tensor_backup import put_back_memory
 
 EMPTY = object()
 # Bytes of tensors that are copied at each call: a microsecond or two.

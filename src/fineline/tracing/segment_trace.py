@@ -17,14 +17,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend
 
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
-from fineline.graph.body import Part
-from fineline.graph.randomness import random_states
-from fineline.graph.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
+from fineline.fx.body_recorder import Part
+from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import ambient_facts, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a, taken_as_it_is
 from fineline.policy.selector import PYBIND
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.random_state import random_states
 from fineline.tracing.identity_guards import (
     HEAP_TYPE,
     LIST_READERS,

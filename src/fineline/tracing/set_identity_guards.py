@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Collection
 from typing import Any
 
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import leaves, parts

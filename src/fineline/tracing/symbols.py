@@ -18,18 +18,18 @@ from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
-from fineline.apart import shapes_imported
 from fineline.errors import Constrained
+from fineline.fake.fake_tensors import Fakes, NoTwin, Path
 from fineline.frames.graph_breaks import Retreat
 from fineline.frames.stub_frames import is_own, user_stack
-from fineline.graph.body import Part
-from fineline.graph.fake import Fakes, NoTwin, Path
+from fineline.fx.body_recorder import Part
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
 from fineline.guards.term import Term
+from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
-from fineline.policy.strict import breaks_here
+from fineline.policy.break_settings import breaks_here
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.symbolic.floats import Floats, hint

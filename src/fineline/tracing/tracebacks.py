@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CO_OPTIMIZED, NOWHERE
 from fineline.bytecode.place import position_of, standing_for, with_parameters
+from fineline.exception_slots import TRACEBACK
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
-from fineline.raw import TRACEBACK
 from fineline.stacks import PROGRAM
 from fineline.tracing.mutation_log import EMPTY, contents
 

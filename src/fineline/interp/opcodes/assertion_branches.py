@@ -12,7 +12,7 @@ from torch.distributions import constraints
 from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Retreat
-from fineline.graph.body import Part
+from fineline.fx.body_recorder import Part
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown

@@ -8,13 +8,13 @@ import types
 from typing import Any
 
 from fineline.cpython import protocols
+from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Border
 from fineline.frames.opcode_families import family
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
 from fineline.objects.copying import mark_made
-from fineline.raw import CAUSE, CONTEXT, DICT
 from fineline.tracing.tracebacks import traceback_of
 
 MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22

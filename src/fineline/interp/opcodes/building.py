@@ -13,11 +13,11 @@ from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Border
 from fineline.frames.opcode_families import family
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
-from fineline.policy.strict import breaks_here
+from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tracing.segment_trace import HEAP_TYPE
 

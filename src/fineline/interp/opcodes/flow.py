@@ -12,18 +12,18 @@ from torch import Tensor
 from fineline.builtins.containers import length
 from fineline.builtins.iteration import TUPLES_OF, Stepped, iterate, read_item, step_eagerly
 from fineline.cpython import protocols
+from fineline.exception_slots import STOP_VALUE
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Border, Finished, Retreat
 from fineline.frames.opcode_families import Handler, family
 from fineline.frames.stub_frames import is_own
-from fineline.graph.recorder import NotForGraph
+from fineline.fx.recorder import NotForGraph
 from fineline.interp.opcodes.assertion_branches import assume
 from fineline.interp.opcodes.if_conversion import merge
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.objects.list_iterators import next_item
-from fineline.raw import STOP_VALUE
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Retreat, Undecided
-from fineline.graph.body import Part
-from fineline.graph.torch_mutation import is_inplace
-from fineline.graph.torch_table import classify_torch
+from fineline.fx.body_recorder import Part
 from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, decided, unknown
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.mutation import is_inplace
 
 # How many instructions such a condition may have.
 MOST = 200

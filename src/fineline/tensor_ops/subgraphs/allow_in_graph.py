@@ -17,8 +17,7 @@ from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Abandoned, Border, Retreat
-from fineline.graph.recorder import FX_CONSTANTS, NotForGraph
-from fineline.graph.unmeasured import Foresight
+from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
 from fineline.objects.c_calls import describe as describe_native
@@ -29,6 +28,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
+from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SINGLETONS, is_value

@@ -16,7 +16,7 @@ from fineline.frames.graph_breaks import Border, Refused, Retreat
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.introspection import load_cell
-from fineline.policy.strict import breaks_here
+from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed

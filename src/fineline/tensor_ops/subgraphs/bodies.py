@@ -21,10 +21,10 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
+from fineline.fake.fake_tensors import Fakes, Rows, unsymbolic
 from fineline.frames.graph_breaks import Border
-from fineline.graph.body import BodyRecorder
-from fineline.graph.fake import Fakes, Rows, unsymbolic
-from fineline.graph.module import CapturedGraph
+from fineline.fx.body_recorder import BodyRecorder
+from fineline.fx.graph_module import CapturedGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing

@@ -19,14 +19,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fineline.backends.invoke import undisturbed
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
+from fineline.fake.fake_tensors import own_attributes
 from fineline.frames.graph_breaks import ASKED, Abandoned, Border, Refused, Retreat
-from fineline.graph.fake import own_attributes
-from fineline.graph.function_node import Ways, function_node
-from fineline.graph.module import CapturedGraph
-from fineline.graph.randomness import put_back, random_states
+from fineline.fx.function_node import Ways, function_node
+from fineline.fx.graph_module import CapturedGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
+from fineline.torch_facts.random_state import put_back, random_states
 from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
 
 # Whoever sets one of these says something that the graphs do not.

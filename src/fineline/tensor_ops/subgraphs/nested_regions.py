@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.frames.frame import Frame
-from fineline.graph.subgraph import SubRecorder
+from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell

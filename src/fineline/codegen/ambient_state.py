@@ -1,0 +1,68 @@
+"""PyTorch's thread state at a segment's start and end: compiled in the one, left in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.fx import Graph
+
+from fineline.guards.facts import AmbientFacts, ambient_facts
+from fineline.policy.scope_stack import SCOPE
+from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
+
+NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
+
+
+def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
+    """``lines`` that run a graph; what a compiler makes of one does not count how deep autocast is nested behind it."""
+    n = sum([NESTING[node.target] for node in graph.nodes if node.op == "call_function" and node.target in NESTING])
+    if n == 0:
+        return lines
+    before = f"depth = {rebuild.constant(autocast_depth, 'autocast_depth')}()"
+    return [before, *lines, f"{rebuild.constant(set_autocast_depth, 'set_autocast_depth')}(depth + {n})"]
+
+
+def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: Any) -> list[str]:
+    """Statements that put the state where the captured code left it; a compiled graph may not have."""
+    lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
+    lines += [f"{rebuild.constant(set_, 'set_state')}({rebuild.expr(now)})" for set_, _, now in changed(answers)]
+    if (before.autocast_cpu and not after.autocast_cpu) or (before.autocast_cuda and not after.autocast_cuda):
+        # Eager code between two graphs has kept casts of weights; a compiled graph does not forget them.
+        lines.append(f"{rebuild.constant(torch.clear_autocast_cache, 'clear_autocast_cache')}()")
+    if before.rules_of_thread != after.rules_of_thread:
+        blocks = rebuild.constant(SCOPE.blocks, "blocks")
+        lines.append(f"{rebuild.constant(SCOPE.set_blocks, 'set_blocks')}({blocks})")
+    return lines
+
+
+def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
+    """Has a graph that is cut inside of a block leave the state as it was: compilers trace it several times in a row, and know of few states."""
+    for name, set_ in differing(start, now):
+        if set_ in KERNELS:
+            graph.call_function(set_, (getattr(start, name),))
+
+
+@contextmanager
+def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
+    """A backend traces under the state in which its graph begins, which the capture has left behind."""
+    for name, set_ in differing(now, start):
+        set_(getattr(start, name))
+    others = changed(answers)
+    for change, before, _ in others:
+        change(before)
+    inference = nullcontext() if start.inference_mode == now.inference_mode else torch.inference_mode(start.inference_mode)
+    depth = autocast_depth()
+    try:
+        with inference:
+            yield
+    finally:
+        # Tracing enters and leaves autocast for real, and of a block that a border cuts in two only the one or the other.
+        set_autocast_depth(depth)
+        for name, set_ in differing(ambient_facts(), now):
+            set_(getattr(now, name))
+        for change, _, after in others:
+            change(after)

@@ -1,0 +1,124 @@
+"""What a program does when its graph fails: PyTorch's state is put back, and the user's code runs in Python, to raise from there."""
+
+from __future__ import annotations
+
+import functools
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.autograd.grad_mode import _enter_inference_mode
+from torch.fx import GraphModule
+
+from fineline.backends.eager import as_it_is
+from fineline.bytecode.asynchronous import asynchronous, let_pass
+from fineline.codegen.error_mapping import as_user
+from fineline.codegen.random_draws import Generators, does_more, draw_lines, generators, may_fail
+from fineline.frames.graph_breaks import Unrebuildable
+from fineline.fx.infallible import functions
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.random_state import put_back, random_states, unmoved
+from fineline.torch_facts.tensor_backup import Kept
+from fineline.torch_facts.thread_state import Standing
+from fineline.tracing.mutation_log import MOST_KEPT, has_history
+
+
+def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
+    """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
+
+    Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
+    Python's, blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
+    """
+    cap, r = writer.cap, writer.rebuild
+    symbols, machine = cap.symbols, cap.guards.machine
+    random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
+    written = writer.written()
+    drawn, more = draw_lines(r), does_more(cap)
+    inexact = symbols.inexact if symbols is not None else ""
+    if drawn and not may_fail(cap):
+        return [*drawn, call]
+    states = _states(cap)
+    before, back = {}, {}
+    if states - {torch._C._set_grad_enabled}:
+        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(cap.start_ambient, 'facts')})"
+    stand = _stand(cap, r, states, before)
+    lost = cap.journal.written or cap.journal.slots or states or cap.caught
+    if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
+        errors = symbols.errors if symbols is not None else {}
+        if not errors and not states and not again.in_blocks:
+            return [call]
+        own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
+        return [
+            *[f"{name} = {text}" for name, text in before.items()],
+            # Its frames hold an inference mode until they go; else they tell where it was raised.
+            *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
+            f"    failed = {own}{'.with_traceback(None)' if _enter_inference_mode in states else ''}",
+            *("if failed is not None:", "    try:"),
+            *[f"        {line}" for line in _left(writer, again, "failed", stand)],
+            # It holds this frame, and with it what was given to the call.
+            *("    finally:", "        del failed"),
+        ]
+    if random:
+        before["random"], back["random"] = f"{r.constant(random_states, 'random_states')}()", f"{r.constant(put_back, 'put_back')}(random)"
+    if written:
+        before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})", "kept.undo()"
+    if drawn:
+        before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
+    leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
+    if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
+        raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
+    undone = [f"    {line}" for line in (*stand, *back.values())]
+    # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
+    raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
+    return [
+        *[f"{name} = {text}" for name, text in before.items()],
+        *drawn,
+        *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
+        *(f"    if {r.constant(leaves, 'leaves')}(error):", *[f"        {line}" for line in leave], "    failed = [error]"),
+        f"if {' or '.join(['failed', *checks])}:",
+        *undone,
+        *raising,
+        f"    return {r.constant(again, 'again')}({', '.join(['failed and failed.pop()', *map(r.param, cap.guards.roots())])})",
+    ]
+
+
+def leaves(error: BaseException) -> bool:
+    """Returns whether ``error`` leaves the call at once: it has come from outside, or no operator raises its like."""
+    return not is_a(error, Exception) or asynchronous(error) is not None
+
+
+def fails(gm: GraphModule, *inputs: Any) -> bool:
+    """Returns whether the graph fails as it was captured, too: then it is one of its operators that raises, and no fault of a backend's."""
+    try:
+        as_it_is(gm)(*inputs)
+    except Exception as e:
+        let_pass(e)
+        return True
+    return False
+
+
+def _states(cap: Any) -> set[Any]:
+    """What the graph calls to change PyTorch's state: it may fail before it changes it back."""
+    return {function for function, _ in functions(cap.recorder.graph) if classify_torch(function) == "state"}
+
+
+def _stand(cap: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
+    if "standing" in before:
+        return ["standing.put_back()"]
+    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"]
+
+
+def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
+    """Has an ``error`` leave the segment, and the blocks around it that the code has entered before."""
+    r = writer.rebuild
+    roots = map(r.param, writer.cap.guards.roots())
+    leave = f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})" if again.in_blocks else f"raise {error}"
+    return [*stand, leave]
+
+
+def costs_little(writer: Any, written: list[Source]) -> bool:
+    """Whether a graph that writes there may begin again: what is kept for that at each call is small."""
+    few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
+    return few and not any([has_history(writer.cap.guards.machine.memory(s.value)) for s in written])

@@ -1,0 +1,60 @@
+"""What tells the turns of a loop apart, at a place that each of them comes to: numbers, if it can be told."""
+
+from __future__ import annotations
+
+from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, Number, Template, Turned, alike
+from fineline.cpython.polyfill_iterators import RangeIterator
+
+
+def between(one: Template, other: Template) -> Turned:
+    """Where both hold other numbers, if nothing else tells them apart."""
+    if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
+        return frozenset()
+    if any([len(getattr(one, name)) != len(getattr(other, name)) for name in ("frames", "iterators", "objects")]):
+        return frozenset()
+    found: set[Number] = set()
+    for f, (mine, theirs) in enumerate(zip(one.frames, other.frames, strict=True)):
+        if not alike(tuple(mine._replace(local=(), stack=())), tuple(theirs._replace(local=(), stack=()))):
+            return frozenset()
+        for where in ("local", "stack"):
+            if not _differ(where, f, dict(enumerate(getattr(mine, where))), dict(enumerate(getattr(theirs, where))), found):
+                return frozenset()
+    for i, (made, earlier) in enumerate(zip(one.objects, other.objects, strict=True)):
+        if alike(made, earlier):
+            continue
+        if made[:2] != earlier[:2] or type(made.parts) is not dict or not _differ("object", i, made.parts, earlier.parts, found):
+            return frozenset()
+    for i, (it, before) in enumerate(zip(one.iterators, other.iterators, strict=True)):
+        if alike(it, before):
+            continue
+        (*numbers, step), (*others, same) = _rest(it, i in one.lone), _rest(before, i in other.lone)
+        if step is None or not alike(step, same):
+            return frozenset()
+        pairs = zip(("at", "stop"), numbers, others, strict=True)
+        found |= {Number(where, 0, i) for where, a, b in pairs if not alike(a, b)}
+    return frozenset(found)
+
+
+def _differ(where: str, holder: int, mine: dict, theirs: dict, found: set[Number]) -> bool:
+    """Adds the places where both hold other numbers to ``found``; -> whether nothing else differs."""
+    if not alike(tuple(mine), tuple(theirs)):
+        return False
+    for slot, a in mine.items():
+        b = theirs[slot]
+        if alike(a, b):
+            continue
+        if not (type(a) is type(b) is Const and type(a.value) is type(b.value) and type(a.value) in COUNTERS):
+            return False
+        found.add(Number(where, holder, slot))
+    return True
+
+
+def _rest(shape: tuple, lone: bool) -> tuple:
+    """Of an iterator over a range: the next number, where it stops, and the step."""
+    make, args, state = shape
+    if make is RangeIterator:
+        return tuple(args)
+    if not lone or type(state) is not Const:
+        return None, None, None
+    whole = args[0].value
+    return Const(whole.start + state.value * whole.step), Const(whole.stop), Const(whole.step)

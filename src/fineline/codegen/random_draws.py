@@ -1,0 +1,62 @@
+"""The lines of a program that draw its random numbers, and what puts the generators back if the graph behind them fails."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from fineline.codegen.reconstructor import Rebuilder
+from fineline.fx.infallible import cannot_fail
+from fineline.kinds import is_a
+from fineline.tracing.segment_trace import Capture
+
+
+def draw_lines(r: Rebuilder) -> list[str]:
+    """One for each number, in the order of the captured code."""
+    if not r.draws:
+        return []
+    draws = r.cap.symbols.draws.of
+    return [f"{name} = {r.constant(draws[s].fn, 'draws')}({r.call(draws[s].args, draws[s].kwargs)})" for s, name in r.draws.items()]
+
+
+def generators(r: Rebuilder) -> str:
+    """Those that are drawn from, each once."""
+    found = {id(draw.args[0]): draw.args[0] for draw in r.cap.symbols.draws.of.values()}
+    return r.items(found.values())
+
+
+def does_more(cap: Capture) -> bool:
+    """Whether the graph must not run twice. A hook that raises means it."""
+    return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless(states=True)
+
+
+def may_fail(cap: Capture) -> bool:
+    """Whether the graph may raise, or may be found not to hold, where the guards hold."""
+    inexact = cap.symbols is not None and cap.symbols.inexact
+    return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph, cap.recorder.untyped)
+
+
+class Generators:
+    """The states of some generators."""
+
+    __slots__ = ("states",)
+
+    def __init__(self, *drawn: Any) -> None:
+        self.states = [(g, _state(g)) for g in drawn]
+
+    def put_back(self) -> None:
+        for g, state in self.states:
+            if is_a(g, random.Random):
+                g.setstate(state)
+            elif is_a(g, np.random.Generator):
+                g.bit_generator.state = state
+            else:
+                g.set_state(state)
+
+
+def _state(g: Any) -> Any:
+    if is_a(g, random.Random):
+        return g.getstate()
+    return g.bit_generator.state if is_a(g, np.random.Generator) else g.get_state(legacy=False)

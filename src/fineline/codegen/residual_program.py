@@ -1,0 +1,532 @@
+"""Turns what a capture learned into a program: guards, a compiled graph, and the Python code around it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import math
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from types import CellType, MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fineline.backends.eager import as_it_is
+from fineline.codegen.ambient_state import counted, in_state, put_back_in, restore_lines
+from fineline.codegen.continuation import Continuation, with_keywords
+from fineline.codegen.deoptimization import costs_little, retold
+from fineline.codegen.random_draws import does_more, draw_lines, may_fail
+from fineline.codegen.reconstructor import Rebuilder
+from fineline.errors import BackendFailed
+from fineline.exception_slots import under
+from fineline.fake.missing_kernels import unfaked
+from fineline.frames.frame import NULL
+from fineline.frames.graph_breaks import Retreat, Uncompiled, Unrebuildable
+from fineline.frames.stub_frames import is_own
+from fineline.fx.graph_module import CapturedGraph, graph_module
+from fineline.fx.infallible import functions, kept_outputs
+from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
+from fineline.fx.overlap_check import apart
+from fineline.fx.recorder import fatal, scattered
+from fineline.fx.size_facts import Kinds, sizes_of
+from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
+from fineline.guards.source import Reads, Source
+from fineline.kinds import is_a
+from fineline.stacks import PROGRAM
+from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
+from fineline.tracing.local_classes import guard_distinct_classes
+from fineline.tracing.mutation_log import EMPTY, Written, contents
+from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.set_identity_guards import guard_lookups
+from fineline.tracing.tracebacks import ShownPlace, Variable
+
+# What AOTAutograd raises where it meets a number that only a run knows.
+_UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+
+
+# What autograd says where a graph can't be differentiated.
+_OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
+_DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
+
+
+class Program:
+    """A segment's code, compiled at its first run: the capturing call does not need it."""
+
+    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: CapturedGraph | None) -> None:
+        self.name, self.source, self.constants, self.gm = name, source, constants, gm
+        self.run: Callable | None = None
+        self.compiled: Callable[[Callable], None] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.run is None:
+            self.run = self._compile()
+            if self.compiled is not None:
+                self.compiled(self.run)
+        return self.run(*args)
+
+    def _compile(self) -> Callable:
+        filename = f"{PROGRAM}{self.name}>"
+        namespace = {"math": math, **self.constants}
+        graph = namespace.get("graph")
+        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
+            # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
+            self.gm.write_code()
+            namespace["graph"] = self.gm.forward
+        exec(compile(self.source, filename, "exec"), namespace)
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
+        weakref.finalize(self, linecache.cache.pop, filename, None)
+        # Out of its own globals, or the two would hold each other.
+        run: Callable = namespace.pop("program")
+        return run
+
+
+class Segment:
+    """One compiled piece: what to check, what to run."""
+
+    def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, reads: Reads) -> None:
+        self.run = run
+        self.source = source
+        self.steps = steps
+        self.outputs = outputs
+        self.graph = graph
+        self.reads = reads
+
+
+# Graph breaks that may differentiate what a graph before them gives -> which argument is ``create_graph``.
+DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autograd.backward): 3, id(Tensor.backward): 3})
+
+
+class SegmentWriter:
+    """Writes one segment's program. ``finish_return`` or ``finish_border`` gives it its end."""
+
+    def __init__(self, cap: Capture, name: str) -> None:
+        self.cap = cap
+        self.name = name
+        self.rebuild = Rebuilder(cap)
+        self.tail: list[str] = []
+        # Why the graph is shown to no backend, if so.
+        self.uncompiled = ""
+        self._memory: list[tuple[Source, int, bool]] | None = None
+
+    def returns(self, value: Any) -> None:
+        r = self.rebuild
+        text = r.expr(value)
+        self._writes()
+        self.tail = [f"return {text}"]
+
+    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
+        """Ends in a call, made while an exception is ``handled`` or None, and passes what is live and its result (or what it raised) on.
+
+        The call is made by who drives the segments, once the program has returned.
+        """
+        r = self.rebuild
+        at = DIFFERENTIATING.get(id(fn))
+        if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
+            self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
+        texts = [r.expr(v) for v in live]
+        call, through = [r.expr(v) for v in (fn, *args)], place
+        if go_on_raised is None:
+            frames, shown = self._variables(dict(zip(map(id, (fn, *args, *live)), (*call, *texts), strict=True)))
+            through = ShownPlace(place, frames).call
+            call.insert(0, f"({''.join([f'{text}, ' for text in shown])})")
+        if kwargs:
+            call, through = [r.constant(through, "here"), f"dict({r.call((), kwargs)})", *call], with_keywords
+        if handled is not None:
+            call, through = [r.expr(handled), r.constant(through, "here"), *call], under
+        continuation = r.constant(Continuation(go_on, through, go_on_raised), "continuation")
+        self._writes()
+        self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
+
+    def _variables(self, texts: dict[int, str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
+        """Returns the variables of the user's frames whose values a program has where it ends, and the texts of these values.
+
+        The user's frames hold the values during the eager call too. Of some values there are ``texts``.
+        """
+        frames, shown, sources = [], dict[str, int](), self.cap.sources
+        inputs = {src.reg for src in self._tensors()}
+        f = self.cap.guards.machine.frame
+        while f is not None:
+            found, code = [], f.info.code
+            for name, v in zip(f.info.slots, f.local, strict=False):
+                if v is NULL:
+                    continue
+                src = sources.get(id(v))
+                text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
+                if text:
+                    in_cell = type(v) is CellType and name in (*code.co_cellvars, *code.co_freevars)
+                    found.append(Variable(name, shown.setdefault(text, len(shown)), in_cell=in_cell))
+                elif is_value(v):
+                    found.append(Variable(name, None, v))
+            if not is_own(f.info.code):
+                frames.append(tuple(found))
+            f = f.back
+        return tuple(reversed(frames)), [*shown]
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+    def _writes(self) -> None:
+        journal, r = self.cap.journal, self.rebuild
+        late: list[str] = []
+        for w in journal.written.values():
+            target = self._target(w.src)
+            getattr(self, f"_write_{w.kind}")(w, target, late)
+        for obj, src, descr, _ in journal.slots.values():
+            target = self._target(src)
+            try:
+                value = descr.__get__(obj, type(obj))
+            except AttributeError:
+                late.append(f"{r.member(descr)}.__delete__({target})")
+                continue
+            text = r.expr(value)
+            name = getattr(descr, "__name__", "slot")
+            if is_a(obj, Tensor):
+                late.append(f"{target}.{name} = {text}")
+            else:
+                late.append(f"{r.member(descr)}.__set__({target}, {text})")
+        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in journal.hits]
+        r.lines += late + r.late
+
+    def _target(self, src: Source) -> str:
+        r = self.rebuild
+        return r.constant(src.value, "namespace") if src.op == "pin" else r.param(src)
+
+    def _write_dict(self, w: Written, target: str, late: list[str]) -> None:
+        r, obj = self.rebuild, w.obj
+        ordered = is_a(obj, OrderedDict)
+        now = dict(OrderedDict.items(obj)) if ordered else dict(dict.items(obj))
+        cls = r.constant(OrderedDict, "OrderedDict") if ordered else "dict"
+        # What stays in its place comes first, in its old order; all else was added behind it.
+        places = {k: n for n, k in enumerate(w.before)}
+        stays, last = set(), -1
+        for k in now:
+            if places.get(k, -1) <= last:
+                break
+            last = places[k]
+            stays.add(k)
+        if w.whole and not stays and w.before:
+            pairs = [f"({r.expr(k)}, {r.expr(v)})" for k, v in now.items()]
+            late.append(f"{cls}.clear({target})")
+            if pairs:
+                late.append(f"{cls}.update({target}, [{', '.join(pairs)}])")
+            return
+        for k in w.before:
+            if k not in stays:
+                late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
+        # A number that varies may be another at the next call, even if the code has put back the one of this call.
+        vary = self._varying(w)
+        known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))} - vary
+        for k, v in now.items():
+            if k in stays and w.before[k] is v and ((w.whole and k not in vary) or k in known or k not in w.keys):
+                continue
+            late.append(
+                f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})"
+                if type(obj) is not dict
+                else f"{target}[{r.expr(k)}] = {r.expr(v)}"
+            )
+
+    def _varying(self, w: Written) -> set:
+        """The keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
+        symbols = self.cap.symbols
+        numbers: Any = () if symbols is None else symbols.numbers
+        return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
+
+    def _write_list(self, w: Written, target: str, late: list[str]) -> None:
+        now = list(list.__iter__(w.obj))
+        vary = self._varying(w)
+        if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
+            return
+        n = len(w.before)
+        if id(w.obj) not in self.cap.expanded:
+            # Only appended to: whatever the list holds when the program runs stays.
+            late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
+            return
+        if not vary and type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
+            late.append(
+                f"{target} += [{self.rebuild.items(now[n:])}]"
+                if not target.isidentifier()
+                else f"{target}.extend([{self.rebuild.items(now[n:])}])"
+            )
+            return
+        late.append(f"list.__setitem__({target}, slice(None), [{self.rebuild.items(now)}])")
+
+    def _write_set(self, w: Written, target: str, late: list[str]) -> None:
+        # What stays is left alone: the order of a set's elements follows from its history.
+        now = set(w.obj)
+        gone, new = [v for v in w.before if v not in now], [v for v in w.obj if v not in w.before]
+        if gone and len(gone) == len(w.before):
+            late.append(f"set.clear({target})")
+        elif gone:
+            late.append(f"set.difference_update({target}, ({self.rebuild.items(gone)},))")
+        if new:
+            late.append(f"set.update({target}, ({self.rebuild.items(new)},))")
+
+    def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
+        now = list(w.obj)
+        cls = self.rebuild.constant(deque, "deque")
+        if id(w.obj) not in self.cap.expanded:
+            # Only appended to, as above.
+            late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
+            return
+        late.append(f"{cls}.clear({target})")
+        late.append(f"{cls}.extend({target}, [{self.rebuild.items(now)}])")
+
+    def _write_bytearray(self, w: Written, target: str, late: list[str]) -> None:
+        late.append(f"{target}[:] = {bytes(w.obj)!r}")
+
+    def _write_cell(self, w: Written, target: str, late: list[str]) -> None:
+        if contents(w.obj) is not EMPTY:
+            late.append(f"{target}.cell_contents = {self.rebuild.expr(w.obj.cell_contents)}")
+        elif w.before is not EMPTY:
+            late.append(f"del {target}.cell_contents")
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
+        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises, if the graph is ``shown`` to one.
+
+        ``again`` runs the segment, and all behind it, in Python.
+        """
+        cap, r = self.cap, self.rebuild
+        recorder = cap.recorder
+        lines: list[str] = []
+        gm = None
+        self._check_draws()
+        self._guard_aliases()
+        guard_lookups(cap)
+        guard_distinct_classes(cap)
+        now = ambient_facts()
+        if recorder.calls:
+            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
+            without_modes(recorder.graph)
+            put_back_in(recorder.graph, cap.start_ambient, now)
+            outputs = tuple([n for n, _ in r.outputs])
+            recorder.graph.create_node("output", "output", ((*outputs, *self._kept(outputs)),), {}, "output")
+            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
+            examples = [src.value for _, src in recorder.inputs]
+            if cap.symbols is not None:
+                cap.symbols.prune()
+                self._memory = None
+                examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
+                if shown and self._shares_what_it_writes():
+                    # A backend has to see it, and the examples have memory of their own.
+                    raise Retreat("FL515", "the graph writes into memory that several inputs share")
+            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(cap, self.written()):
+                self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
+            with in_state(cap.start_ambient, now, cap.answers):
+                compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
+            # Compiled code would look for the memory of fake tensors.
+            compiled = as_it_is(gm) if self._on_fakes() else compiled
+            # A graph that was known may give more than this program takes.
+            names_of = dict(r.outputs)
+            given: Any = recorder.graph.output_node().args[0]
+            remade = [(given.index(r.outputs[at][0]), change) for at, change in r.remade]
+            several = [] if as_captured(compiled) else [[given.index(r.outputs[at][0]) for at in ats] for ats in r.places.values() if len(ats) > 1]
+            call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
+            inputs = ", ".join([r.graph_input(src) for _, src in recorder.inputs])
+            names = [names_of.get(node) or r.fresh("unused") for node in given]
+            named = set(names_of.values())
+            text = f"{call}({inputs})"
+            text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
+            lines += counted(retold(self, text, inputs, checks, again, gm), recorder.graph, r)
+            if unused := [name for name in names if name not in named]:
+                lines.append(f"del {', '.join(unused)}")
+            self._guard_storages()
+            self._guard_tangents()
+        elif r.outputs:
+            raise Unrebuildable("an output without a graph")
+        else:
+            lines += draw_lines(r)
+        if cap.symbols is not None:
+            cap.symbols.guard()
+        # A block of rules is entered and left without an operator.
+        lines += restore_lines(cap.start_ambient, now, cap.answers, r)
+        lines += r.lines + self.tail
+        params = [r.params[s.reg] for s in r.param_sources]
+        source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
+        guards = cap.guards
+        for src in guards.reads.sources:
+            if src.op != "pin":
+                src.value = None
+        return Segment(
+            Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, guards.reads
+        )
+
+    def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
+        """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
+        recorder = self.cap.recorder
+        if any(["_functorch" in (getattr(function, "__module__", None) or "") for function, _ in functions(recorder.graph)]):
+            # What is made in a transform of torch.func does not outlive it.
+            return []
+        tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
+
+    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
+        if transformed:
+            self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
+        elif self.rebuild.disowned or any([disowned(src.value) for src in self._tensors()]):
+            self.uncompiled = "a view made without gradients was written into, and AOTAutograd asks for its history, which PyTorch forbids"
+        elif self._overlap(examples):
+            # AOTAutograd takes memory that is written for what it was before.
+            self.uncompiled = "it writes into inputs that lie on each other in memory"
+        if self.uncompiled:
+            return as_it_is(gm)
+        if self.cap.recorder.fatal or any(map(fatal, examples)):
+            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense", True))
+        try:
+            compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
+        except BackendFailed as e:
+            if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
+                self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+                return as_it_is(gm)
+            symbols = self.cap.symbols
+            if symbols is None and is_a(e.__cause__, _UNKNOWN):
+                # On fakes the number is a symbol, or read between two graphs.
+                text = f"the backend can't compile what reads a tensor's number ({e.reason})"
+                raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
+            if self.cap.recorder.scattered or any(map(scattered, examples)):
+                text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
+                raise Uncompiled("FL522", text, ("dense", True)) from None
+            if symbols is None and (name := unfaked(gm, examples)):
+                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("unfaked", frozenset({name}))) from None
+            if symbols is None or not symbols.fix_floats():
+                raise
+            raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+        writes = self._sharing() is not None and not as_captured(compiled)
+        return apart(compiled, gm) if writes else compiled
+
+    def written(self) -> list[Source]:
+        """The inputs whose memory the graph writes into."""
+        return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
+
+    def _hides_writes(self) -> bool:
+        """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
+        graph = self.cap.recorder.graph
+        if not self.cap.recorder.mutated:
+            return False
+        called = [fn in _DETACHING or (fn is getattr and any([n.args[1] == "data" for n in nodes])) for fn, nodes in functions(graph)]
+        return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
+
+    def _check_draws(self) -> None:
+        """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
+        symbols = self.cap.symbols
+        if symbols is not None:
+            symbols.inlined.check(self.cap.guards.machine)
+        if symbols is not None and symbols.draws.of:
+            symbols.check_draws()
+            if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not costs_little(self, self.written())):
+                symbols.draws.depend(symbols.draws.of)
+
+    def _guard_aliases(self) -> None:
+        """Guards that what is written is none of the other objects of its kind, with one step for each kind."""
+        cap = self.cap
+        journal = cap.journal
+        written = {w.src.reg: w.src for w in journal.written.values()} | {src.reg: src for _, src, _, _ in journal.slots.values()}
+        if not written:
+            return
+        kinds: dict[Any, list[Source]] = {}
+        for src in cap.sources.values():
+            kinds.setdefault(_kind(src), []).append(src)
+        for kind in {_kind(src): None for src in written.values()}:
+            alike = {src.reg: src for src in kinds.get(kind, ())}
+            ones = {reg: src for reg, src in written.items() if _kind(src) == kind}
+            # Two objects that the program holds stay two.
+            held = all([src.op == "pin" for src in ones.values()])
+            others = [src for reg, src in alike.items() if reg not in ones and not (held and src.op == "pin")]
+            if others or not held:
+                cap.guards.distinct(ones.values(), others)
+
+    def _kinds(self, examples: list) -> Kinds | None:
+        """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
+        tensors: Mapping[int, Any] = self.cap.guards.tensors
+        symbols, sizes = self.cap.symbols, None
+        if symbols is not None and symbols.used:
+            sizes = sizes_of(symbols.shapes, examples)
+            if sizes is None:
+                return None
+            # What is known of the sizes, guarded as they are or found out to be, is in there.
+            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
+        inputs = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
+        return None if None in inputs else Kinds(self.cap.start_ambient, inputs, self._sharing(), sizes)
+
+    def _tensors(self) -> list[Source]:
+        return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
+
+    def _on_fakes(self) -> bool:
+        """Whether the program's own inputs are the fake tensors of a user's, or it makes such."""
+        mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
+
+    def _lying(self) -> list[tuple[Source, int, bool]]:
+        """The tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
+        if self._memory is None:
+            memory, mutated = self.cap.guards.machine.memory, self.cap.recorder.mutated
+            self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
+        return self._memory
+
+    def _sharing(self) -> tuple[int, ...] | None:
+        """Which inputs share memory, if the graph writes into that of one."""
+        if len(self.written()) == 0 or len(self._lying()) < 2:
+            return None
+        first: dict[int, int] = {}
+        return tuple([first.setdefault(at, i) if at else i for i, (_, at, _) in enumerate(self._lying())])
+
+    def _shares_what_it_writes(self) -> bool:
+        """Whether several inputs share memory that the graph writes into."""
+        pattern = self._sharing() or ()
+        written = [first for first, (_, _, writes) in zip(pattern, self._lying(), strict=True) if writes] if pattern else []
+        return any([pattern.count(first) > 1 for first in written])
+
+    def _overlap(self, examples: list) -> bool:
+        """Whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
+        if any([lies_on_itself(s.value) for s in self.written()]):
+            return True
+        if not self._shares_what_it_writes():
+            return False
+        spans = sorted([(t.untyped_storage()._cdata, t.storage_offset(), _end(t)) for t in examples if is_a(t, Tensor)])
+        return any([a == b and start < end for (a, _, end), (b, start, _) in itertools.pairwise(spans)])
+
+    def _guard_storages(self) -> None:
+        """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
+        pattern, guards = self._sharing(), self.cap.guards
+        if pattern is not None:
+            guards.storages(self._tensors(), pattern)
+        if self._shares_what_it_writes():
+            # A compiler makes them anew from the memory that they share.
+            for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:
+                offset = src.value.storage_offset()
+                guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
+
+    def _guard_tangents(self) -> None:
+        """Which inputs have a tangent decides what has one behind them, and that can be asked for."""
+        guards = self.cap.guards
+        for src in self._tensors() if self.cap.start_ambient.dual_level else ():
+            there = has_tangent(src.value)
+            guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
+
+
+def _transforms(facts: AmbientFacts) -> bool:
+    return bool(facts.functorch_levels) or facts.dual_level
+
+
+def _has_tangent(there: bool, t: Tensor) -> bool:
+    return has_tangent(t) == there
+
+
+def _end(t: Tensor) -> int:
+    return int(t.storage_offset()) + sum([(n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True)]) + 1 if t.numel() else 0
+
+
+def _lies_at(offset: int, t: Tensor) -> bool:
+    return t.storage_offset() == offset
+
+
+def _kind(src: Source) -> Any:
+    """Objects of different kinds are never one: their types are guarded, and those of the owners of instance dicts."""
+    if src.op == "dict" and src.parent is not None:
+        return ("dict", type(src.parent.value))
+    return type(src.value)

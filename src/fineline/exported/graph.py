@@ -1,0 +1,253 @@
+"""Makes of a captured call a graph that stands alone: the user's parameters and results, and the module's own names inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.codegen.reconstructor import short_name
+from fineline.codegen.residual_program import Segment, SegmentWriter
+from fineline.errors import NotExported
+from fineline.exception_slots import TRACEBACK
+from fineline.exported.argument_checks import asked_module
+from fineline.exported.outcome import Held, Out, Outcome, written
+from fineline.exported.paths import Paths
+from fineline.exported.signature import Parameter
+from fineline.fx.standalone_module import Portable, portable, put
+from fineline.guards.evaluate import same_constant
+from fineline.guards.facts import ambient_facts
+from fineline.guards.source import Source, root_of
+from fineline.kinds import is_a
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.thread_state import KERNELS, differing
+from fineline.tracing.mutation_log import Written, contents
+from fineline.tracing.segment_trace import Capture
+
+GUARDS = "_guards"
+
+
+class Aten(NamedTuple):
+    """How a graph is traced down to ATen operators: what they decompose into, and whether autograd, autocast and the like stay undone."""
+
+    table: Mapping[Any, Callable] | None = None
+    pre_dispatch: bool = False
+
+
+class ExportWriter(SegmentWriter):
+    """Writes no program: ``graph`` is the exported one."""
+
+    def __init__(self, cap: Capture, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
+        super().__init__(cap, name)
+        self._parameters, self._module, self._aten = parameters, module, aten
+        self._flat: GraphModule | None = None
+        # What the graph takes, in order: each source, and what it held.
+        self._taken: list[tuple[Source, Any]] = []
+        # Buffers that are other tensors after the call: their names, and the graph's results that go there.
+        self._buffers: list[tuple[str, Out]] = []
+
+    def returns(self, value: Any) -> None:
+        if any([set_ in KERNELS for _, set_ in differing(self.cap.start_ambient, ambient_facts())]):
+            raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
+        outcome = Outcome(self.rebuild)
+        self._outcome = outcome.read(value)
+        for w in self.cap.journal.written.values():
+            self._wrote(w, outcome)
+        # What an exception has passed is nothing that a graph gives.
+        for src, descr in [(src, descr) for _, src, descr, _ in self.cap.journal.slots.values() if descr is not TRACEBACK]:
+            raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")
+        self._roots = {src.reg: i for i, src in enumerate(self.cap.guards.roots())}
+        self.tail = ["return None"]
+
+    def _wrote(self, w: Written, outcome: Outcome) -> None:
+        """A write to what was there before: nothing, if it left all as it was; a buffer's new tensor, which the graph can write there."""
+        now = _contents(w.obj, w.kind)
+        before = _listed(w.before, w.kind)
+        if len(now) == len(before) and all([a is b or same_constant(a, b) for a, b in zip(now, before, strict=True)]):
+            return
+        holder = next((path for path, m in self._modules() if m.__dict__["_buffers"] is w.obj), None)
+        changed = [k for k in {**w.before, **w.obj} if w.before.get(k) is not w.obj.get(k)] if holder is not None else []
+        if not changed:
+            raise NotExported(f"the call changes {w.src.text()}", id="FL604")
+        for name in changed:
+            old, new = w.before.get(name), w.obj.get(name)
+            path = f"{holder}.{name}" if holder else name
+            if not _fits(old, new, outcome):
+                raise NotExported(f"the call gives the buffer {path} another size or type, or a tensor that lives on elsewhere", id="FL604")
+            made = outcome.read(new)
+            if type(made) is not Out:
+                raise NotExported(f"the call makes a tensor that was there before the buffer {path}", id="FL604")
+            self._buffers.append((path, made))
+
+    def _modules(self) -> list[tuple[str, nn.Module]]:
+        return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
+
+    # -- the graph -------------------------------------------------------------------------------------------------------
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
+        segment = super().compile(self._take, again)
+        self.segment = segment
+        return segment
+
+    def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
+        """Returns nothing: an exported graph gives what the call gives."""
+        return []
+
+    def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
+        self._taken = [(src, src.value) for _, src in self.cap.recorder.inputs]
+        self._flat = self._as_aten(gm, examples, self._aten) if self._aten is not None else gm
+        return gm.forward
+
+    def _as_aten(self, gm: GraphModule, examples: list, how: Aten) -> GraphModule:
+        if how.pre_dispatch:
+            # PyTorch's tracer would leave them out. (It knows another function for autocast than the context manager calls.)
+            states = [n.target for n in gm.graph.nodes if classify_torch(n.target) == "state" and n.target is not torch._C._set_grad_enabled]
+            if states:
+                step = "Export without pre_dispatch=True: what autocast and transforms do is in the graph then."
+                raise NotExported(f"with pre_dispatch=True it can't have {states[0].__name__}()", id="FL606", next_step=step)
+        symbols = self.cap.symbols
+        if symbols is None:
+            # Once more on the real tensors: what is written is taken back with all that the call wrote.
+            examples = [x if x.requires_grad else x.detach() for x in examples]
+        mode = nullcontext() if symbols is None else symbols.fakes.mode
+        try:
+            with mode:
+                table = dict(how.table or {})
+                return make_fx(gm, decomposition_table=table, _allow_non_fake_inputs=True, pre_dispatch=how.pre_dispatch)(*examples)
+        except Exception as e:
+            let_pass(e)
+            raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
+
+    def graph(self, describe: Callable[[int], str]) -> Portable:
+        """The graph; ``describe`` gives the text of the segment's guards."""
+        root = nn.Module()
+        names = self._own(root)
+        graph = Graph()
+        paths = Paths(graph, self._parameters, self._roots)
+        changes = self._flat is not None and bool(self._flat.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled))
+        grad_mode = self.cap.start_ambient.grad_mode if changes else None
+        guards = asked_module(self._parameters, self._roots, self.segment, describe, grad_mode)
+        if guards is not None:
+            put(root, GUARDS, guards)
+            graph.call_module(GUARDS, tuple(paths.parameters))
+        given = {src.reg: self._reach(src, value, paths, root, names) for src, value in self._taken}
+        results = self._inline(graph, root, list(given.values()))
+
+        def find(part: Any) -> Any:
+            if type(part) is Out:
+                return results[part.number]
+            if type(part) is Held:
+                return graph.get_attr(_named(root, part.value, part.name))
+            if part.source.reg not in given:
+                given[part.source.reg] = self._reach(part.source, part.value, paths, root, names)
+            return given[part.source.reg]
+
+        for path, out in self._buffers:
+            buffer = next((n for n in graph.nodes if n.op == "get_attr" and n.target == path), None) or graph.get_attr(path)
+            if self._aten is not None:
+                graph.call_function(torch.ops.aten.copy_.default, (buffer, find(out)))
+            else:
+                graph.call_method("copy_", (buffer, find(out)))
+        graph.output(written(self._outcome, graph, find))
+        if self._module is not None:
+            for path, m in root.named_modules():
+                m.training = _submodule(self._module, path).training
+        gm = portable(root, graph, "Exported")
+        gm.graph.lint()
+        return gm
+
+    def _own(self, root: nn.Module) -> dict[int, str]:
+        """Gives ``root`` the module's parameters and buffers, under their names; -> what they are called, by identity."""
+        names: dict[int, str] = {}
+        for path, m in self._modules():
+            for name, t in [*m._parameters.items(), *m._buffers.items()]:
+                if t is not None:
+                    full = f"{path}.{name}" if path else name
+                    put(root, full, t, name not in m._non_persistent_buffers_set)
+                    names.setdefault(id(t), full)
+        return names
+
+    def _reach(self, src: Source, value: Any, paths: Paths, root: nn.Module, names: dict[int, str]) -> Node:
+        node = paths.node(src)
+        if node is not None:
+            return node
+        if root_of(src).op == "root" or not is_a(value, Tensor):
+            raise NotExported(f"how the call comes to {src.text()} is nothing that a graph can do", id="FL603")
+        if id(value) not in names:
+            names[id(value)] = _named(root, value, short_name(src) or "constant")
+        return paths.graph.get_attr(names[id(value)])
+
+    def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Any]:
+        """Puts the captured nodes into ``graph``; -> its results."""
+        if self._flat is None:
+            return []
+        flat = self._flat
+        twin: dict[Node, Any] = {}
+        holes = iter(given)
+        for node in flat.graph.nodes:
+            if node.op == "placeholder":
+                twin[node] = next(holes)
+            elif node.op == "output":
+                return list(torch.fx.node.map_arg(node.args[0], twin.__getitem__))
+            else:
+                if node.op == "get_attr":
+                    self._bring(flat, root, str(node.target))
+                elif str(getattr(node.target, "__module__", "")).startswith("fineline."):
+                    name = getattr(node.target, "__name__", str(node.target))
+                    raise NotExported(f"{name} is an autograd.Function, whose backward runs in this process", id="FL605")
+                twin[node] = graph.node_copy(node, twin.__getitem__)
+        return []
+
+    def _bring(self, flat: GraphModule, root: nn.Module, target: str) -> None:
+        value: Any = flat
+        for part in target.split("."):
+            value = getattr(value, part)
+        if is_a(value, FakeTensor):
+            raise NotExported(f"the constant {target} has no numbers in fake mode", id="FL606")
+        put(root, target, value, False)
+
+
+def _named(root: nn.Module, value: Any, stem: str) -> str:
+    """Makes ``value`` an attribute of ``root`` under a name that is free."""
+    name, n = stem, 0
+    while hasattr(GraphModule, name) or getattr(root, name, value) is not value:
+        n += 1
+        name = f"{stem}_{n}"
+    if is_a(value, Tensor):
+        put(root, name, value, False)
+    else:
+        setattr(root, name, value)
+    return name
+
+
+def _submodule(m: Any, path: str) -> Any:
+    for part in path.split(".") if path else ():
+        m = m._modules.get(part, m)
+    return m
+
+
+def _contents(obj: Any, kind: str) -> list:
+    return [contents(obj)] if kind == "cell" else _listed(obj, kind)
+
+
+def _listed(value: Any, kind: str) -> list:
+    if kind == "dict":
+        return [x for pair in dict.items(value) for x in pair]
+    return [value] if kind in ("cell", "bytearray") else list(value)
+
+
+def _fits(old: Any, new: Any, outcome: Outcome) -> bool:
+    """Whether to copy ``new`` into ``old`` is the same as to put it in its place."""
+    if not (is_a(old, Tensor) and is_a(new, Tensor)) or new.requires_grad:
+        return False
+    if (old.shape, old.dtype, old.device, old.layout) != (new.shape, new.dtype, new.device, new.layout):
+        return False
+    # Whoever is given what shares memory with either would see the copy, or miss what becomes of the buffer.
+    memory = {t.untyped_storage()._cdata for t in outcome.tensors if t is not new and t.layout is torch.strided}
+    return memory.isdisjoint([old.untyped_storage()._cdata, new.untyped_storage()._cdata])

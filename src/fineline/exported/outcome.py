@@ -1,0 +1,173 @@
+"""What a call gives back, as an exported graph can give it: tensors of the graph, arguments and constants, in the user's structure."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import dataclasses
+import enum
+import functools
+import types
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from fineline.codegen.reconstructor import Rebuilder
+from fineline.errors import NotExported
+from fineline.fx.recorder import FX_CONSTANTS
+from fineline.guards.source import Source, root_of
+from fineline.kinds import is_a
+from fineline.objects.deferred_texts import known_next_time
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.segment_trace import HEAP_TYPE
+
+KEYS = (str, int, float, bool, type(None))
+
+
+class Out(NamedTuple):
+    """A result of the graph."""
+
+    number: int
+
+
+class Given(NamedTuple):
+    """What was there before: an argument, or what one holds, or a tensor of the module."""
+
+    source: Source
+    value: Any
+
+
+class Held(NamedTuple):
+    """An object that the graph's module holds, under a name like this."""
+
+    value: Any
+    name: str
+
+
+class Call(NamedTuple):
+    """An object that a call makes."""
+
+    fn: Any
+    args: tuple
+    kwargs: dict[str, Any]
+
+
+class Outcome:
+    """Reads a result; the tensors in it that the graph makes become the graph's outputs (``rebuild.outputs``)."""
+
+    def __init__(self, rebuild: Rebuilder) -> None:
+        self._rebuild, self._cap = rebuild, rebuild.cap
+        self._seen: Counter[int] = Counter()
+        self.tensors: list[Tensor] = []
+
+    def read(self, v: Any) -> Any:
+        """What gives ``v``: its parts are those above, and constants."""
+        cap, t = self._cap, type(v)
+        if id(v) in cap.lazy:
+            return Given(cap.lazy[id(v)], v)
+        if t in SYMBOLIC:
+            node = cap.symbols.node(v)
+            return self.output(node) if is_a(node, Node) else node
+        if id(v) in cap.texts:
+            known_next_time(cap.guards.machine, cap.texts[id(v)])
+            raise NotExported("the result holds the text of a tensor", id="FL603")
+        if t in FX_CONSTANTS:
+            return v
+        src = cap.sources.get(id(v))
+        if is_a(v, Tensor):
+            self.tensors.append(v)
+            if src is not None:
+                return Given(src, v)
+            if not cap.recorder.known(v):
+                raise NotExported("the result holds a tensor that the graph did not make", id="FL603")
+            if v.__dict__ and t is Tensor:
+                raise NotExported(f"the result is a tensor with attributes of its own: {', '.join(v.__dict__)}", id="FL603")
+            return self.output(cap.recorder.find(v))
+        if src is not None and root_of(src).op == "root":
+            return Given(src, v)
+        self._seen[id(v)] += 1
+        if self._seen[id(v)] > 1 and not is_a(v, tuple):
+            raise NotExported(f"the result holds one {t.__qualname__} in two places, or in itself", id="FL603")
+        return self._container(v, t)
+
+    def output(self, node: Any) -> Out:
+        outputs = self._rebuild.outputs
+        for i, (known, _) in enumerate(outputs):
+            if known is node:
+                return Out(i)
+        outputs.append((node, self._rebuild.fresh(str(node))))
+        return Out(len(outputs) - 1)
+
+    def _container(self, v: Any, t: type) -> Any:
+        if t is tuple or t is list:
+            return t([self.read(x) for x in v])
+        if t is slice:
+            return Call(slice, (self.read(v.start), self.read(v.stop), self.read(v.step)), {})
+        if t is set:
+            return Call(set, ([self.read(x) for x in v],), {})
+        if t is torch.Size or hasattr(t, "n_sequence_fields"):
+            return Call(t, ([self.read(x) for x in v],), {})
+        if is_a(v, tuple) and hasattr(t, "_fields"):
+            return Call(t, tuple([self.read(x) for x in v]), {})
+        if t is dict and all([type(k) in KEYS for k in v]):
+            return {k: self.read(x) for k, x in v.items()}
+        if is_a(v, enum.Enum) and type(v.value) in FX_CONSTANTS:
+            return Call(t, (v.value,), {})
+        if dataclasses.is_dataclass(t):
+            return self._dataclass(v, t)
+        if t in pytree.SUPPORTED_NODES:
+            leaves, spec = pytree.tree_flatten(v)
+            return Call(pytree.tree_unflatten, ([self.read(x) for x in leaves], Held(spec, "_spec")), {})
+        if (is_a(v, type) or t is types.FunctionType) and "<locals>" not in v.__qualname__ and id(v) not in self._cap.made:
+            return Held(v, f"_{v.__name__}")
+        if _is_plain(t):
+            new = Held(functools.partial(object.__new__, t), f"_new_{t.__name__}")
+            state = {name: self.read(x) for name, x in vars(v).items()}
+            return Call(copy._reconstruct, (None, None, new, (), state), {})  # type: ignore[attr-defined]
+        raise NotExported(f"the result holds a {t.__module__}.{t.__qualname__}", id="FL603")
+
+    def _dataclass(self, v: Any, t: Any) -> Call:
+        fields = {f.name: getattr(v, f.name) for f in dataclasses.fields(v) if f.init}
+        fields = {name: x for name, x in fields.items() if not (x is None and t.__dataclass_fields__[name].default is None)}
+        # Its own code may make something else of the fields than it did for the user.
+        again = t(**fields)
+        if not _alike(_parts(again), _parts(v)) or (is_a(v, dict) and not _alike(dict(again), dict(v))):
+            raise NotExported(f"a {t.__qualname__} made of its fields is not the one that the call gave", id="FL603")
+        return Call(t, (), {name: self.read(x) for name, x in fields.items()})
+
+
+def _is_plain(t: type) -> bool:
+    """Whether an object of the class is what its ``__dict__`` holds."""
+    plain = [cls for cls in t.__mro__ if cls is not object]
+    return all([type(cls) in (type, abc.ABCMeta) and not cls.__dict__.get("__slots__") and cls.__flags__ & HEAP_TYPE for cls in plain]) and (
+        "<locals>" not in t.__qualname__ and not any(["__setstate__" in cls.__dict__ for cls in plain]) and t.__dictoffset__ != 0
+    )
+
+
+def _parts(v: Any) -> dict[str, Any]:
+    return {**getattr(v, "__dict__", {}), **{f.name: getattr(v, f.name) for f in dataclasses.fields(v)}}
+
+
+def _alike(a: dict, b: dict) -> bool:
+    return list(a) == list(b) and all([x is b[k] or (type(x) in FX_CONSTANTS and type(x) is type(b[k]) and x == b[k]) for k, x in a.items()])
+
+
+def written(outcome: Any, graph: Graph, find: Callable[[Any], Any]) -> Any:
+    """``outcome`` as an argument of the graph's output; ``find`` gives the node of an `Out`, `Given` or `Held`."""
+    t = type(outcome)
+    if t is Out or t is Given or t is Held:
+        return find(outcome)
+    if t is Call:
+        args = tuple([written(x, graph, find) for x in outcome.args])
+        kwargs = {k: written(x, graph, find) for k, x in outcome.kwargs.items()}
+        return graph.call_function(outcome.fn, args, kwargs) if outcome.fn is not slice else slice(*args)
+    if t in (tuple, list):
+        return t([written(x, graph, find) for x in outcome])
+    if t is dict:
+        return {k: written(x, graph, find) for k, x in outcome.items()}
+    return outcome

@@ -1,0 +1,51 @@
+"""Nodes that reach, from the parameters of an exported graph, what its arguments hold."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from torch.fx import Graph, Node
+
+from fineline.exported.signature import REQUIRED, Parameter
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+
+
+class Paths:
+    """Each node is made once, where the graph inserts when it is first asked for. ``roots``: register -> which argument."""
+
+    def __init__(self, graph: Graph, parameters: list[Parameter], roots: Mapping[int, int]) -> None:
+        self.graph, self._roots = graph, roots
+        self._found: dict[int, Node] = {}
+        self.parameters = [
+            graph.create_node("placeholder", p.name, () if p.default is REQUIRED else (p.default,), {}, p.name) for p in parameters
+        ]
+        self._arguments = {p.root: node for p, node in zip(parameters, self.parameters, strict=True)}
+
+    def node(self, src: Source | None) -> Node | None:
+        """What the source names; None if no argument holds it."""
+        if src is None or src.op == "dict":
+            return None
+        if src.op == "root":
+            return self._arguments.get(self._roots.get(src.reg, -1))
+        found = self._found.get(src.reg)
+        if found is None and src.parent is not None:
+            made = self._step(src, src.parent)
+            if made is not None:
+                found = self._found[src.reg] = made
+        return found
+
+    def _step(self, src: Source, parent: Source) -> Node | None:
+        read: Callable = getattr
+        if src.op == "key" and parent.op == "dict":
+            key, holder = src.key, self.node(parent.parent)
+        elif src.op in ("key", "index"):
+            read, key, holder = operator.getitem, src.key, self.node(parent)
+        elif src.op == "member":
+            key, holder = getattr(src.key, "__name__", None), self.node(parent)
+        else:
+            return None
+        if holder is None or not is_a(key, (str, int, float, bool, type(None))) or (key is None and read is getattr):
+            return None
+        return self.graph.call_function(read, (holder, key))

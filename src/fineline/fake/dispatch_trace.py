@@ -1,0 +1,187 @@
+"""What a call dispatches to: the operators that PyTorch's dispatcher meets, found on stand-ins for the arguments.
+
+The stand-ins are fake tensors (sizes, no numbers); where these don't do (sizes that depend on numbers), detached copies, with the random
+state put back. The call runs under two recorders: one in front of the dispatcher, which also takes apart composite operators, so that
+`aten::linear` shows `aten::matmul` and that `aten::mm`; one behind autograd and autocast. What does not show: what a kernel calls below
+the dispatcher, and what a custom operator calls. A custom operator's own kernel is never run, its fake implementation may be.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor
+from torch._C import DispatchKey
+from torch._dispatch.python import enable_python_dispatcher
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.kinds import is_a
+from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.spellings import OWN, operator_name, overload_of, packet_of
+
+_QUERIES = "prim"  # a fake tensor's own attributes
+
+
+def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """The operators that a call of an operator dispatches to, itself included: each by operator and by overload.
+
+    As in ``aten::mm`` and ``aten::mm.default``, with the operator's one name (see `spellings`) beside an alias that the dispatcher
+    meets. Nothing outside is changed: no tensor, no random state. For what is no known operator: empty, and nothing is run.
+    """
+    kwargs = dict(kwargs or {})
+    packet = packet_of(fn)
+    overload = _overload(fn, args, kwargs)
+    static = frozenset(name for name in (operator_name(fn, args, kwargs), packet, overload) if name is not None)
+    custom = packet is not None and packet.partition("::")[0] not in OWN
+    if not static or custom or classify_torch(fn) == "effect":
+        return static
+    for stand_ins in (_fakes, _copies):
+        seen: set[OpOverload] = set()
+        try:
+            with _quiet(), stand_ins(tuple(args), kwargs) as (given, named), _recorders(seen, stand_ins is _fakes):
+                fn(*given, **named)
+        except _Stop:
+            pass
+        except Exception as e:
+            let_pass(e)
+            # Of whatever kind: no fake implementation, sizes that depend on numbers, or what the call raises in eager mode, too.
+            continue
+        return static.union(*map(_names, seen))
+    return static
+
+
+def _overload(fn: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
+    """The overload that a call of an operator takes, if it is one of `torch.ops` or `torch.library`."""
+    if is_a(fn, OpOverloadPacket):
+        try:
+            return f"{fn._qualified_op_name}.{torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **kwargs)}"
+        except RuntimeError:  # no overload takes these arguments
+            return None
+    return overload_of(fn._opoverload if is_a(fn, CustomOpDef) else fn)
+
+
+def _names(op: OpOverload) -> set[str]:
+    return {name for name in (operator_name(op), packet_of(op), overload_of(op)) if name is not None}
+
+
+class _Stop(Exception):
+    """The kernel of a custom operator would run next."""
+
+
+class _Front(SchemaCheckMode):
+    """In front of the dispatcher. Of the modes that PyTorch admits there, `SchemaCheckMode` is the plain one; its checks are replaced."""
+
+    def __init__(self, seen: set[OpOverload], fake: bool) -> None:
+        super().__init__()
+        self._dispatch_key = DispatchKey.PreDispatch
+        self._seen, self._fake = seen, fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+        if _meet(self._seen, func, self._fake) and composite:
+            with self:
+                return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        # PyTorch's decompositions in Python are for tracing: eager mode dispatches to other operators.
+        with torch._C._DisablePythonDispatcher():
+            return func(*args, **kwargs)
+
+
+class _Behind(TorchDispatchMode):
+    """Behind autograd and autocast, where fake tensors are."""
+
+    def __init__(self, seen: set[OpOverload], fake: bool) -> None:
+        super().__init__()
+        self._seen, self._fake = seen, fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _meet(self._seen, func, self._fake)
+        return func(*args, **(kwargs or {}))
+
+
+def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
+    """Notes an operator: -> may it be taken apart?"""
+    if op.namespace != _QUERIES:
+        seen.add(op)
+    if op.namespace in OWN:
+        return True
+    if not fake or not op.has_kernel_for_dispatch_key(DispatchKey.Meta):
+        raise _Stop
+    return False
+
+
+@contextmanager
+def _recorders(seen: set[OpOverload], fake: bool) -> Iterator[None]:
+    with _Behind(seen, fake), enable_python_dispatcher(), _Front(seen, fake):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No modes of the user's, no `__torch_function__`, no warnings and logs, no entries in autocast's cache."""
+    cached, silent = torch.is_autocast_cache_enabled(), fake_tensor.log.disabled
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(_disable_current_modes())
+        stack.callback(torch.set_autocast_cache_enabled, cached)
+        stack.callback(setattr, fake_tensor.log, "disabled", silent)
+        torch.set_autocast_cache_enabled(False)
+        fake_tensor.log.disabled = True
+        yield
+
+
+@contextmanager
+def _fakes(*call: Any) -> Iterator[Any]:
+    with FakeTensorMode(allow_fallback_kernels=False) as mode:
+
+        def fake(value: Any) -> Any:
+            if is_a(value, FakeTensor):
+                # Of another mode: a twin with the sizes seen, lest its symbols be guarded.
+                size, stride = ([_plain(n) for n in numbers] for numbers in (value.size(), value.stride()))
+                twin = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
+                return twin.requires_grad_(value.requires_grad)
+            return mode.from_tensor(value, static_shapes=True) if is_a(value, Tensor) else _plain(value)
+
+        yield tree_map(fake, call)
+
+
+@contextmanager
+def _copies(*call: Any) -> Iterator[Any]:
+    def copy(value: Any) -> Any:
+        if type(value) in (Tensor, Parameter):
+            return value.detach().clone()
+        if is_a(value, Tensor):
+            raise _Unknown("a subclass: its operators may be the user's code")
+        return _plain(value)
+
+    devices = {value.device for value in tree_leaves(call) if is_a(value, Tensor) and value.device.type not in ("cpu", "meta")}
+    with torch.no_grad(), torch.random.fork_rng(devices=()), ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.random.fork_rng(devices=(device.index,), device_type=device.type))
+        yield tree_map(copy, call)
+
+
+def _plain(value: Any) -> Any:
+    """A generator's twin; the number seen for a symbolic one (reading it that way makes no guard)."""
+    if is_a(value, (SymInt, SymFloat, SymBool)):
+        if value.node.hint is None:
+            raise _Unknown("a number that was never seen")
+        return value.node.hint
+    return value.clone_state() if is_a(value, torch.Generator) else value
+
+
+class _Unknown(Exception):
+    """No stand-in for an argument."""

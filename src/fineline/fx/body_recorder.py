@@ -1,0 +1,79 @@
+"""Records graphs that nodes run with what they are given: their operands become inputs first, then what they use from around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.fx import Node
+
+from fineline.fx.graph_module import CapturedGraph, graph_module
+from fineline.fx.output_fixups import without_modes
+from fineline.fx.recorder import Recorder
+from fineline.fx.subgraph_recorder import SubRecorder
+from fineline.kinds import is_a
+
+
+class Part(Recorder):
+    """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # The nodes of symbols that it knows alone, and of what is computed of them.
+        self.own: dict[Any, Node] = {}
+        self.computed: dict[Any, Any] = {}
+
+    def own_tensor(self, t: Tensor) -> bool:
+        """Whether it has been made here."""
+        return self.known(t)
+
+    def number(self, n: Any) -> Node:
+        """A symbolic number from around it."""
+        # As it was made: what is learned of it later changes ``expr``.
+        key = n.node._expr
+        if key not in self.numbers:
+            self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
+        return self.numbers[key][0]
+
+    def finished(self, outputs: Any, inputs: Iterable[Node], numbers: Iterable[Any], name: str) -> CapturedGraph:
+        """The graph with its inputs in order, the ``numbers`` as the last ones, whether it uses them or not."""
+        last = self.graph._root
+        for node in [*inputs, *[self.number(n) for n in numbers]]:
+            last.append(node)
+            last = node
+        without_modes(self.graph)
+        self.graph.create_node("output", "output", (outputs,), {}, "output")
+        return graph_module(self.graph, name, self.parts | self.modules)
+
+
+class BodyRecorder(Part, SubRecorder):
+    """A sub-graph that is held whole or thrown away; nothing of it reaches ``parent`` before that is known."""
+
+    def __init__(self, parent: Recorder) -> None:
+        super().__init__(parent)
+        self.inputs = []
+        self.holes: list[tuple[Node, Tensor]] = []
+
+    def own_tensor(self, t: Tensor) -> bool:
+        return self.made(t)
+
+    def hole(self, t: Any) -> Node:
+        """A tensor, or a number, that the operator is going to hand in."""
+        node = self._hole(t, f"operand_{len(self.holes)}")
+        self.holes.append((node, t))
+        return node
+
+    def given(self) -> list[Tensor]:
+        """All tensors that are not its own."""
+        return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
+
+    def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+        """What stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        return self._outer(t, read)
+
+    def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
+        """The graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
+        return self.finished(
+            outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
+        )

@@ -1,0 +1,61 @@
+"""``error_on_graph_break``: blocks in which a graph break is an error, or is none again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fineline.kinds import is_a
+from fineline.policy.policy import Policy
+from fineline.policy.scope_stack import SCOPE
+
+
+class Strictness(Policy):
+    """A block without rules of its own, which captured code enters and leaves as it does other policies."""
+
+    __slots__ = ("flag",)
+    flag: bool
+
+    def __init__(self, flag: bool) -> None:
+        object.__setattr__(self, "rules", ())
+        object.__setattr__(self, "flag", flag)
+
+    def _key(self) -> tuple:
+        return (self.flag,)
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, Strictness) and self.flag is other.flag
+
+    __hash__ = Policy.__hash__
+
+    def __repr__(self) -> str:
+        return f"error_on_graph_break({self.flag})"
+
+    def __call__(self, fn: Callable) -> Callable:
+        @functools.wraps(fn)
+        def with_strictness(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return with_strictness
+
+
+STRICT, LENIENT = Strictness(True), Strictness(False)
+
+
+def error_on_graph_break(error_on_graph_break: bool) -> Strictness:
+    """A context manager and decorator: whether a graph break in what it encloses is an error. ``fullgraph=True`` stands above it.
+
+    Inside of captured code and around calls of it alike.
+    """
+    return STRICT if error_on_graph_break else LENIENT
+
+
+def breaks_here(breaks: str) -> str:
+    """Which graph breaks may be where capture is now, in a region whose option is ``breaks``."""
+    if breaks != "none":
+        for block in reversed(SCOPE.blocks):
+            if is_a(block, Strictness):
+                return "none" if block.flag else breaks
+    return breaks

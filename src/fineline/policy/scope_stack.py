@@ -1,0 +1,63 @@
+"""The rules that hold where a call is made: the process's policy, and the blocks that this thread is in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fineline.guards.policy_epoch import RULEBOOK
+
+
+class Scope:
+    """The process's policy and each thread's stack of blocks; a block is a policy, or None for one in which nothing is captured."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._process: Any = None
+
+    @property
+    def blocks(self) -> tuple:
+        """The policies of the blocks that this thread is in, the outermost first."""
+        return getattr(self._local, "blocks", ())
+
+    @property
+    def disabled_by(self) -> Any:
+        """The rule of the innermost block in which nothing is captured; None outside of such blocks."""
+        rules = getattr(self._local, "disabled_by", ())
+        return rules[-1] if rules else None
+
+    @property
+    def process(self) -> Any:
+        return self._process
+
+    @process.setter
+    def process(self, policy: Any) -> None:
+        self._process = policy
+        RULEBOOK.changed()
+
+    def set_blocks(self, blocks: tuple) -> None:
+        """Puts this thread into these blocks."""
+        self._set(blocks)
+
+    def enter(self, policy: Any) -> None:
+        self._set((*self.blocks, policy))
+
+    def disable(self, rule: Any) -> None:
+        """This thread enters a block in which nothing is captured."""
+        self._local.disabled_by = (*getattr(self._local, "disabled_by", ()), rule)
+        self.enter(None)
+
+    def enable(self) -> None:
+        """... and leaves it."""
+        self._local.disabled_by = self._local.disabled_by[:-1]
+        self.leave()
+
+    def leave(self) -> None:
+        self._set(self.blocks[:-1])
+
+    def _set(self, blocks: tuple) -> None:
+        self._local.blocks = blocks
+        RULEBOOK.set_blocks(blocks)
+
+
+SCOPE = Scope()

@@ -1,0 +1,86 @@
+"""The errors for what a rule forbids, and for graph breaks where none may be."""
+
+from __future__ import annotations
+
+import operator
+import types
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from fineline.builtins.builtin_rules import builtin_rule
+from fineline.errors import Forbidden, Undeclared, Unsupported
+from fineline.frames.graph_breaks import Border
+from fineline.kinds import is_a
+from fineline.policy.inline_rules import break_rule
+from fineline.policy.selector import describe
+from fineline.refusals import REFUSALS
+from fineline.stacks import StackPlace
+
+
+def refused(
+    error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = (),
+    within: str = "",
+) -> Unsupported:  # fmt: skip
+    """The error for what a rule forbids, or for what would have been a graph break where none may be. ``within``: a selector for the code."""
+    where = f"{place[0]}:{place[1]}"
+    if error == "FL105":
+        return Forbidden(reason, where=where, rule=rule, stack=stack)
+    if error == "FL107":
+        return Unsupported(reason, id=error, where=where, rule=rule, stack=stack)
+    if error == "FL400":
+        return Unsupported(reason, id="FL103", where=where, rule=rule, stack=stack)
+    words = REFUSALS[error]
+    rule = rule or built_in_rule(fn)
+    text = f"{reason} ({error}: {words.title})"
+    if breaks == "declared":
+        here = f'; for this reason and place alone, Policy(breaks={{"{error}": ["{within}"]}})' if within else ""
+        step = f"Write the rule {_rule_for(error, fn, place)}{here}. Or: {words.next_step}"
+        return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step, stack=stack)
+    step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
+    return Unsupported(text, id="FL102", where=where, rule=rule or _entry(error), next_step=step, stack=stack)
+
+
+# What Python calls to read a tensor -> the method that does so.
+_READERS = MappingProxyType(
+    {bool: Tensor.__bool__, int: Tensor.__int__, float: Tensor.__float__, complex: Tensor.__complex__, operator.index: Tensor.__index__}
+)
+
+
+def built_in_rule(fn: Any, args: tuple = ()) -> str:
+    """Returns the text of the built-in rule because of which the graph breaks at a call of ``fn``; empty if there is none."""
+    if is_a(fn, (type, types.BuiltinFunctionType)) and args and is_a(args[0], Tensor):
+        fn = _READERS.get(fn, fn)
+    found = builtin_rule(fn) if fn is not None else None
+    return str(found) if found is not None and found.verb in ("disable", "disallow") else ""
+
+
+def deciding_rule(border: Border, place: tuple[str, int]) -> tuple[str, bool]:
+    """Returns the text of what decides a graph break, with where that is declared, and whether it is fineline's own.
+
+    That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
+    """
+    rule = named_rule(border, place)
+    users = border.error == "FL401" or (border.rule and not border.rule.startswith("built-in"))
+    return rule or _entry(border.error), not users
+
+
+def named_rule(border: Border, place: tuple[str, int]) -> str:
+    """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about what is called; empty if there is none."""
+    if border.error == "FL401":
+        return border.rule or str(break_rule(f"{place[0]}:{place[1]}", border.message))
+    return border.rule or built_in_rule(border.fn, border.args_)
+
+
+def _entry(error: str) -> str:
+    return f"built-in {error} at fineline/refusals.toml: {REFUSALS[error].title}"
+
+
+def _rule_for(error: str, fn: Any, place: tuple[str, int]) -> str:
+    """The rule that would declare a graph break."""
+    if error.startswith("FL5") and fn is not None:
+        return f'Policy(disallow=["{describe(fn)}"])'
+    if fn is not None and callable(fn) and not str(getattr(fn, "__module__", "fineline")).startswith("fineline"):
+        return f'Policy(disable=["{describe(fn)}"])'
+    return f'Policy(disable=["{place[0]}"]), or call fineline.graph_break() there'

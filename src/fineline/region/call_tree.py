@@ -1,0 +1,319 @@
+"""The interpreter when ``explain`` watches: it keeps a tree of the calls it meets. Other captures pay nothing for it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from types import CodeType, FrameType
+from typing import Any
+
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.bytecode.code import CO_GENERATOR
+from fineline.fake.fake_tensors import Fakes
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import Border
+from fineline.frames.stub_frames import is_own, is_stand_in
+from fineline.interp.body_interpreter import BodyMachine, BodyTensors
+from fineline.interp.interpreter import Machine
+from fineline.interp.trial import Trial, TrialTensors
+from fineline.kinds import is_a
+from fineline.policy.marks import wrapped
+from fineline.region.descriptions import place_of, user_place
+from fineline.region.disabled_frames import FrameRunner
+from fineline.report.tree import Node, joined
+from fineline.stacks import PROGRAM, is_library
+from fineline.tensor_ops.tensors import TensorOps
+
+# The namespaces of operators that PyTorch brings.
+_PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
+# What calls of custom operators go through in Python.
+_PASSED = frozenset({CustomOpDef.__call__.__code__})
+
+# A program that calls for ever may have calls for ever.
+MOST_NODES = 100_000
+
+
+class Tree:
+    """The calls so far. ``under_way``: the eager calls that are being made, under the root."""
+
+    def __init__(self, name: str, place: tuple[str, int]) -> None:
+        self.root = Node(name, *place, "captured")
+        self.under_way = [self.root]
+        # Of each place behind a graph break, the nodes of the frames, the innermost first, that were left there last.
+        self.left: dict[Any, list[Node | None]] = {}
+        self._size = 1
+
+    def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
+        node = Node(name, *place, colour)
+        self._size += 1
+        if self._size < MOST_NODES:
+            parent.children.append(node)
+        return node
+
+    def result(self) -> Node:
+        """The tree of the one call; its root stands for the compiled callable, which usually calls one function."""
+        root = self.root
+        only = joined(root.children) if not root.operators else None
+        return only if only in root.children[:1] else root
+
+
+# Whose a frame under way in an eager call is. Fineline's: with all that it calls for itself, such as listeners and backends.
+USERS, LIBRARYS, FINELINES = "user", "library", "fineline"
+
+
+class EagerCalls:
+    """Adds to a tree the calls of the user's functions inside of an eager call, as long as nobody else watches calls."""
+
+    def __init__(self, tree: Tree, outermost: CodeType | None) -> None:
+        self.tree, self.outermost = tree, outermost
+        # The frames under way, whose they are, and whether each has a node.
+        self.frames: list[tuple[FrameType, str, bool]] = []
+
+    def __enter__(self) -> None:
+        if sys.getprofile() is None:
+            sys.setprofile(self.see)
+
+    def __exit__(self, *_: object) -> None:
+        if sys.getprofile() == self.see:
+            sys.setprofile(None)
+        while self.frames:
+            self._leave()
+
+    def see(self, frame: FrameType, what: str, _: object) -> None:
+        """Hears what Python's profiler hears."""
+        if what == "return" and self.frames and self.frames[-1][0] is frame:
+            self._leave()
+        elif what == "call":
+            self._enter(frame)
+
+    def _enter(self, frame: FrameType) -> None:
+        code, tree = frame.f_code, self.tree
+        if code is self.outermost:
+            # It has its node already.
+            whose, shown, self.outermost = USERS, False, None
+        else:
+            whose = self._whose(frame)
+            shown = whose is USERS
+        if shown:
+            caller = tree.under_way[-1]
+            # A generator that goes on is the call that began it.
+            again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
+            place = (code.co_filename, code.co_firstlineno)
+            tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
+        self.frames.append((frame, whose, shown))
+
+    def _whose(self, frame: FrameType) -> str:
+        code, caller = frame.f_code, frame.f_back
+        by = self.frames[-1][1] if self.frames else LIBRARYS
+        if is_own(code) or code.co_filename.startswith(PROGRAM):
+            return LIBRARYS
+        if by is FINELINES or (caller is not None and is_own(caller.f_code) and not is_stand_in(caller.f_code)):
+            return FINELINES
+        if code.co_filename.startswith("<"):
+            # What is made of a text is of whoever runs it: libraries make classes that way.
+            return by
+        return LIBRARYS if is_library(code.co_filename) else USERS
+
+    def _leave(self) -> None:
+        if self.frames.pop()[2]:
+            self.tree.under_way.pop()
+
+
+class _Counting(TensorOps):
+    """Counts each frame's operators; a custom operator is a call of its own."""
+
+    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+        super().record(vm, op, target, fx_args, fx_kwargs, result, untyped)
+        vm.note_operator()
+        name = _custom_operator(target)
+        if name:
+            vm.note_call(name, None, "opaque", 1)
+
+
+class WatchedTrialTensors(_Counting, TrialTensors):
+    """Operators of a trial, counted."""
+
+
+class WatchedBodyTensors(_Counting, BodyTensors):
+    """Operators of a control-flow operator's body, counted."""
+
+
+def _custom_operator(target: Any) -> str:
+    """Returns the name of an operator that is not PyTorch's own."""
+    if is_a(target, OpOverload):
+        target = target.overloadpacket
+    name: str = target._qualified_op_name if is_a(target, OpOverloadPacket) else ""
+    return "" if name.partition("::")[0] in _PYTORCHS else name
+
+
+class _WatchedCalls(Machine):
+    """A machine that writes down whom it calls."""
+
+    tree: Tree
+    # The calls in the bodies of the operator that is captured next, and in those of the latest.
+    bodies: list[Node]
+    latest: list[Node]
+    # What of the tree is new since the last graph break: nodes with their parents, and of whom each operator was.
+    new_nodes: list[tuple[Node, Node]]
+    new_operators: list[tuple[Node, int]]
+
+    def watch(self, tree: Tree) -> None:
+        self.tree = tree
+        self._begin_segment()
+        self.trial, self.inside = WatchedTrial, WatchedBody
+
+    def outermost(self) -> Node:
+        """Returns the node for what is called by no frame of this machine's."""
+        return self.tree.under_way[-1]
+
+    def node_of(self, f: Frame | None) -> Node:
+        while f is not None:
+            node: Node | None = getattr(f, "node", None)
+            if node is not None:
+                return node
+            f = f.back
+        return self.outermost()
+
+    def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
+        node = self.tree.add(parent, name, place, colour)
+        self.new_nodes.append((parent, node))
+        return node
+
+    def note_operator(self) -> None:
+        """Hears of an operator, which may run the bodies that have just been captured."""
+        node = self.node_of(self.frame)
+        self._count(node, 1)
+        self.new_nodes += [(node, body) for body in self.bodies]
+        node.children += self.bodies
+        self.latest, self.bodies = self.bodies, []
+
+    def _count(self, node: Node, operators: int) -> None:
+        node.operators += operators
+        self.new_operators.append((node, operators))
+
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
+        if self.opaque is not None:
+            return
+        f, caller = self.frame, self.node_of(self.frame)
+        while f is not None and f.info.code in _PASSED:
+            f = f.back
+        node = self.add(caller, name, place_of(fn) if fn is not None else user_place(f, None), colour)
+        if operators:
+            self._count(caller, -operators)
+            self._count(node, operators)
+            caller.children[:] = [child for child in caller.children if not any([child is body for body in self.latest])]
+            node.children += self.latest
+
+    def forget_calls(self) -> None:
+        for parent, node in self.new_nodes:
+            parent.children[:] = [child for child in parent.children if child is not node]
+        for node, operators in self.new_operators:
+            node.operators -= operators
+        self._begin_segment()
+
+    def _begin_segment(self) -> None:
+        self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
+
+    def push_function(
+        self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+    ) -> Frame | None:
+        opaque = self.opaque
+        frame = super().push_function(f, fn, args, kwargs, then, data)
+        passed = is_own(fn.__code__) or fn.__code__ in _PASSED
+        if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
+            colour = "opaque" if opaque is not None else "captured" if self.cap.active else "eager"
+            place = (fn.__code__.co_filename, fn.__code__.co_firstlineno)
+            frame.node = self.add(self.node_of(f), fn.__qualname__, place, colour)
+        return frame
+
+
+class _WatchedBody(_WatchedCalls, Trial):
+    """A trial that is watched: its calls are those of a body of the operator that it is for, if it gives one."""
+
+    def watch_body(self, shown: bool) -> None:
+        self.shown, self.root = shown, Node("", "", 0, "captured")
+        self.watch(self.outer.tree)  # type: ignore[attr-defined]
+
+    def outermost(self) -> Node:
+        return self.root
+
+    def attempt(self, fn: Any, args: list) -> Any:
+        value = super().attempt(fn, args)
+        bodies: list[Node] = self.outer.bodies  # type: ignore[attr-defined]
+        # A body may be captured more than once.
+        bodies += [node for node in self.root.children if self.shown and node not in bodies]
+        return value
+
+
+class WatchedTrial(_WatchedBody):
+    """The machine of an autograd function that is watched."""
+
+    def __init__(
+        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False, turned: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(outer, given, made, later, writes, turned)
+        self.tensors = WatchedTrialTensors(later, turned)
+        # A backward is captured with its forward, and called at another time.
+        self.watch_body(shown=not later)
+
+
+class WatchedBody(_WatchedBody, BodyMachine):
+    """The machine of a control-flow operator's body that is watched."""
+
+    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
+        super().__init__(outer, fakes, indices)
+        self.tensors = WatchedBodyTensors(indices)
+        self.watch_body(shown=True)
+
+
+class Watched(_WatchedCalls):
+    """The machine of a capture that is watched."""
+
+    def __init__(self, tree: Tree, options: Any) -> None:
+        super().__init__(options)
+        self.tensors = _Counting()
+        self.watch(tree)
+
+    def note_break(self, place: Any) -> None:
+        self.tree.left[place] = [getattr(f, "node", None) for f in stack(self.frame)]
+        self._begin_segment()
+
+    def note_continuation(self, place: Any) -> None:
+        for f, node in zip(stack(self.frame), self.tree.left.get(place, ()), strict=False):
+            if node is not None:
+                f.node = node
+
+    def beyond(self, border: Border) -> Any:
+        with EagerCalls(self.tree, _code_of(_called(border))):
+            return super().beyond(border)
+
+    def at_border(self, border: Border) -> Frame:
+        fn = _called(border)
+        code = _code_of(fn)
+        if self.opaque is not None or (code is not None and is_own(code)):
+            return super().at_border(border)
+        place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
+        name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
+        name = str(name).replace("TensorBase.", "Tensor.")
+        self.tree.under_way.append(self.add(self.node_of(self.frame), name, place, "eager"))
+        try:
+            return super().at_border(border)
+        finally:
+            self.tree.under_way.pop()
+
+
+def _called(border: Border) -> Any:
+    """Returns what runs at a border."""
+    return wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
+
+
+def _code_of(fn: Any) -> CodeType | None:
+    """Returns the code of a function; of one that a library has wrapped, as PyTorch's marks do, its own."""
+    code: CodeType | None = getattr(fn, "__code__", None)
+    while code is not None and is_library(code.co_filename) and is_a(inner := getattr(fn, "__wrapped__", None), types.FunctionType):
+        fn, code = inner, inner.__code__
+    return code

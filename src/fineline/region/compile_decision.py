@@ -1,0 +1,56 @@
+"""Decides whether the graph of a captured segment is compiled or runs eagerly, and keeps the segment's program for the calls that it fits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fineline.backends.eager import as_it_is
+from fineline.codegen.continuation import call_under_way
+from fineline.codegen.residual_program import SegmentWriter
+from fineline.region.descriptions import describe_guards, place_of
+from fineline.report.events import Event
+
+
+def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
+    """Compiles the segment of ``run``; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
+
+    ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.
+    """
+    region, site, recorder = run.region, run.site, writer.cap.recorder
+    n, places, least = recorder.calls, recorder.places, region.min_graph_operators
+    few = n < least and not (declared or site.declared)
+    small = n > 0 and (recorder.only_state or few)
+    compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
+    if region.tally is not None:
+        captured = region.tally.close(kind)
+        compile_graph = region.tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
+    segment = writer.compile(compile_graph, site.again(run.kwnames), not small)
+    if segment.graph is not None:
+        at = next((p for p in places if p[0]), None) or place_of(region.fn)
+        detail: dict[str, Any] = {"ops": n, "places": places}
+        if small:
+            where = "after a graph break" if declared is None else "between two graph breaks"
+            reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
+            reason += f"min_graph_operators is {least}" if few else "they only change PyTorch's state"
+            region._note(Event("eager", "FL404", reason, *at, detail=detail))
+        else:
+            region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
+        if writer.uncompiled and not small and region.backend.name != "eager":
+            region._note(Event("eager", "FL435", writer.uncompiled, *at))
+    detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
+    region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
+    outside = "skipped" if declared is not None and run.vm.outside == "skipped" else "eager"
+    site.add(run.nargs, run.kwnames, segment, outside)
+    # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
+    # behind however many graph breaks it is.
+    call = call_under_way()
+    if site is region.entry or (site.segments[1:] and not site.met and call != region.counted):
+        region.programs, region.counted = region.programs + 1, call
+
+
+def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
+    return as_it_is(gm)

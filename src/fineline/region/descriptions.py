@@ -1,0 +1,199 @@
+"""Guards, misses and places in the user's words."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from fineline.codegen.frame_state import Template
+from fineline.codegen.residual_program import Segment
+from fineline.frames.frame import Frame
+from fineline.frames.stub_frames import is_own, user_frame
+from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.facts import sizes_text
+from fineline.guards.steps import CHECKS
+from fineline.guards.texts import value_text
+from fineline.kinds import is_a
+from fineline.policy.break_rules import place_text
+from fineline.stacks import StackPlace, to_the_user
+
+ACCESSES = {
+    "key": "is there", "index": "is there", "cell": "is set", "member": "is there", "dict": "has attributes",
+    "root": "is given", "pin": "is the same",
+}  # fmt: skip
+
+
+_MOST_OF_VALUE, _MOST_NAMES = 120, 5
+
+
+class Guard(NamedTuple):
+    """What must hold: ``name`` is the user's expression, ``where`` the line that read it, if there is one."""
+
+    name: str
+    claim: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
+
+
+def guard_at(segment: Segment, at: int) -> Guard:
+    op, _, _, payload = segment.steps[at]
+    name = payload.text if op == "relation" else _subject(segment, at)
+    return Guard(name, _claim(segment, op, payload, at), _place(segment, at))
+
+
+def guards_of(segment: Segment) -> tuple[Guard, ...]:
+    """All that a program checks before it runs."""
+    return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+
+
+def describe_guards(segment: Segment) -> list[str]:
+    return [str(guard) for guard in guards_of(segment)]
+
+
+def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
+    """The guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
+    reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
+    _, _, change = reference.explain(roots).partition(": ")
+    change = _of_sources(segment, at) or change or "changed"
+    return f"{_subject(segment, at)}: {change}{_read_at(segment, at)}"
+
+
+def _of_sources(segment: Segment, at: int) -> str:
+    """Returns what a call has changed, of a guard that is about several sources or an attribute that is absent; "" for another one."""
+    op, _, _, payload = segment.steps[at]
+    sources = segment.reads.sources
+    if op == "same":
+        return f"the same object as {sources[payload].text()} -> another object"
+    if op == "distinct":
+        ones, others = payload
+        texts = [sources[reg].text() for reg in (*ones[1:], *others)]
+        if len(ones) == 1 or len(texts) == 1:
+            return f"an object of its own -> the same object as {texts[0] if len(texts) == 1 else 'one of ' + _listed(texts)}"
+        return f"different objects, as are {_listed(texts)} -> two of them are one"
+    if op == "absent" and _lacks_attribute(segment, at):
+        return "it is there now"
+    if op == "storages":
+        return f"which of {_listed([sources[reg].text() for reg in payload[0]])} share memory has changed"
+    return ""
+
+
+def _listed(texts: list[str]) -> str:
+    """A few of many."""
+    shown = texts[:_MOST_NAMES] + [f"{len(texts) - _MOST_NAMES} others"] * (len(texts) > _MOST_NAMES)
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def subject(segment: Segment, at: int) -> str:
+    """The user's expression that guard number ``at`` is about, and where it is read."""
+    return _subject(segment, at) + _read_at(segment, at)
+
+
+def _subject(segment: Segment, at: int) -> str:
+    op, _, _, payload = segment.steps[at]
+    src = segment.reads.source(segment.steps[at])
+    if src is not None and src.parent is not None and _lacks_attribute(segment, at):
+        return f"{src.parent.text()}.{payload}"
+    if src is not None:
+        return str(src.text())
+    if op == "type_lacks":
+        return f"{payload[0].__qualname__}.{payload[1]}"
+    if op == "relation":
+        return "the relation"
+    return "the tensors' memory" if op == "storages" else "PyTorch's state"
+
+
+def _lacks_attribute(segment: Segment, at: int) -> bool:
+    """Returns whether guard number ``at`` says that an object has no attribute of a name."""
+    op, _, _, payload = segment.steps[at]
+    src = segment.reads.source(segment.steps[at])
+    return op == "absent" and src is not None and src.op == "dict" and type(payload) is str
+
+
+def _place(segment: Segment, at: int) -> str:
+    place = segment.reads.place(at)
+    if place is None or is_own(place[0].code):
+        return ""
+    info, ip = place
+    return f"{info.code.co_filename}:{info.lines[max(ip - 1, 0)]}"
+
+
+def _read_at(segment: Segment, at: int) -> str:
+    place = _place(segment, at)
+    return f" (read at {place})" if place else ""
+
+
+def _claim(segment: Segment, op: str, payload: Any, at: int) -> str:
+    match op:
+        case "tensor":
+            grad = ", requires grad" if payload.requires_grad else ""
+            return f"is a {payload.cls.__name__} of size {sizes_text(payload.sizes)}, {payload.dtype}, {payload.device}{grad}"
+        case "type":
+            return f"is of type {payload.__qualname__}"
+        case "is" | "eq" | "weak":
+            text = value_text(payload() if op == "weak" else payload, _MOST_OF_VALUE)
+            article, _, rest = text.partition(" ")
+            return f"is the same {rest}" if article in ("a", "an") else f"is {text}"
+        case "set_eq":
+            return f"is the set {value_text(set(payload), _MOST_OF_VALUE)}"
+        case "len":
+            return f"has length {payload}"
+        case "keys":
+            return f"has the keys {value_text(list(payload), _MOST_OF_VALUE)}"
+        case "absent":
+            return "is not there" if _lacks_attribute(segment, at) else f"has no {value_text(payload)}"
+        case "type_lacks":
+            return "is not defined"
+        case "type_attr":
+            return "is the same"
+        case "function":
+            return f"has the code of {payload[0].co_qualname}"
+        case "same":
+            return f"is the same object as {segment.reads.sources[payload].text()}"
+        case "distinct":
+            others = len(payload[0]) + len(payload[1]) - 1
+            return f"is not {segment.reads.sources[[*payload[0], *payload[1]][1]].text()}" if others == 1 else f"is none of {others} other objects"
+        case "storages":
+            return "is shared as it was"
+        case "ambient":
+            return "is as it was (grad mode, autocast, default dtype and device, ...)"
+        case "relation":
+            return "holds"
+        case "predicate":
+            return str(payload[1])
+    return ACCESSES.get(op, op)
+
+
+def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's; ``fn``'s if there is none."""
+    f = user_frame(f)
+    return (f.file, f.line) if f is not None else place_of(fn)
+
+
+def selector_of(f: Frame | None) -> str:
+    """Returns the name of the function of the innermost frame that is the user's, as rules take it."""
+    f = user_frame(f)
+    return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
+
+
+def call_stack(fn: Any, template: Template | None) -> tuple[StackPlace, ...]:
+    """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
+    if template is None:
+        name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
+        return (*to_the_user(), (*place_of(fn), name))
+    inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in template.stack if not is_own(info.code)]
+    return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in inside])
+
+
+def place_of(fn: Any) -> tuple[str, int]:
+    """Where a callable is defined."""
+    fn = fn.forward if is_a(fn, nn.Module) else fn
+    while True:
+        inner = getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)
+        if inner is None or inner is fn:
+            break
+        fn = inner
+    code = getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else (getattr(fn, "__qualname__", type(fn).__qualname__), 0)

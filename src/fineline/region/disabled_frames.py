@@ -1,0 +1,108 @@
+"""``disable(recursive=False)``: a function's own frame runs in Python, and what it calls is captured again."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.codegen.escape import real_generator
+from fineline.frames.frame import InterpretedGenerator
+from fineline.frames.graph_breaks import Finished
+from fineline.interp.interpreter import Machine
+from fineline.kinds import is_a
+from fineline.policy.marks import wrapped
+from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.segment_trace import Capture
+from fineline.tracing.tracebacks import is_own
+
+_AWAITED = CO_COROUTINE | CO_ASYNC_GENERATOR
+_LATER = CO_GENERATOR | _AWAITED
+_NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
+    return fn(*args, **kwargs)
+
+
+def _applying(code: types.CodeType) -> Any:
+    """Returns an ``_apply`` for functions of that code, named like these and, for messages, placed where they are."""
+    apply: Any = types.FunctionType(_apply.__code__, _apply.__globals__, code.co_name)
+    apply.__qualname__, apply.__wrapped__ = code.co_qualname, types.SimpleNamespace(__code__=code)
+    return apply
+
+
+class FrameRunner:
+    """Calls functions whose own frame is interpreted without capture; their Python callees become regions, kept here."""
+
+    __name__ = "its own frame runs in Python"
+
+    def __init__(self, make_region: Callable[[], Callable | None], options: Any) -> None:
+        # A weak method: the region owns this object.
+        self.make_region = make_region
+        self.options = options
+        # By the frame's code and that of what it calls (or the module), which the entry keeps alive.
+        self.children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+        target = wrapped(target)
+        fn: Any = target
+        values = list(args)
+        if is_a(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
+            fn = fn.forward
+        if is_a(fn, types.MethodType):
+            fn, values = fn.__func__, [fn.__self__, *values]
+        if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
+            return target(*args, **kwargs)
+        vm = Machine(self.options, Capture(self))
+        vm.cap.active = False
+        vm.call_out = functools.partial(self._call_out, fn.__code__)
+        try:
+            vm.eager_frame = vm.push_function(None, fn, values, kwargs)
+            result = vm.run()
+        except Finished as done:
+            result = done.value
+        finally:
+            vm.eager_frame = vm.frame = None
+        # Each step of a generator is such a frame's.
+        return real_generator(result) if type(result) is InterpretedGenerator else result
+
+    def calling(self, target: types.FunctionType, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function in Python; those that it is given become regions."""
+        return target(*[self._given(target, a) for a in args], **{name: self._given(target, a) for name, a in kwargs.items()})
+
+    def _given(self, caller: types.FunctionType, fn: Any) -> Any:
+        if type(fn) is not types.FunctionType or fn.__code__.co_flags & _LATER:
+            return fn
+        return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
+
+    frame = None  # what a Capture asks of its machine
+
+    def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
+        """What runs a call that the frame makes itself; None: the interpreter is to."""
+        kwargs = kwargs or {}
+        if is_a(fn, nn.Module):
+            region = self._child(caller, fn, fn)
+            return lambda: region(*args, **kwargs)
+        if is_own(fn.__code__):
+            return None
+        later, torchs = fn.__code__.co_flags & _LATER, (fn.__module__ or "").partition(".")[0] == "torch"
+        if later or torchs or classify_torch(fn) not in (None, "python"):
+            return lambda: fn(*args, **kwargs)
+        applied = self._child(caller, fn.__code__, None)
+        return lambda: applied(fn, *args, **kwargs)
+
+    def _child(self, caller: types.CodeType, key: Any, fn: Callable | None) -> Any:
+        """Returns a region for ``fn``; for functions of the code ``key``, which are given to it, if that is None."""
+        found = self.children.get((id(caller), id(key)))
+        if found is None:
+            found = self.children[id(caller), id(key)] = (caller, key, self._made(fn or _applying(key)))
+        return found[2]
+
+    def _made(self, fn: Callable) -> Callable:
+        make = self.make_region()
+        return make(fn) if make is not None else fn

@@ -1,0 +1,270 @@
+"""Which sizes and numbers vary at one place where programs start: by mark, by option, or because they have changed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.codegen.residual_program import Segment
+from fineline.fake.fake_tensors import unwarned
+from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
+from fineline.guards.facts import tensor_facts
+from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
+from fineline.guards.source import Source, member_text
+from fineline.guards.steps import ACCESS
+from fineline.kinds import is_a
+from fineline.policy.dim_marks import DIMS, Mark
+from fineline.tracing.identity_guards import DequeLength
+
+# What a container holds that may differ from call to call.
+HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})
+
+
+class Dim(NamedTuple):
+    """A size that varies. ``marked``: the user has said so, and a constant in its place is an error."""
+
+    kind: Any
+    constraint: Any = None
+    marked: bool = False
+
+
+CHANGED = Dim(DimDynamic.DYNAMIC)
+DUCK = Dim(DimDynamic.DUCK)
+
+
+class Varying:
+    """``dynamic`` is the region's option: None for what has changed or is marked, True for everything, False for what is marked."""
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self._sizes: dict[str, set[int]] = {}
+        self._strides: dict[str, set[int]] = {}
+        self._numbers: set[str] = set()
+        # Behind a border: the texts, and bytes, that do.
+        self.texts: set[str] = set()
+        # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
+        self.unsteady: dict[str, str] = {}
+        # The live values behind a border of which this is all.
+        self._told: set[str] = set()
+        # Whether floats may; and those that the backend takes as constants only.
+        self.floats = True
+        self.fixed: set[str] = set()
+        # The guards of the newest program at this place, and what its arguments are called. Not the program: in a loop that leads here again.
+        self._newest: tuple = ((), ())
+        self._names: tuple = ()
+
+    def captured(self, segment: Segment, names: tuple) -> None:
+        """A program that starts here, with arguments of these names."""
+        self._newest, self._names = (segment.steps, segment.reads.sources), names
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is known to vary before the call is looked at."""
+        return bool(self.dynamic or self.found or DIMS)
+
+    @property
+    def found(self) -> bool:
+        """Whether something has been seen to vary."""
+        return bool(self._sizes or self._strides or self._numbers)
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether something of what comes from a border has been seen to vary, texts too."""
+        return self.found or bool(self.texts)
+
+    def add_text(self, name: str) -> None:
+        """It is known of a live value behind a border that it is a text that varies."""
+        if self.dynamic is not False:
+            self.texts.add(name)
+
+    def add_made(self, name: str) -> None:
+        """It is known of a live value behind a border that it is made of what varies: as a text or a number, it does as well."""
+        if self.dynamic is not False:
+            self.texts.add(name)
+            self._numbers.add(name)
+
+    def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
+        """The sizes of a tensor that vary."""
+        if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:
+            return {}
+        marks = DIMS.of(t)
+        held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
+        everything = self.dynamic and src.text() not in self._told
+        dims: dict[int, Dim] = {}
+        for d in range(t.dim()):
+            mark = marks.get(d)
+            if mark is not None and mark.kind in MARKED:
+                # Marks of PyTorch's own have not been checked, and a tensor may have been resized.
+                mark.check(t.shape[d], d)
+                dims[d] = MARKED[mark.kind](mark)
+            elif mark is not None or held:
+                continue
+            elif everything:
+                dims[d] = DUCK
+        for d in self._sizes.get(src.text(), ()):
+            if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
+                dims[d] = DUCK if self.dynamic else CHANGED
+        return dims
+
+    def loose(self, src: Source, t: Tensor) -> frozenset[int]:
+        """The sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
+        if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
+            return frozenset()
+        return frozenset(self._sizes.get(src.text(), ()))
+
+    def strides(self, src: Source, t: Tensor) -> frozenset[int]:
+        """The strides of a tensor that vary by themselves, and not as its sizes do."""
+        return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
+
+    def number(self, src: Source, v: int | float) -> bool:
+        """Whether the number ``v`` that comes from ``src`` varies."""
+        if type(v) is float and (not self.floats or src.text() in self.fixed or v == 0 or not math.isfinite(v)):
+            return False
+        if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
+            return False
+        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
+
+    def length(self, src: Source) -> bool:
+        """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
+        return member_text(LENGTH, src.text()) in self._numbers
+
+    def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
+        """It is known of a live value behind a border that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
+        self._told.add(name)
+        if dims:
+            self._sizes.setdefault(name, set()).update(dims)
+        if number:
+            self._numbers.add(name)
+
+    def differ(self, names: Iterable[str]) -> None:
+        """Numbers of these names do, from one turn of a loop to the next."""
+        self._numbers.update(names)
+
+    def observe(self, roots: tuple, names: tuple) -> None:
+        """A call that no program fits: notes which sizes and numbers differ from what the newest one was captured for."""
+        if self.dynamic is False:
+            return
+        if names != self._names:
+            given = dict(zip(_told_apart(names), roots, strict=True))
+            roots = tuple([given.get(name) for name in _told_apart(self._names)])
+        # The gradient of what is no leaf, for one, is read with a warning.
+        with unwarned():
+            self._compare_all(roots)
+
+    def _compare_all(self, roots: tuple) -> None:
+        registers: dict[int, Any] = {}
+        sources: dict[int, Source] = {}
+        read: Counter[int] = Counter()
+        lengths: dict[int, int] = {}
+        resized: set[str] = set()
+        steps, all_sources = self._newest
+        for op, dst, reg, payload in steps:
+            if op in ACCESS:
+                read[reg] += op != "type_attr"
+                try:
+                    registers[dst] = read_step(op, registers.get(reg), payload, roots)
+                except Exception as e:  # whatever goes wrong in a guard, there is no value
+                    let_pass(e)
+                    continue
+            elif op in ("len", "keys", "set_eq") or (op == "predicate" and type(payload[0]) is DequeLength):
+                lengths[reg] = payload if op == "len" else payload[0].n if op == "predicate" else len(payload)
+            elif op == "relation":
+                self._relate(payload, registers, sources, resized)
+            elif reg not in registers:
+                continue
+            elif op == "tensor" and is_a(registers[reg], Tensor):
+                src = sources[reg] = all_sources[reg]
+                if self._compare(src, payload, registers[reg]):
+                    resized.add(src.text())
+            elif op == "eq" and type(registers[reg]) is type(payload) and registers[reg] != payload:
+                src = all_sources[reg]
+                if src.op in ("index", "key", "member") and src.parent is not None and type(payload) in HELD:
+                    self.unsteady.setdefault(src.parent.text(), HELD[type(payload)])
+                if type(payload) in (int, float):
+                    self._numbers.add(src.text())
+                elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
+                    self.texts.add(src.text())
+
+        for reg, n in lengths.items():
+            if reg not in registers or not is_a(registers[reg], SIZED) or raw_len(registers[reg]) == n:
+                continue
+            text = all_sources[reg].text()
+            self.unsteady[text] = "length"
+            # One of which all items are read has a program for each length in any case.
+            if n > read[reg]:
+                self._numbers.add(member_text(LENGTH, text))
+
+    def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
+        """Notes what differs of a tensor; -> whether a size does."""
+        now = tensor_facts(t)
+        if len(now.sizes) != len(known.sizes) or is_a(t, torch.nn.Parameter) or tuple in map(type, now.sizes):
+            return False
+        changed = {d for d, (a, b) in enumerate(zip(known.sizes, now.sizes, strict=True)) if a is not None and a != b}
+        if changed:
+            self._sizes.setdefault(src.text(), set()).update(changed)
+        elif known.strides is not None and now.strides is not None:
+            self._stride(src, t, [d for d, (a, b) in enumerate(zip(known.strides, now.strides, strict=True)) if a is not None and a != b])
+        return bool(changed)
+
+    def _relate(self, relation: Any, registers: dict, sources: dict, resized: set[str]) -> None:
+        """A stride that does not follow from the sizes any more varies by itself."""
+        strides = [leaf for leaf in relation.leaves if leaf.kind == "stride" and leaf.register in sources]
+        strides = [leaf for leaf in strides if sources[leaf.register].text() not in resized]
+        try:
+            if not strides or run(relation.code, [read_leaf(leaf, registers) for leaf in relation.leaves]):
+                return
+        except Exception as e:  # no value, as above
+            let_pass(e)
+            return
+        for leaf in strides:
+            self._stride(sources[leaf.register], registers[leaf.register], [leaf.at])
+
+    def _stride(self, src: Source, t: Tensor, dims: list[int]) -> None:
+        # A stride of one says in which order the memory is: that is for each program to know.
+        found = {d for d in dims if t.stride(d) > 1}
+        if found:
+            self._strides.setdefault(src.text(), set()).update(found)
+
+
+def _marked(mark: Mark) -> Dim:
+    if mark.min is None and mark.max is None:
+        return Dim(DimDynamic.DYNAMIC, None, True)
+    span = ValueRanges(lower=0 if mark.min is None else mark.min, upper=int_oo if mark.max is None else mark.max)
+    return Dim(DimDynamic.DYNAMIC, StrictMinMaxConstraint(vr=span, warn_only=False), True)
+
+
+MARKED: Mapping[str, Any] = MappingProxyType(
+    {"dynamic": _marked, "maybe": lambda mark: CHANGED, "unbacked": lambda mark: Dim(DimDynamic.UNBACKED, None, True)}
+)
+
+
+def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
+    """Whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others)."""
+    for v in values:
+        if type(v) is Tensor:
+            if v.__dict__ and DIMS.of(v):
+                return True
+        elif type(v) in (list, tuple, dict) and len(v) < 100 and id(v) not in within:
+            if marked(v.values() if type(v) is dict else v, (*within, id(v))):
+                return True
+    return False
+
+
+def _told_apart(names: tuple) -> list[tuple[Any, int]]:
+    """Names with how often each has been there before."""
+    return [(name, names[:i].count(name)) for i, name in enumerate(names)]
+
+
+def _belongs_to_module(src: Source) -> bool:
+    parent = src.parent
+    return parent is not None and parent.op == "key" and parent.key in ("_parameters", "_buffers")

@@ -1,0 +1,234 @@
+"""A place where programs start: a region's entry, or the continuation behind a graph break."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fineline.bytecode.asynchronous import asynchronous
+from fineline.bytecode.code import CodeInfo
+from fineline.codegen.continuation import Continuation, call_under_way, goes_on, run_on
+from fineline.codegen.frame_state import Template
+from fineline.codegen.residual_program import Segment
+from fineline.errors import InternalError
+from fineline.exception_slots import TRACEBACK, told
+from fineline.frames.graph_breaks import Unhandled
+from fineline.kinds import is_a
+from fineline.region.descriptions import describe_guards
+from fineline.region.dynamic_dims import Varying
+from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
+from fineline.report.operator_counter import OperatorCounts
+from fineline.tracing.segment_trace import PLAIN_TENSORS
+from fineline.tracing.tracebacks import without_own_frames
+
+NOWHERE: Mapping = MappingProxyType({})
+
+
+class Everything(set):
+    """Of what is alive in a run that captures nothing, all may be as old as the call."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+class Again:
+    """Runs the rest of a call in Python, from ``site`` on."""
+
+    def __init__(self, site: Site, kwnames: tuple[str, ...]) -> None:
+        self._site, self._kwnames = weakref.ref(site), kwnames
+        # How often the graph has failed where the code has not.
+        self.failures = 0
+        self.in_blocks = site.template is not None and site.template.has_handlers
+
+    def __call__(self, failed: BaseException | None, *roots: Any) -> Any:
+        """A branch goes another way than at its capture, or the graph has ``failed``."""
+        try:
+            site, value = self._run(None, roots)
+            if failed is not None:
+                self.failures += 1
+                site.region.graph_failed(failed, self.failures)
+            return value
+        finally:
+            # Its traceback leads to the program that called this.
+            del failed
+
+    def leave(self, error: BaseException, *roots: Any) -> Any:
+        """Raises ``error``, behind which nothing can be run again, where the blocks around the site are left."""
+        # An interrupt may come anywhere.
+        thrown = Unhandled(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
+        try:
+            value = self._run(thrown, roots)[1]
+            # What takes all that comes has taken what it knows too little of.
+            if thrown is error:
+                return value
+        except BaseException as e:
+            if e is not thrown:
+                raise
+        try:
+            raise error
+        finally:
+            # It holds this frame.
+            del error, thrown
+
+    def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[Site, Any]:
+        site, n = self._site(), len(roots) - len(self._kwnames)
+        assert site is not None
+        try:
+            return site, site.region.run_eagerly(site, roots[:n], dict(zip(self._kwnames, roots[n:], strict=True)), thrown)
+        except BaseException as e:
+            TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+            raise
+
+
+class Site:
+    """A place where programs start: the region's entry, or the continuation behind a border."""
+
+    def __init__(
+        self, region: Any, template: Template | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: Varying | None = None
+    ) -> None:
+        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
+        # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
+        self._region = weakref.ref(region)
+        self._dispatcher: Callable[[], Any] = lambda: None
+        self.template = template
+        self.raised = raised
+        # The borders that lie before it: how many at each place.
+        self.passed = passed
+        # Whether the user asked for the border before it.
+        self.declared = declared
+        # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
+        self.blocked = False
+        # Whether random numbers are drawn behind it that may be symbols.
+        self.draws = False
+        self.resumed: list[tuple[Site, Any]] = []
+        # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
+        self.met = self.informed = False
+        # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
+        # first, has met in vain, and how many operators it has run.
+        self.left: CodeInfo | None = None
+        self.newly_left = False
+        self.idle: tuple[tuple[int, int], ...] = ()
+        self.segments: list[Segment] = []
+        # The calls that they were captured in.
+        self.calls: set[object] = set()
+        # The same place in the code, met as often in the call, is behind each program that leads there.
+        place = (raised, template.stack, passed[template.stack]) if template is not None else None
+        self.varying: Varying = varying or region.varying.setdefault(place, Varying(region.options.dynamic))
+
+    @property
+    def region(self) -> Any:
+        region = self._region()
+        assert region is not None
+        return region
+
+    def is_called_by(self, dispatcher: object) -> bool:
+        return self._dispatcher() is dispatcher
+
+    @property
+    def dispatcher(self) -> Any:
+        """What is called; whoever wants it to stay holds it."""
+        found = self._dispatcher()
+        if found is None:
+            region = self.region
+            entry = self.template is None
+            first = (region.failed, (Continuation, run_on)) if entry else (None, None)
+            found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, *first)
+            self._dispatcher = weakref.ref(found)
+        return found
+
+    def _miss(self, args: tuple, kwargs: dict) -> Any:
+        try:
+            return self.region.capture(self, args, kwargs)
+        except BaseException as e:
+            # What is raised again as it is gets no entry for this frame either.
+            if not is_a(e, InternalError):
+                TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
+            raise
+
+    def stands_for(self, template: Template, raised: bool, declared: bool) -> bool:
+        """Whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
+        own = self.template
+        if own is None or own.stack != template.stack or (self.raised, self.declared) != (raised, declared):
+            return False
+        # Nobody else leads here any more if the dispatcher has gone.
+        return self.free and self._dispatcher() is not None and own.same(template)
+
+    @property
+    def free(self) -> bool:
+        """Whether its programs rely on nothing that the way here has told them."""
+        return not (self.informed or self.blocked or self.left)
+
+    def fits(self, live: tuple) -> bool:
+        """Whether it has a program for what is alive."""
+        dispatcher = self._dispatcher()
+        entries = dispatcher.entries if dispatcher is not None and self.free else ()
+        return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])
+
+    def again(self, kwnames: tuple[str, ...]) -> Again:
+        return Again(self, kwnames)
+
+    def observe(self, args: tuple, kwargs: dict) -> None:
+        """A call that no program fits: what has changed since the newest one was captured varies."""
+        self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
+
+    def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
+        return (*range(nargs), *kwnames) if self.template is None else (*self.template.names, "result")
+
+    def vary(self, live: list, memory: Callable[[Any], Any]) -> None:
+        """What is symbolic of what is ``live`` at a border is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
+        assert self.template is not None
+        for name, v in zip(self.template.names, live, strict=True):
+            if type(v) in (torch.SymInt, torch.SymFloat):
+                self.varying.add(name, number=True)
+            elif type(v) in (int, float):
+                self.varying.add(name)
+            elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
+                self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
+
+    def drop(self) -> None:
+        """Takes the newest program away."""
+        self.segments.pop()
+        self.dispatcher.set_entries(self.dispatcher.entries[1:])
+
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment, outside: str) -> None:
+        """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+        program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
+        self.segments.append(segment)
+        self.calls.add(call_under_way())
+        self.varying.captured(segment, self._names(nargs, kwnames))
+        export = self.region.options.guard_export_fn
+        if export is not None:
+            export(describe_guards(segment))
+        # The newest first: it is what the calls look like now.
+        tally = self.region.tally
+        run = segment.run if tally is None else _counted(tally, segment.run, outside)
+        self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
+        here, first = weakref.ref(self), weakref.ref(segment.run)
+
+        def compiled(run: Callable) -> None:
+            site = here()
+            if site is not None:
+                site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
+
+        segment.run.compiled = compiled
+
+
+def _counted(tally: OperatorCounts, run: Callable, kind: str) -> Callable:
+    """Returns what runs a program, in which all that is in no graph is of that kind, and so is what follows it: programs there say otherwise."""
+
+    def within(call: Callable | None) -> Callable | None:
+        return functools.partial(tally.during, kind, call) if call is not None else None
+
+    def program(*args: Any) -> Any:
+        out = tally.during(kind, run, *args)
+        if not goes_on(out):
+            return out
+        behind: Continuation = out[0]
+        return Continuation(functools.partial(tally.during, kind, behind.go_on), within(behind.through), within(behind.go_on_raised)), out[1]
+
+    return program

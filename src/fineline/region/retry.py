@@ -1,0 +1,114 @@
+"""What no program can make again at a graph break: from the next call on, it is made outside of the graphs."""
+
+from __future__ import annotations
+
+import itertools
+from types import CodeType
+from typing import Any
+
+from torch import Tensor
+
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from fineline.codegen.frame_state import Const, roots_of
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.stub_frames import is_own, user_stack
+from fineline.interp.break_storms import Idle
+from fineline.kinds import is_a
+from fineline.region.options import Options
+from fineline.region.rollback import may_restart
+from fineline.report.events import Event
+from fineline.stacks import is_library, is_standard_library
+
+_SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+# Each makes up to as many programs as the limit allows.
+MOST_STARTS = 8
+# What would only be met again at the next capture.
+HOPELESS = frozenset({"FL427", "FL428"})
+
+
+def make_outside(region: Any, site: Any, called_at: Any) -> bool:
+    """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
+    if called_at is None or called_at in region.options.opaque:
+        return False
+    region.options.opaque.add(called_at)
+    if site is not region.entry:
+        # The way here leads through programs that make it inside.
+        start_anew(region)
+    return True
+
+
+def leave_out(region: Any, site: Any, live: tuple, reader: CodeType | None) -> str:
+    """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
+
+    It is the outermost function of a library that ``site`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
+    alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the site.
+    """
+    if region.starts >= MOST_STARTS:
+        return ""
+    frames = site.template.called_frames() if site.template is not None else []
+    of_library = list(itertools.takewhile(lambda shape: is_own(shape.info.code) or is_library(shape.info.code.co_filename), frames))
+    for n in range(len(of_library) or min(len(frames), 1), 0, -1):
+        shape = frames[n - 1]
+        inside = [root for each in frames[:n] for root in roots_of((each.local, each.stack))]
+        left = shape.generator < 0 and shape.namespace == Const(None) and not any([is_a(live[root], Tensor) for root in inside])
+        if left and _leave(region, shape.info.code):
+            return str(shape.info.code.co_qualname)
+    return str(reader.co_qualname) if reader is not None and is_standard_library(reader.co_filename) and _leave(region, reader) else ""
+
+
+def _leave(region: Any, code: CodeType) -> bool:
+    if code in region.options.idle or code is getattr(region.fn, "__code__", None) or is_own(code) or code.co_flags & _SUSPENDED:
+        return False
+    region.options.idle[code] = Idle(False, "FL448", "has a program for each value of what it is given")
+    return True
+
+
+def given_up(region: Any, error: str, text: str) -> None:
+    """A capture has been given up because of ``error``: what that means for the next ones."""
+    if text and error in HOPELESS and not region.options.opaque:
+        region.eager_reason = text
+    if error == "FL439":
+        start_anew(region)
+
+
+def start_anew(region: Any) -> None:
+    """The next call is captured from its start; graphs that it has in common with this one are not compiled again."""
+    region.entry.segments.clear()
+    region.entry.dispatcher.set_entries([])
+    # Else the new programs would go on with those behind the old ones.
+    region.sites = [region.entry]
+    region.loops.clear()
+    if region.starts < MOST_STARTS:
+        # What is given up does not count against the limit.
+        region.starts, region.programs = region.starts + 1, 0
+
+
+def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:
+    """The call goes on in Python, from its start if nothing has happened yet that could be seen, and so do all later ones.
+
+    Else the debugger sees frames that stand for the user's, with their variables.
+    """
+    region, vm = run.region, run.vm
+    region.eager_reason = border.reason
+    # No program leads here any more.
+    start_anew(region)
+    stack = {"stack": user_stack(vm.frame)}
+    region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place, detail=stack))
+    if vm.fakes is not None or (run.site is run.start is region.entry and may_restart(run)):
+        raise Retreat(border.error, border.reason)
+    vm.fail(border.error, border.reason, False)
+    run.ended = True
+    return vm.beyond(border)
+
+
+def move_out(options: Options, f: Frame | None) -> None:
+    """Nobody knows what made it: the innermost call around that is the user's own runs eagerly as a whole."""
+    while f is not None and f.back is not None:
+        caller = f.back
+        key = (caller.info.code, caller.ip - 1)
+        called = caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
+        if called and key not in options.opaque and not is_own(caller.info.code):
+            options.opaque.add(key)
+            return
+        f = caller

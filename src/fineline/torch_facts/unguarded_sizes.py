@@ -1,0 +1,33 @@
+"""What is known of the sizes of an operator's result before it runs, and which operands decide them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from torch.fx import Node
+
+from fineline.kinds import is_a
+from fineline.torch_facts.mutation import METADATA_MUTATORS
+
+# What they give is as large as their first argument is.
+_LIKE_FIRST = frozenset(
+    ["index_add", "index_copy", "index_fill", "index_put", "masked_fill", "masked_scatter", "scatter", "scatter_add", "scatter_reduce"]
+)
+RESIZING = frozenset(fn.__name__ for fn in METADATA_MUTATORS)
+
+
+class Foresight(enum.Enum):
+    """What is known of the sizes of a call's result before it runs."""
+
+    FORESEEN = "they follow from what is guarded"
+    BY_DATA = "the numbers in a tensor decide them"
+    WATCHED = "what its Python code calls tells, in one run"
+    UNFORESEEN = "nobody can tell"
+
+
+def sized_by(node: Node, name: str) -> Iterable[Node]:
+    """The operands that decide the sizes of what a node gives. Sparse tensors are made of others with a size that is given."""
+    if name.startswith("sparse_") and name.endswith("_tensor"):
+        return ()
+    return [a for a in node.args[:1] if is_a(a, Node)] if name in _LIKE_FIRST else node.all_input_nodes
