@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.results import RESULTS, ROOT
 
-ZOO = Path(os.environ.get("FINELINE_ZOO", ROOT.parent / "shared" / "zoo"))
+ZOO = Path(os.environ.get("FINELINE_ZOO", ROOT / "models"))
 
 LIST = "import json, zoo; print(json.dumps([[e.name, e.kind, e.train] for e in zoo.REGISTRY.values()]))"
 

@@ -9,21 +9,19 @@ import pytest
 import torch
 
 import fineline
-from tests.models.test_zoo import MODULES, RIVAL_GRAPHS, ZOO, one_thread  # noqa: F401
+from tests.models.test_zoo import MODULES, RIVAL_GRAPHS, one_thread  # noqa: F401
 
 # A branch on a tensor's value, a size that depends on values, or `.data =`: more graphs than one in any case.
 BREAK = {name for name, (infer, _) in RIVAL_GRAPHS.items() if infer > 1}
-NAMES = [name for name, entry in (MODULES[0].REGISTRY.items() if MODULES else ()) if entry.kind != "step"]
+NAMES = [name for name, entry in MODULES[0].REGISTRY.items() if entry.kind != "step"]
 ATEN: dict[str, dict[str, Any]] = {
     "hf_bert_mlm": {"tracing_mode": "symbolic"}, "torch_nn_transformer": {"tracing_mode": "fake"}, "df_unet2d_ddpm": {},
 }  # fmt: skip
 CASES = [(name, {}) for name in NAMES] + [(name, {"aten_graph": True, **how}) for name, how in ATEN.items() if name in NAMES]
 
 
-@pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 @pytest.mark.parametrize(("name", "how"), CASES, ids=str)
 def test_zoo(name: str, how: dict[str, Any]) -> None:
-    assert MODULES is not None
     zoo, bench = MODULES
     plain, other = zoo.build(name, 0), zoo.build(name, 0)
     before = bench.snapshot(bench.state(other))

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fineline
-from tests.models.test_zoo import MODULES, RIVAL_GRAPHS, ZOO
+from tests.models.test_zoo import MODULES, RIVAL_GRAPHS
 
 pytestmark = pytest.mark.later
 # What is added to the batch, and taken from the sequence.
@@ -20,7 +20,7 @@ OTHERWISE = {
 }
 # Longformer is slow, and smaller below; Mamba halves the sequence until nothing is left, so that each length is a program of its own.
 LEFT_OUT = {"hf_longformer_mlm", "hf_mamba"}
-CASES = [name for name, entry in (MODULES[0].REGISTRY.items() if MODULES else ()) if entry.kind == "module" and name not in LEFT_OUT]
+CASES = [name for name, entry in MODULES[0].REGISTRY.items() if entry.kind == "module" and name not in LEFT_OUT]
 
 
 def resized(value: Any, batch: int, length: int | None, of: tuple[int, int | None]) -> Any:
@@ -40,7 +40,6 @@ def resized(value: Any, batch: int, length: int | None, of: tuple[int, int | Non
 
 def measure(name: str, **how: Any) -> tuple[list[int], Any]:
     """Graphs after each of the calls, each of which gave what eager gives."""
-    assert MODULES is not None
     zoo, bench = MODULES
     plain, other = zoo.build(name), zoo.build(name)
     made: list[Any] = []
@@ -67,7 +66,6 @@ def measure(name: str, **how: Any) -> tuple[list[int], Any]:
     return counts, compiled
 
 
-@pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_change(name: str) -> None:
     counts, _ = measure(name)
@@ -76,7 +74,6 @@ def test_sizes_that_change(name: str) -> None:
         assert counts[-1] <= 2 * counts[0], f"graphs after each call: {counts}"
 
 
-@pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 def test_a_model_that_its_data_cuts() -> None:
     """Longformer in small: where the first call is cut, and how large the pieces are, is told by the data."""
     transformers = pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ import torch
 
 import fineline
 
-ZOO = Path(os.environ.get("FINELINE_ZOO", Path(__file__).resolve().parents[3] / "shared" / "zoo"))
+ZOO = Path(os.environ.get("FINELINE_ZOO", Path(__file__).resolve().parents[2] / "models"))
 
 # model -> graphs that torch.compile 2.13 makes at the first call: (inference, training); 1 where it is not named.
 RIVAL_GRAPHS = {
@@ -34,9 +34,7 @@ HOW: dict[str, dict[str, Any]] = {"captured": {}, "fake": {"options": {"first_ca
 IN_TWINS = tuple(HOW)
 
 
-def zoo_modules() -> tuple[Any, Any] | None:
-    if not (ZOO / "zoo.py").exists():
-        return None
+def zoo_modules() -> tuple[Any, Any]:
     if str(ZOO) not in sys.path:
         sys.path.insert(0, str(ZOO))
     return importlib.import_module("zoo"), importlib.import_module("bench")
@@ -45,7 +43,7 @@ def zoo_modules() -> tuple[Any, Any] | None:
 MODULES = zoo_modules()
 CASES = [
     pytest.param(name, mode, id=f"{name}-{mode}")
-    for name, entry in (MODULES[0].REGISTRY.items() if MODULES else ())
+    for name, entry in MODULES[0].REGISTRY.items()
     for mode in ("infer", "train")
     if (entry.train if mode == "train" else entry.kind != "step")
 ]
@@ -59,10 +57,8 @@ def one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(MODULES is None, reason=f"the zoo is not at {ZOO}; set FINELINE_ZOO")
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_zoo(name: str, mode: str, twin: str) -> None:
-    assert MODULES is not None
     zoo, bench = MODULES
     entry = zoo.REGISTRY[name]
     train = mode == "train"
