@@ -16,31 +16,49 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from fineline.cpython import polyfill_builtins as b
 from fineline.cpython import polyfill_containers as c
+from fineline.cpython import polyfill_getters as o
 from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
-from fineline.cpython import polyfill_operators as o
-from fineline.cpython import polyfill_order as order
 from fineline.cpython import protocols
+from fineline.cpython.library_sources import python_functions
 
-# The functions of bisect and heapq.
+
+def _in_python(module: ModuleType, accelerator: str, names: str) -> Mapping[Callable[..., Any], Callable[..., Any]]:
+    """Returns the library's own functions in Python for those of C's that have these names."""
+    found = python_functions(module, accelerator)
+    return MappingProxyType({getattr(module, name): found[name] for name in names.split() if name in found and hasattr(module, name)})
+
+
+def _of_lists(in_c: Callable[..., Any], in_python: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of a heap: one that is no list, or is empty, is for C to refuse, and compares nothing."""
+    return lambda heap, /, *item: in_python(heap, *item) if type(heap) is list and heap else in_c(heap, *item)
+
+
+def _within_bounds(search: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that searches a sequence, with what C makes of its bounds: -1 is none at all."""
+
+    def bisect(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> int:
+        low, high = operator.index(lo), -1 if hi is None else operator.index(hi)
+        found: int = search(a, x, low, None if high == -1 else high, key=key)
+        return found
+
+    return bisect
+
+
+_BISECT = _in_python(bisect, "_bisect", "bisect_left bisect_right")
+_HEAPQ = _in_python(heapq, "_heapq", "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace")
+# The functions of bisect and heapq, which compare what they are given.
 ORDERED: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
-    {
-        bisect.bisect_left: order.bisect_left,
-        bisect.bisect_right: order.bisect_right,
-        heapq._heapify_max: order.heapify_max,
-        heapq._heappop_max: order.heap_pop_max,  # type: ignore[attr-defined]
-        heapq._heapreplace_max: order.heap_replace_max,  # type: ignore[attr-defined]
-        heapq.heapify: order.heapify,
-        heapq.heappop: order.heap_pop,
-        heapq.heappush: order.heap_push,
-        heapq.heappushpop: order.heap_push_pop,
-        heapq.heapreplace: order.heap_replace,
-    }
+    {fn: _within_bounds(search) for fn, search in _BISECT.items()} | {fn: _of_lists(fn, change) for fn, change in _HEAPQ.items()}
+)
+_OPERATORS = (
+    "add and_ call concat contains countOf delitem eq floordiv ge getitem gt iadd iand iconcat ifloordiv ilshift imatmul imod imul indexOf inv invert ior "
+    "ipow irshift isub itruediv ixor le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv xor"
 )
 POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
@@ -147,53 +165,8 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         object.__ne__: c.object_ne,
         operator.length_hint: b.length_hint,
         operator.abs: lambda a, /: a.__abs__(),
-        operator.add: lambda a, b, /: a + b,
-        operator.and_: lambda a, b, /: a & b,
-        operator.call: o.call,
-        operator.concat: o.concat,
-        operator.contains: lambda a, b, /: b in a,
-        operator.countOf: o.count_of,
-        operator.delitem: o.delitem,
-        operator.eq: lambda a, b, /: a == b,
-        operator.floordiv: lambda a, b, /: a // b,
-        operator.ge: lambda a, b, /: a >= b,
-        operator.getitem: lambda a, b, /: a[b],
-        operator.gt: lambda a, b, /: a > b,
-        operator.iadd: o.iadd,
-        operator.iand: o.iand,
-        operator.iconcat: o.iconcat,
-        operator.ifloordiv: o.ifloordiv,
-        operator.ilshift: o.ilshift,
-        operator.imatmul: o.imatmul,
-        operator.imod: o.imod,
-        operator.imul: o.imul,
-        operator.indexOf: o.index_of,
-        operator.inv: lambda a, /: ~a,
-        operator.invert: lambda a, /: ~a,
-        operator.ior: o.ior,
-        operator.ipow: o.ipow,
-        operator.irshift: o.irshift,
-        operator.isub: o.isub,
-        operator.itruediv: o.itruediv,
-        operator.ixor: o.ixor,
-        operator.le: lambda a, b, /: a <= b,
-        operator.lshift: lambda a, b, /: a << b,
-        operator.lt: lambda a, b, /: a < b,
-        operator.matmul: lambda a, b, /: a @ b,
-        operator.mod: lambda a, b, /: a % b,
-        operator.mul: lambda a, b, /: a * b,
-        operator.ne: lambda a, b, /: a != b,
-        operator.neg: lambda a, /: -a,
-        operator.not_: lambda a, /: not a,
-        operator.or_: lambda a, b, /: a | b,
-        operator.pos: lambda a, /: +a,
-        operator.pow: lambda a, b, /: a**b,
-        operator.rshift: lambda a, b, /: a >> b,
-        operator.setitem: o.setitem,
-        operator.sub: lambda a, b, /: a - b,
-        operator.truediv: lambda a, b, /: a / b,
+        **_in_python(operator, "_operator", _OPERATORS),
         operator.truth: protocols.truth_of,
-        operator.xor: lambda a, b, /: a ^ b,
         operator.attrgetter.__call__: o.attrgetter_call,
         operator.itemgetter.__call__: o.itemgetter_call,
         operator.methodcaller.__call__: o.methodcaller_call,
