@@ -1,4 +1,4 @@
-"""Prints the README's table from the numbers that the benchmarks left.
+"""Prints the table of docs/benchmarks.md from the numbers that the benchmarks left.
 
     make bench && python -m benchmarks.table
 """

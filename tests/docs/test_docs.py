@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 import types
 from pathlib import Path
@@ -17,7 +18,8 @@ from fineline.refusals import REFUSALS
 from fineline.report.logs import CATEGORIES
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))]
+# The page of numbers has no example.
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p.name != "benchmarks.md")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -80,3 +82,8 @@ def test_reference_has_each_command_and_option() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert set(parameter.opts) & set(re.findall(r"-[\w-]+", row)), parameter.opts
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    script = ROOT / "docs" / "pictures" / "how_it_works.py"
+    assert runpy.run_path(str(script))["picture"]() == script.with_suffix(".svg").read_text()

@@ -16,7 +16,7 @@ table = Table()
 EACH = {"breaks": True, "calls": 4, "args": lambda place: (t(place, 3 + (place > 2), 4),), "recompiles": (1, 2, 3), "backward": False, "min_graphs": 0}
 
 
-# Where the iterator itself runs eagerly, the program holds it to its end: README, "What differs from eager code".
+# Where the iterator itself runs eagerly, the program holds it to its end: README, "Limitations".
 WITHOUT_BORDERS = tuple(name for name in TWINS if name != "borders")
 
 
