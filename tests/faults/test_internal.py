@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.codegen.residual_program import SegmentWriter
+from fineline.codegen.residual_program import ResidualWriter
 from fineline.errors import BackendFailed, BadArgument
 
 pytestmark = pytest.mark.defects
@@ -36,7 +36,7 @@ def test_writing_a_program_fails(place, monkeypatch) -> None:
         raise Boom("inside fineline")
 
     with monkeypatch.context() as m:
-        m.setattr(SegmentWriter, place, boom)
+        m.setattr(ResidualWriter, place, boom)
         log: list[int] = []
         c = fineline.compile(program(log), backend="eager")
         torch.manual_seed(0)

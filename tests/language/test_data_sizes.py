@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fineline
-from fineline.codegen.frame_state import Template
+from fineline.codegen.frame_state import FrameState
 from fineline.report.events import LISTENERS
 from tests.oracle import Program, Step, check, t
 
@@ -81,15 +81,15 @@ def test_packed_sequences(twin: str) -> None:
 
 def test_arguments_that_wait_lie_where_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made and is gone leaves its id to the arguments of a call, which wait at a graph break for a size: they are not that thing."""
-    met, begin = [], Template.__init__
+    met, begin = [], FrameState.__init__
 
-    def poisoned(self: Template, vm: Any, border: Any, *args: Any, **kwargs: Any) -> None:
+    def poisoned(self: FrameState, vm: Any, border: Any, *args: Any, **kwargs: Any) -> None:
         if border.then is not None and border.then.__name__ == "_sized":
             vm.cap.made.add(id(border.data[1]))
             met.append(border)
         begin(self, vm, border, *args, **kwargs)
 
-    monkeypatch.setattr(Template, "__init__", poisoned)
+    monkeypatch.setattr(FrameState, "__init__", poisoned)
 
     def fn(x: Tensor, mask: Tensor) -> Any:
         y = x * 2

@@ -14,7 +14,7 @@ import torch
 
 import fineline
 from fineline.errors import FinelineError
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from tests.oracle import Table, check, t
 
 table = Table()
@@ -93,13 +93,13 @@ PURE = [fib, is_even, total, squares, summed, words, paired, closed, checked, sc
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions that get a frame of the interpreter's."""
     seen: list[str] = []
-    push = Machine.push_function
+    push = Interpreter.push_function
 
-    def push_function(self: Machine, f: Any, fn: Any, *args: Any) -> Any:
+    def push_function(self: Interpreter, f: Any, fn: Any, *args: Any) -> Any:
         seen.append(fn.__name__)
         return push(self, f, fn, *args)
 
-    monkeypatch.setattr(Machine, "push_function", push_function)
+    monkeypatch.setattr(Interpreter, "push_function", push_function)
     return seen
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import fineline
 from fineline import Policy
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from fineline.interp.opcodes.flow import LONG_LOOP
 from fineline.report.tree import Node
 
@@ -107,7 +107,7 @@ def test_a_forgotten_mark_shows():
 
 
 def test_nothing_is_watched_elsewhere():
-    assert fineline.compile(inner, backend="eager")._region.machine is Machine
+    assert fineline.compile(inner, backend="eager")._region.machine is Interpreter
 
 
 @torch.library.custom_op("fineline_tree::plus", mutates_args=())

@@ -12,7 +12,7 @@ from torch import nn
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import read_attribute
 from fineline.objects.attribute_reads import (
@@ -97,7 +97,7 @@ def _writing(write: Callable, plain: Callable | None = None) -> Callable:
             return refused(vm, f, fn, args, kwargs, then, data)
         try:
             frame = write(vm, f, *args)
-        except Border as b:
+        except GraphBreak as b:
             b.push = True
             raise b.to(then, data) from None
         if frame is None:

@@ -31,7 +31,7 @@ from fineline.builtins.pure_calls import run_pure
 from fineline.builtins.text_readers import read_by
 from fineline.bytecode.pure_code import MAYBE_PLAIN
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
@@ -48,7 +48,7 @@ from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.local_classes import SameCode, is_method
-from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, Capture, is_value
+from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -61,7 +61,7 @@ ANSWERS_TRUE = gives(True)
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 
-def see_function(cap: Capture, fn: types.FunctionType) -> None:
+def see_function(cap: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
     if id(fn) in cap.functions:
         return
@@ -316,7 +316,7 @@ def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
         if is_a(own, types.FunctionType) and is_own(own.__code__):
             return vm.call(f, own, args, kwargs, then, data)
         if type(args[0]) in STANDING:
-            raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
     special = SPECIALS.get(fn)
     if special is not None:
         return special(vm, f, fn, args, kwargs, then, data)
@@ -357,7 +357,7 @@ def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, the
         if kind is not None and kind != "python":
             return vm.tensors.call(vm, f, cls, kind, args, kwargs, then, data)
         if issubclass(cls, Tensor):
-            raise Border(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
+            raise GraphBreak(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
     kind_of_call, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
     if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
@@ -415,7 +415,7 @@ def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, th
         if not c_calls.hashable(call):
             # A method that C++ bindings made: of a TorchScript module, for one.
             text = f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of"
-            raise Border(obj, tuple(args), kwargs, "FL410", text).to(then, data)
+            raise GraphBreak(obj, tuple(args), kwargs, "FL410", text).to(then, data)
         return call_descriptor(vm, f, call, [obj, *args], kwargs, then, data)
     if kind:
         return load_attr(vm, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
@@ -427,7 +427,7 @@ def _call_loaded(vm: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
     return vm.call(f, fn, list(args), kwargs, then, data)
 
 
-def no_hooks(cap: Capture, m: nn.Module) -> bool:
+def no_hooks(cap: SegmentTrace, m: nn.Module) -> bool:
     """Whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
     d = m.__dict__
     if "_call_impl" in d or type_info(cap, type(m)).look(cap, "_call_impl")[1] is not CALL_IMPL:
@@ -456,7 +456,7 @@ def no_hooks(cap: Capture, m: nn.Module) -> bool:
     return torch._C._get_tracing_state() is None
 
 
-def _no_global_hooks(cap: Capture) -> bool:
+def _no_global_hooks(cap: SegmentTrace) -> bool:
     if any(MODULE_GLOBALS[name] for name in GLOBAL_HOOKS):
         return False
     if not cap.hooks_seen:

@@ -20,7 +20,7 @@ from torch import nn
 from fineline.cpython import protocols
 from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
@@ -75,7 +75,7 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                 elif is_a(check, types.FunctionType):
                     if c is classes:
                         return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
-                    raise Border(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
+                    raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
                         then, data
                     )
         src = cap.sources.get(id(obj))
@@ -136,7 +136,7 @@ def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
         if vm.cap.active:
             _guard_check(vm.cap, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
-            raise Border(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
+            raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
         if vm.cap.active and is_a(cls, type) and cls is not c:
             guard_mro(vm.cap, cls)
             if is_a(c, abc.ABCMeta):
@@ -203,12 +203,12 @@ def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return frame
 
 
-def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> Border:
+def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
     """A class is made by the user's own code, behind a border."""
     classes = vm.cap.classes
     if vm.cap.active:
         vm.cap.pin(classes, "made_natively")
-    return Border(classes, (make, *args), kwargs, "FL423", reason)
+    return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
 
 
 def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
@@ -265,7 +265,7 @@ def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, 
     if is_value(real[0]):
         vm.cap.settle(real[0])
         return vm.finish(f, target(*real), then, data)
-    raise Border(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
+    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

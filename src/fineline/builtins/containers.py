@@ -15,7 +15,7 @@ from torch import Tensor
 from fineline.builtins.subscripts import store_dict_item
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
@@ -24,7 +24,7 @@ from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
-from fineline.tracing.segment_trace import HEAP_TYPE, Capture
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
@@ -37,7 +37,7 @@ def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     update = next(u for t, u in UPDATES if is_a(obj, t))
     if len(obj) or id(obj) not in cap.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
-        raise Border(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
@@ -58,7 +58,7 @@ def _bool(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         return vm.finish(f, bool(*args, **(kwargs or {})), then, data)
     try:
         return vm.boolean(vm, f, args[0], then, data)
-    except Border as b:
+    except GraphBreak as b:
         raise b.to(then, data) from None
 
 
@@ -74,9 +74,9 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
     if cap.active:
         if is_a(obj, Tensor) and type_info(cap, vm.type_of(obj)).look(cap, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
-                raise Border(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
             if cap.recorder.unmeasured and not cap.recorder.measured(obj):
-                raise Border(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
             # Of a tensor without dimensions Python says what is wrong.
             size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
             return vm.finish(f, size, then, data)
@@ -91,7 +91,7 @@ def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> F
     return vm.finish(f, len(obj), then, data)
 
 
-def _read_length(cap: Capture, obj: Any, then: Any, data: Any) -> Any:
+def _read_length(cap: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
     src = cap.sources.get(id(obj))
     if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
@@ -106,11 +106,11 @@ def _read_length(cap: Capture, obj: Any, then: Any, data: Any) -> Any:
             try:
                 cap.expand(obj, ordered=False)
             except NotForGraph as e:
-                raise Border(len, (obj,), None, "FL413", str(e)).to(then, data) from None
+                raise GraphBreak(len, (obj,), None, "FL413", str(e)).to(then, data) from None
         elif is_a(obj, SIZED):
             cap.guards.check(src, "len", len(obj))
         else:
-            raise Border(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
+            raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
     return len(obj)
 
 
@@ -131,7 +131,7 @@ def _size(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data:
 
 def _size_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
     if not only_numbers(items):
-        raise Border(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
+        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
     return vm.finish(f, torch.Size(items), *state)
 
 
@@ -169,7 +169,7 @@ def _get_shown(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     try:
         inner = shown(cap, args[0])
     except NotForGraph as e:
-        raise Border(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
+        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
     if not is_a(inner, dict) or type_info(cap, type(inner)).look(cap, "get")[1] is not dict.get:
         return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
     return vm.call(f, dict.get, [inner, *args[1:]], None, then, data)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fineline.bytecode.place import calling
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.tables import attributes
 from fineline.tracing.tracebacks import variables_of
@@ -34,9 +34,9 @@ def stop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any,
     if not vm.cap.active:
         return vm.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
     if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
-        raise Border(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
     name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"
-    raise Border(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
 
 
 def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -> Any:

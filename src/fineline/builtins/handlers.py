@@ -24,7 +24,7 @@ from fineline.builtins import (
 )
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import copying, introspection
 from fineline.objects.c_argument_errors import counted
@@ -51,7 +51,7 @@ def _without_methods(v: Any) -> Any:
 def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cap = vm.cap
     if cap.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
-        raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
     result = vm.native(fn, tuple(args), kwargs)
     for part in result if is_a(result, tuple) else (result,):
         mark_made(cap, part)
@@ -76,7 +76,7 @@ def _last(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """It compiles text and evaluates it, with much in between that could not be made again."""
     if vm.cap.active:
-        raise Border(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
     return vm.push_function(f, fn, args, kwargs, then, data)
 
 

@@ -19,7 +19,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
@@ -59,7 +59,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
             return vm.call(f, method, [obj], None, _an_iterator, (then, data))
         if overrides(obj):
-            raise Border(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
+            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
         rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
@@ -70,9 +70,9 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
             if obj.dim() == 0:
                 iter(obj)
             parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
-        except Border as b:
+        except GraphBreak as b:
             # All at once, as an iterator from outside would break the graph at each item.
-            border = Border(tuple, (obj,), None, b.error, b.reason)
+            border = GraphBreak(tuple, (obj,), None, b.error, b.reason)
             border.rule = b.rule
             raise border.to(_over_parts, (then, data)) from None
         it = iter(parts)
@@ -89,7 +89,7 @@ def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> 
             return _native_iter(vm, f, obj, then, data)
         if id(obj) in cap.made and hasattr(t, "__next__"):
             return vm.finish(f, obj, then, data)
-        raise Border(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
+        raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
     if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
         return vm.call(f, ITER_SEQUENCE, [obj], None, c_calls.stand_in, (then, data))
     return vm.finish(f, iter(obj), then, data)
@@ -108,13 +108,13 @@ def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
 
 def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
     if vm.unsteady and type(obj) is not list and vm.unlike(f, obj):
-        raise Border(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
+        raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
     try:
         if type(obj) is not list:
             vm.cap.expand(obj)
     except Exception as e:
         let_pass(e)
-        raise Border(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
+        raise GraphBreak(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
     it = iter(obj)
     vm.cap.made.add(id(it))
     return vm.finish(f, it, then, data)
@@ -186,7 +186,7 @@ def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         return vm.call(f, method, [it], None, then, data)
     if method is None or method is MISSING or not cap.active:
         return vm.finish(f, vm.native(next, (it,), None), then, data)
-    raise Border(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
+    raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
 
 
 def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -197,7 +197,7 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     src, ahead = cap.sources[id(it.iterator)], it.taken
     name = STANDING[type(it)].__name__
     if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
-        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
+        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
     try:
         # Where the segment has read the container as a whole, symbols may stand in it.
         value = cap.journal.original(next(it))
@@ -206,7 +206,7 @@ def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
         raise
     except RuntimeError:
         # The container has changed: the iterator says so itself.
-        raise Border(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
+        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
     value = read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
     return vm.finish(f, value, then, data)
 
@@ -256,12 +256,12 @@ def _frame_of(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     gen = args[0]
     if gen.state == "closed" and gen.given is None:
         return vm.finish(f, None, then, data)
-    raise Border(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
+    raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
 
 
 def _unraisable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if vm.cap.active:
-        raise Border(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
+        raise GraphBreak(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
     return vm.finish(f, fn(*args), then, data)
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.objects import c_calls
 
 _CAPTURING = "transformers.utils.output_capturing"
@@ -66,7 +66,7 @@ def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
     values = (*args, *(kwargs or {}).values())
     if vm.cap.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
-        raise Border(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
     for v in values if vm.cap.active else ():
         vm.cap.settle(v)
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
@@ -75,7 +75,7 @@ def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
 def _path(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
     if vm.cap.active and type(args[0]) not in (str, bytes):
-        raise Border(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 
@@ -90,7 +90,7 @@ def _pickled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: 
     """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
     values = [*args, *(kwargs or {}).values()]
     if vm.cap.active and not _told_by_equality(values, []):
-        raise Border(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
     return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
 
 

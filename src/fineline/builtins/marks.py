@@ -16,7 +16,7 @@ import torch
 
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Abandoned, Border
+from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.decide import Rules
@@ -78,7 +78,7 @@ def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
 
 
 def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -90,7 +90,7 @@ def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
         plain, given = type(vm.run_frame).calling, [vm.run_frame, fn, *args]
         vm.cap.pin(plain, fn.__qualname__)
         vm.cap.pin(vm.run_frame, fn.__qualname__)
-    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    border = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
     border.rule = "built-in: each of its calls would be a program of its own"
     raise border.to(then, data)
 
@@ -105,7 +105,7 @@ def own_function(fn: types.FunctionType) -> Callable | None:
 
 
 def _declares(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise Border(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
 
 
 def _door(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -191,7 +191,7 @@ def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
         # The function is its first argument, as each call may bring another one.
         plain, given = vm.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
         vm.cap.pin(plain, fn.__qualname__)
-    border = Border(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    border = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
     original = inspect.unwrap(fn)
     at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
     border.rule = f"torch.compiler.disable{at}"
@@ -232,7 +232,7 @@ def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, 
         return vm.finish(f, None, then, data)
     if vm.fired is not None:
         vm.fired[rule] += 1
-    border = Border(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
+    border = GraphBreak(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
     border.message = msg
     raise border.to(then, data)
 
@@ -251,11 +251,11 @@ def _identity(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
 
 
 def _opaque(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise Border(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
 
 
 def traces_itself(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise Border(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
 
 
 def _original(name: str) -> Callable:
@@ -273,7 +273,7 @@ def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: A
     """What is captured depends on the stance, so that captured code can't be what sets it."""
     if vm.cap.active:
         vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
-        raise Abandoned
+        raise CaptureAborted
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 
@@ -286,7 +286,7 @@ def _marks_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
     if vm.cap.active:
         vm.abandoned = vm.refuse("FL105", f"{fn.__name__} in captured code", f)
-        raise Abandoned
+        raise CaptureAborted
     return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
 
 

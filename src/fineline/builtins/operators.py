@@ -14,7 +14,7 @@ from torch import Tensor
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
@@ -102,12 +102,12 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any =
                 cap.settle(a)
                 cap.settle(b)
             if op not in ARITHMETIC and vm.varied(f, (a, b)):
-                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+                raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(c_calls.of_few_parts(vm, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
             if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
-                raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+                raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
         elif cap.active:
             f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
@@ -122,11 +122,11 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any =
             return None
         if watches(cap, type(other)):
             # The tensor's method looks for __torch_function__ and more.
-            raise Border(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
+            raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
         return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
     if cap.numpy and vm.varied(f, (a, b)):
-        raise Border(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+        raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(cap, op, a, b) or (c_calls.deep_plain(cap, a) and c_calls.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))):
         _expand(vm, op, a, b, deep=op is not operator.add)
@@ -139,7 +139,7 @@ def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any =
         return None
     if operate(vm, f, op, a, b):
         return None
-    raise Border(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
+    raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
 def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
@@ -159,12 +159,12 @@ def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
 
 def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
     if vm.unsteady and any([is_a(v, c_calls.MANY) and vm.unlike(vm.frame, v) for v in (a, b)]):
-        raise Border(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
+        raise GraphBreak(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
         vm.cap.expand(a, deep)
         vm.cap.expand(b, deep)
     except NotForGraph as e:
-        raise Border(op, (a, b), None, "FL413", str(e)) from None
+        raise GraphBreak(op, (a, b), None, "FL413", str(e)) from None
 
 
 def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
@@ -236,7 +236,7 @@ def _unary(name: str, op: Any) -> Any:
             return None
         if operate(vm, f, op, a):
             return None
-        raise Border(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
+        raise GraphBreak(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
 
     return unary
 
@@ -329,7 +329,7 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
         return vm.call(f, special_method(cap, type(a), name), [a, b])
     if operate(vm, f, op, a, b):
         return None
-    raise Border(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
+    raise GraphBreak(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
 
 
 def _asked_first(right: Any, left: Any) -> bool:
@@ -381,14 +381,14 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
     cap = vm.cap
     t = type(container)
     if vm.unsteady and is_a(container, (list, set, deque)) and vm.unlike(f, container):
-        raise Border(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
+        raise GraphBreak(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
     if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
         return vm.call(f, protocols.contains_item, [container, item], None, then)
     if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):
         try:
             cap.expand(container, ordered=False)
         except NotForGraph as e:
-            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+            raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
         return vm.call(f, protocols.contains_item, [tuple(container), item], None, then)
     if vm.fakes is not None:
         item, container = settle_all(item), settle_all(container)
@@ -398,7 +398,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
     if is_a(container, dict) and not python_method(cap, container, None, "__contains__"):
         if not c_calls.key_plain(cap, item, container):
-            raise Border(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
+            raise GraphBreak(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
         src = cap.sources.get(id(container))
         if src is not None and id(container) not in cap.expanded:
@@ -413,10 +413,10 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
     if is_a(container, Tensor):
         try:
             vm.tensors.sign(vm, operator.contains, (container, item))
-        except Border as b:
+        except GraphBreak as b:
             b.fn = _contains(then)
             raise
-        raise Border(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
+        raise GraphBreak(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
     if python_method(cap, container, None, "__contains__", "__iter__"):
         return vm.call(f, protocols.contains, [container, item], None, then)
     if is_a(item, Tensor) and is_a(container, (list, tuple)):
@@ -425,18 +425,18 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         try:
             return contains(vm, f, shown(cap, container), item, then)
         except NotForGraph as e:
-            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+            raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
     keyed = t in (set, frozenset) and c_calls.key_plain(cap, item, container)
     if keyed and t is set and id(container) not in cap.sources:
         refused = lookups(cap, container).refused
         if refused is not None:
-            raise Border(_contains(then), (container, item), None, "FL413", refused)
+            raise GraphBreak(_contains(then), (container, item), None, "FL413", refused)
         return vm.finish(f, item in container, then)
     if keyed or (c_calls.deep_plain(cap, container) and c_calls.deep_plain(cap, item)):
         try:
             cap.expand(container, True, ordered=False)
         except NotForGraph as e:
-            raise Border(_contains(then), (container, item), None, "FL413", str(e)) from None
+            raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
         tell_from(cap, item, container)
         return vm.finish(f, item in container, then)
     if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
@@ -445,7 +445,7 @@ def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> 
         return contains(vm, f, gc.get_referents(container)[0], item, then)
     if t in ITEM_VIEWS and id(container) not in cap.sources:
         return vm.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
-    raise Border(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
+    raise GraphBreak(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 
 
 def _contains(then: Any) -> Any:

@@ -24,7 +24,7 @@ from fineline.objects.introspection import global_value, load_cell
 from fineline.policy.decide import Rules
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import SHALLOW
 
 # Up to this depth, CPython's own stack is no shorter than eager code's would be: the interpreter's frames are on it.
@@ -56,7 +56,7 @@ class PureFunction:
         # Whether the last run was of use.
         self.usable = True
 
-    def hold(self, cap: Capture, fn: FunctionType) -> None:
+    def hold(self, cap: SegmentTrace, fn: FunctionType) -> None:
         """Takes down a function, and the variables around it, that is part of the call."""
         self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
@@ -65,7 +65,7 @@ class PureFunction:
         if names is not None:
             self._namespaces.append((id(fn.__globals__), names))
 
-    def holds(self, cap: Capture) -> bool:
+    def holds(self, cap: SegmentTrace) -> bool:
         """Tells if the captured code has changed nothing of it since."""
         # Whoever writes a global has the values that are known of its namespace forgotten.
         return (
@@ -136,7 +136,7 @@ def may_hand_over(vm: Any) -> bool:
     return not (ruled or vm.texts or vm.call_out is not None or vm.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
 
 
-def settle(cap: Capture, value: Any) -> None:
+def settle(cap: SegmentTrace, value: Any) -> None:
     cap.settle(value)
     if type(value) in (tuple, frozenset):
         for item in value:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
@@ -83,7 +83,7 @@ def _draw(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     place = f.info.code, f.ip - 1
     number = None if place in vm.options.breaking_draws else _number(vm, fn, args, kwargs or {}, place)
     if number is None:
-        raise Border(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
     return vm.finish(f, number, then, data)
 
 
@@ -110,7 +110,7 @@ def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
         return None
     if vm.fakes is None:
         if vm.may_restart():
-            raise Retreat("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
+            raise Restart("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
         return None
     return _symbol(vm, fn, args, kwargs, place, kind, src, example, span)
 

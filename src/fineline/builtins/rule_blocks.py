@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.objects.copying import mark_made
 from fineline.policy.decide import rules_now
 from fineline.policy.declare import Disabled, disable
@@ -42,7 +42,7 @@ def _enter_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
         return vm.finish(f, vm.native(fn, tuple(args), None), then, data)
     if vm.fired is not None:
         vm.fired[rule] += 1
-    border = Border(fn, tuple(args), None, "FL430", "a with disable() block begins")
+    border = GraphBreak(fn, tuple(args), None, "FL430", "a with disable() block begins")
     border.rule = str(rule)
     raise border.to(then, data)
 
@@ -51,7 +51,7 @@ def _leave_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     vm.native(fn, tuple(args), None)
     if vm.resume is not None and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
-        raise Border(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
+        raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
     return vm.finish(f, None, then, data)
 
 
@@ -61,7 +61,7 @@ def _nothing() -> None:
 
 def _make_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args or "fn" in (kwargs or {}):
-        raise Border(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
     given = {"recursive": True, "reason": None, **(kwargs or {})}
     made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
     mark_made(vm.cap, made)

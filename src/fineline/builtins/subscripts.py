@@ -13,7 +13,7 @@ from torch import Tensor
 from fineline.builtins.operators import call_special, python_method
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -67,11 +67,11 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     if vm.fakes is not None and not is_a(obj, Tensor):
         if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and vm.varied(f, (key,), _programs(vm, obj, key)):
             what = "an item" if type(key) is torch.SymInt else "a slice"
-            raise Border(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")
+            raise GraphBreak(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")
         key = settle_all(key)
     if is_a(obj, (tuple, list, str)) and not c_calls.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
         c_calls.read_as_index(vm, key, operator.getitem, (obj, key))
-        raise Border(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
+        raise GraphBreak(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
         f.stack.append(obj[key])
         return None
@@ -82,7 +82,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     if t is list:
         item = _item_by_itself(vm, obj, key)
         if item is MISSING and vm.unsteady and type(key) is slice and vm.unlike(f, obj):
-            raise Border(operator.getitem, (obj, key), None, "FL448", "a slice of a list that holds more or less each time")
+            raise GraphBreak(operator.getitem, (obj, key), None, "FL448", "a slice of a list that holds more or less each time")
         f.stack.append(_list_item(cap, obj, key) if item is MISSING else item)
         return None
     if is_a(obj, type):
@@ -91,13 +91,13 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         try:
             return binary_subscr(vm, f, shown(cap, obj), key)
         except NotForGraph as e:
-            raise Border(operator.getitem, (obj, key), None, "FL413", str(e)) from None
+            raise GraphBreak(operator.getitem, (obj, key), None, "FL413", str(e)) from None
     method = type_info(cap, t).look(cap, "__getitem__")[1]
     if in_python(method):
         return call_special(vm, f, method, obj, "__getitem__", key)
     if is_a(obj, dict) and method in BUILTIN_DICTS:
         if not c_calls.key_plain(cap, key, obj):
-            raise Border(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
+            raise GraphBreak(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
         if not dict.__contains__(obj, key):
             cap.read_absent(obj, cap.sources.get(id(obj)), key)
             missing = type_info(cap, t).look(cap, "__missing__")[1] if t is not dict else None
@@ -110,7 +110,7 @@ def binary_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if is_a(key, Tensor) and is_a(obj, (tuple, list)):
         c_calls.read_as_index(vm, key, operator.getitem, (obj, key))
-        raise Border(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
+        raise GraphBreak(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
     if is_a(obj, list) and c_calls.index_plain(key):
         f.stack.append(_list_item(cap, obj, key))
         return None
@@ -211,7 +211,7 @@ def _class_getitem(vm: Any, f: Frame, cls: type, key: Any) -> Frame | None:
         alias = cls[key]  # type: ignore[index]
         f.stack.append(alias if is_value(alias) else cap.pin(alias, cls.__name__).value)
         return None
-    raise Border(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
+    raise GraphBreak(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
 
 
 def _call_with(vm: Any, f: Frame, fn: Any, key: Any) -> Frame | None:
@@ -245,7 +245,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         try:
             item = item_of(vm, obj, key, used=True)
             vm.tensors.operator(vm, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)
-        except Border as b:
+        except GraphBreak as b:
             raise b.calls(operator.setitem, (obj, key, value), None).discard() from None
         return None
     method = type_info(cap, t).look(cap, "__setitem__")[1]
@@ -272,7 +272,7 @@ def store_subscr(vm: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | N
         c_calls.read_as_index(vm, key, operator.setitem, (obj, key, value), None, vm.discard)
     if write_item(vm, obj, key, value):
         return None
-    raise Border(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
+    raise GraphBreak(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
 
 
 def delete_subscr(vm: Any, f: Frame, obj: Any, key: Any) -> Frame | None:

@@ -15,7 +15,7 @@ from fineline.builtins.marks import RECORDING
 from fineline.builtins.operators import BINARY, COMPARE
 from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import raw_lookup
 from fineline.objects.c_calls import describe
@@ -132,12 +132,12 @@ def attend(vm: Any, f: Frame) -> bool:
     if text.fn is None and name in _ANSWERING and (all([type(x) in _TOLD for x in operands]) or _is_key(vm, f, text, operands)):
         del s[-n:]
         f.ip += 1
-        raise Border(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
+        raise GraphBreak(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
     if text.fn is None and name in _KEEPING and _is_key(vm, f, text, operands):
         kept = _KEEPING[name](s, arg)
         del s[len(s) - kept.taken :]
         f.ip += 1
-        border = Border(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
+        border = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
         raise border if kept.gives else border.discard()
     if text.fn is None and name in _TRUTHS and (src := vm.cap.lazy.get(id(text.value))) is not None:
         s[-1] = filled = bool(text.value)
@@ -148,11 +148,11 @@ def attend(vm: Any, f: Frame) -> bool:
         return attend(vm, f)
     if vm.opaque is not None:
         if vm.fakes is not None:
-            raise Retreat("FL515", f"{name} reads the text of a tensor")
+            raise Restart("FL515", f"{name} reads the text of a tensor")
         vm.opaque.read = True
         return False
     # The instruction comes again behind it, and finds the text on the stack.
-    raise Border(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
+    raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
 
 
 def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
@@ -175,13 +175,13 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
     if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
         if text.fn is None and _by_itself(fn):
-            raise Border(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
         known_next_time(vm, text)
         if id(text.value) not in texts:
             read_by(vm, fn, args, kwargs, then, data)
             return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
-        raise Border(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
 
 
 def _by_itself(fn: Any) -> bool:

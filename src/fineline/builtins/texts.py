@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
@@ -37,7 +37,7 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
         if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
             return vm.finish(f, text, then, data)
         if vm.varied(f, args):
-            raise Border(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
@@ -48,7 +48,7 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
             replaced = len(cap.journal.replaced)
             try:
                 c_calls.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
             if len(cap.journal.replaced) > replaced:
                 return _text(vm, f, fn, args, kwargs, then, data)
@@ -73,14 +73,14 @@ def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     if fn in SIGNS and args and is_a(args[0], Tensor):
         try:
             vm.tensors.sign(vm, fn, tuple(args))
-        except Border as b:
+        except GraphBreak as b:
             raise b.to(then, data) from None
     if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
         return vm.finish(f, text, then, data)
     for a in args:
         if id(a) in vm.texts:
             known_next_time(vm, vm.texts[id(a)])
-    raise Border(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
 
 
 def _size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

@@ -14,7 +14,7 @@ from fineline.backends.eager import as_it_is
 from fineline.bytecode.asynchronous import asynchronous, let_pass
 from fineline.codegen.error_mapping import as_user
 from fineline.codegen.random_draws import Generators, does_more, draw_lines, generators, may_fail
-from fineline.frames.graph_breaks import Unrebuildable
+from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.infallible import functions
 from fineline.guards.source import Source
 from fineline.kinds import is_a
@@ -68,7 +68,7 @@ def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, g
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
     leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
     if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
-        raise Unrebuildable(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
+        raise NotReconstructible(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
     raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]

@@ -15,7 +15,7 @@ from typing import Any
 
 from fineline.cpython.polyfill_itertools import Tee
 from fineline.frames.frame import InterpretedGenerator, stack
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
@@ -36,7 +36,7 @@ def real_result(vm: Any, v: Any) -> Any:
     return v
 
 
-def settle(vm: Any, border: Border, built: Set[int] | None = None) -> None:
+def settle(vm: Any, border: GraphBreak, built: Set[int] | None = None) -> None:
     """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
     if built is not None:
         # There may be code that looks for weak references to its tensors.

@@ -15,10 +15,10 @@ from torch import Tensor
 from fineline.bytecode.code import CodeInfo
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border, Unrebuildable
+from fineline.frames.graph_breaks import GraphBreak, NotReconstructible
 from fineline.frames.stub_frames import is_own
 from fineline.guards.evaluate import same_constant
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.objects.c_calls import ITERATORS
 from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
@@ -26,7 +26,7 @@ from fineline.objects.iterator_stand_ins import KINDS, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import HEAP_TYPE, VALUES, Capture, is_value
+from fineline.tracing.segment_trace import HEAP_TYPE, VALUES, SegmentTrace, is_value
 
 
 class Root(NamedTuple):
@@ -168,10 +168,10 @@ RANGE_ITERATOR: type = type(iter(range(0)))
 DEQUE_ITERATOR: type = type(iter(deque()))
 
 
-class Template:
+class FrameState:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
-    def __init__(self, vm: Machine, border: Border, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
+    def __init__(self, vm: Interpreter, border: GraphBreak, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
         """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
 
         ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
@@ -186,7 +186,7 @@ class Template:
         self.decomposed: list[Any] = []
         self.roots: list[Any] = []
         self.names: list[str] = []
-        self._cap: Capture = vm.cap
+        self._cap: SegmentTrace = vm.cap
         self._looked_at, self._keeps_all = vm.options.looked_at, border.keeps_variables
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(vm.frame)
@@ -251,7 +251,7 @@ class Template:
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if id(f.local[0]) in self._passed:
                 # Behind the border there is C's iterator in its place, which has none of the fields.
-                raise Unrebuildable("an iterator that is giving its next item")
+                raise NotReconstructible("an iterator that is giving its next item")
             self._holds[id(f.local[0])] = True
         local = []
         turned, generators = bool(self.turned), self._generators
@@ -278,9 +278,9 @@ class Template:
         if at is not None:
             return at
         if id(gen) in self._cap.sources:
-            raise Unrebuildable("a generator that existed before the call")
+            raise NotReconstructible("a generator that existed before the call")
         if gen.given is not None:
-            raise Unrebuildable("a generator that eager code has been given", gen.called_at)
+            raise NotReconstructible("a generator that eager code has been given", gen.called_at)
         at = self._generator_at[id(gen)] = len(self.generators)
         self.generators.append(None)  # type: ignore[arg-type]
         frame = self._frame_number(gen.frame) if gen.frame is not None else -1
@@ -457,7 +457,7 @@ class Template:
             return True
         inner = set(map(id, iterators_in(it)))
         if not inner.isdisjoint(self._carried_at):
-            raise Unrebuildable("an iterator that the code reads both by itself and through another one")
+            raise NotReconstructible("an iterator that the code reads both by itself and through another one")
         self._read |= inner
         return False
 
@@ -479,7 +479,7 @@ class Template:
         numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), turned, strict=True)]
         return RangeIterator, (*numbers, Const(step)), Const(None)
 
-    def build(self, vm: Machine, values: tuple) -> tuple[Any, list, list]:
+    def build(self, vm: Interpreter, values: tuple) -> tuple[Any, list, list]:
         """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
         gens = []
         for _ in self.generators:
@@ -573,7 +573,7 @@ class Template:
             table.clear()
         return built
 
-    def same(self, other: Template) -> bool:
+    def same(self, other: FrameState) -> bool:
         """Whether both stand for the same frames at the same place, whatever is alive in them."""
         return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
 

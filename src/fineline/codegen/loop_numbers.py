@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, Number, Template, Turned, alike
+from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, FrameState, Number, Turned, alike
 from fineline.cpython.polyfill_iterators import RangeIterator
 
 
-def between(one: Template, other: Template) -> Turned:
+def between(one: FrameState, other: FrameState) -> Turned:
     """Where both hold other numbers, if nothing else tells them apart."""
     if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
         return frozenset()

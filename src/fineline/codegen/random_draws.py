@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fineline.codegen.reconstructor import Rebuilder
+from fineline.codegen.reconstructor import Reconstructor
 from fineline.fx.infallible import cannot_fail
 from fineline.kinds import is_a
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 
 
-def draw_lines(r: Rebuilder) -> list[str]:
+def draw_lines(r: Reconstructor) -> list[str]:
     """One for each number, in the order of the captured code."""
     if not r.draws:
         return []
@@ -21,18 +21,18 @@ def draw_lines(r: Rebuilder) -> list[str]:
     return [f"{name} = {r.constant(draws[s].fn, 'draws')}({r.call(draws[s].args, draws[s].kwargs)})" for s, name in r.draws.items()]
 
 
-def generators(r: Rebuilder) -> str:
+def generators(r: Reconstructor) -> str:
     """Those that are drawn from, each once."""
     found = {id(draw.args[0]): draw.args[0] for draw in r.cap.symbols.draws.of.values()}
     return r.items(found.values())
 
 
-def does_more(cap: Capture) -> bool:
+def does_more(cap: SegmentTrace) -> bool:
     """Whether the graph must not run twice. A hook that raises means it."""
     return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless(states=True)
 
 
-def may_fail(cap: Capture) -> bool:
+def may_fail(cap: SegmentTrace) -> bool:
     """Whether the graph may raise, or may be found not to hold, where the guards hold."""
     inexact = cap.symbols is not None and cap.symbols.inexact
     return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph, cap.recorder.untyped)

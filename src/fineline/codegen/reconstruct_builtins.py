@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fineline.frames.frame import InterpretedGenerator
-from fineline.frames.graph_breaks import Uncompiled, Unrebuildable
+from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.kinds import is_a
 from fineline.objects.c_calls import ITERATORS, VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
@@ -167,7 +167,7 @@ def _reduced(r: Any, v: Any) -> str:
         return iterator(r, v, recipe)
     fn, args, *rest = v.__reduce__()
     if fn is iter and type(iter(args[0])) is not type(v):
-        raise Unrebuildable(f"a {type(v).__name__} that is under way")
+        raise NotReconstructible(f"a {type(v).__name__} that is under way")
     if type(fn) is functools.partial:
         # operator.methodcaller with keyword arguments.
         return iterator(r, v, Recipe(fn.func, (*fn.args, *args), fn.keywords))
@@ -192,7 +192,7 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     make, written = recipe.make, r.cap.journal.written
     if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
         # Made over the old contents it would fail when the new ones are written.
-        raise Unrebuildable("an iterator over a dict, set or deque that was written to")
+        raise NotReconstructible("an iterator over a dict, set or deque that was written to")
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
     name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
     # A list may be written to yet, and has no such place before.
@@ -218,7 +218,7 @@ def _trace(r: Any, v: types.TracebackType) -> str:
 def _reference(r: Any, v: weakref.ref) -> str:
     target = v()
     if target is None:
-        raise Unrebuildable("a weak reference to what is gone")
+        raise NotReconstructible("a weak reference to what is gone")
     return r.statement("reference", f"{r.constant(weakref.ref, 'ref')}({r.expr(target)})", v)
 
 
@@ -228,7 +228,7 @@ def _generator(r: Any, v: InterpretedGenerator) -> str:
         return str(r.expr(v.given))
     called = v.call()
     if called is None:
-        raise Unrebuildable("a generator that has begun and is not finished", v.called_at)
+        raise NotReconstructible("a generator that has begun and is not finished", v.called_at)
     fn, args, kwargs = called
     return r.statement(v.__name__, f"{r.expr(fn)}({r.call(args, kwargs)})", v)
 
@@ -264,4 +264,4 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         LiveIterator: _live_iterator,
     }
 )
-"""Type -> what writes the statements for an object of it, with a `Rebuilder`; -> the expression that gives it."""
+"""Type -> what writes the statements for an object of it, with a `Reconstructor`; -> the expression that gives it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fineline.codegen.reconstruct_builtins import dict_of
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
-from fineline.frames.graph_breaks import Unrebuildable
+from fineline.frames.graph_breaks import NotReconstructible
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import PLAIN_VALUE
 from fineline.tracing.local_classes import CLASS_MEMBERS
@@ -29,7 +29,7 @@ FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
 def local_class(r: Any, v: Any) -> str:
     """A class that the captured code made: first with its names alone, as what they stand for may hold the class."""
     if id(v) not in r.cap.made:
-        raise Unrebuildable(f"the class {v.__qualname__}, of unknown origin")
+        raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
     held = dict(type.__dict__["__dict__"].__get__(v))
     own = {k: x for k, x in held.items() if not (type(x) in CLASS_MEMBERS and x.__objclass__ is v) and k not in MADE_WITH_CLASS}
     first = {k: own.pop(k) for k in [k for k in own if k in AT_ONCE]}
@@ -85,12 +85,12 @@ def instance(r: Any, v: Any) -> str:
     t = type(v)
     sequence = issubclass(t, tuple) and hasattr(t, "n_sequence_fields")
     if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not sequence:
-        raise Unrebuildable(f"a {t.__module__}.{t.__qualname__} made in the captured code")
+        raise NotReconstructible(f"a {t.__module__}.{t.__qualname__} made in the captured code")
     r.check_made(v)
     make = r.expr(t)
     heap = [b for b in t.__mro__ if b.__flags__ & HEAP_TYPE]
     if any(b.__flags__ & NEVER_CALLED or is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in heap):
-        raise Unrebuildable(f"a {t.__module__}.{t.__qualname__}, which C makes")
+        raise NotReconstructible(f"a {t.__module__}.{t.__qualname__}, which C makes")
     base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
     name = r.statement(t.__name__, f"{make}({r.pack(v)})" if sequence else _new(r, v, make, base), v)
     if not sequence:
@@ -111,7 +111,7 @@ def _new(r: Any, v: Any, make: str, base: Any) -> str:
         return f"{make}.__new__({make})"
     if base in FILLED:
         return f"{r.constant(base, base.__name__)}.__new__({make})"
-    raise Unrebuildable(f"a {type(v).__qualname__}, whose memory {base.__name__} lays out")
+    raise NotReconstructible(f"a {type(v).__qualname__}, whose memory {base.__name__} lays out")
 
 
 def _fill_container(r: Any, name: str, v: Any) -> None:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fineline.codegen.reconstruct_builtins import MAKERS, iterator
 from fineline.codegen.reconstruct_instances import exception, instance, local_class
 from fineline.fake.fake_tensors import carry, own_attributes
-from fineline.frames.graph_breaks import Unrebuildable
+from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import Remake, disowned, remake
 from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
@@ -26,7 +26,7 @@ from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.local_classes import CLASS_MEMBERS
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, Capture, is_value
+from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.symbols import Carried
 
 LONG = 2000  # bits
@@ -35,10 +35,10 @@ LITERALS = (type(None), bool, int, str, bytes, type(...))
 RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
-class Rebuilder:
+class Reconstructor:
     """Writes the statements that give a program its values; each object once, so that identity relations hold."""
 
-    def __init__(self, cap: Capture) -> None:
+    def __init__(self, cap: SegmentTrace) -> None:
         self.cap = cap
         self.lines: list[str] = []
         # What comes behind the writes to what was there before.
@@ -129,7 +129,7 @@ class Rebuilder:
         if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in cap.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self.busy:
-            raise Unrebuildable(f"a {t.__name__} that is made of itself")
+            raise NotReconstructible(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
         if id(v) in cap.bound:
             given = cap.bound[id(v)]
@@ -142,7 +142,7 @@ class Rebuilder:
         if recipe is not None:
             return iterator(self, v, recipe)
         if t in KINDS:
-            raise Unrebuildable(f"a {KINDS[t].__qualname__} that is under way")
+            raise NotReconstructible(f"a {KINDS[t].__qualname__} that is under way")
         return exception(self, v) if is_a(v, BaseException) else instance(self, v)
 
     def _literal(self, v: Any, t: type) -> str:
@@ -193,7 +193,7 @@ class Rebuilder:
         if src is not None:
             return self.param(src)
         if not recorder.known(v):
-            raise Unrebuildable(f"a tensor of unknown origin, shape {tuple(v.shape)}")
+            raise NotReconstructible(f"a tensor of unknown origin, shape {tuple(v.shape)}")
         node = recorder.find(v)
         new = node not in self._output_names
         name = self._output(node)
@@ -248,7 +248,7 @@ class Rebuilder:
 
     def check_made(self, v: Any) -> None:
         if id(v) not in self.cap.made and not is_a(v, (tuple, frozenset)):
-            raise Unrebuildable(f"a {type(v).__name__} of unknown origin")
+            raise NotReconstructible(f"a {type(v).__name__} of unknown origin")
         if self.cap.symbols is not None:
             self.cap.symbols.inlined.keep(v)
 

@@ -23,12 +23,12 @@ from fineline.codegen.ambient_state import counted, in_state, put_back_in, resto
 from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import costs_little, retold
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
-from fineline.codegen.reconstructor import Rebuilder
+from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import BackendFailed
 from fineline.exception_slots import under
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
-from fineline.frames.graph_breaks import Retreat, Uncompiled, Unrebuildable
+from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
 from fineline.frames.stub_frames import is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.infallible import functions, kept_outputs
@@ -43,7 +43,7 @@ from fineline.stacks import PROGRAM
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents
-from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
@@ -87,7 +87,7 @@ class Program:
         return run
 
 
-class Segment:
+class ResidualProgram:
     """One compiled piece: what to check, what to run."""
 
     def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, reads: Reads) -> None:
@@ -103,13 +103,13 @@ class Segment:
 DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autograd.backward): 3, id(Tensor.backward): 3})
 
 
-class SegmentWriter:
+class ResidualWriter:
     """Writes one segment's program. ``finish_return`` or ``finish_border`` gives it its end."""
 
-    def __init__(self, cap: Capture, name: str) -> None:
+    def __init__(self, cap: SegmentTrace, name: str) -> None:
         self.cap = cap
         self.name = name
-        self.rebuild = Rebuilder(cap)
+        self.rebuild = Reconstructor(cap)
         self.tail: list[str] = []
         # Why the graph is shown to no backend, if so.
         self.uncompiled = ""
@@ -286,7 +286,7 @@ class SegmentWriter:
             late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> ResidualProgram:
         """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises, if the graph is ``shown`` to one.
 
         ``again`` runs the segment, and all behind it, in Python.
@@ -314,7 +314,7 @@ class SegmentWriter:
                 examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
-                    raise Retreat("FL515", "the graph writes into memory that several inputs share")
+                    raise Restart("FL515", "the graph writes into memory that several inputs share")
             if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(cap, self.written()):
                 self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
             with in_state(cap.start_ambient, now, cap.answers):
@@ -338,7 +338,7 @@ class SegmentWriter:
             self._guard_storages()
             self._guard_tangents()
         elif r.outputs:
-            raise Unrebuildable("an output without a graph")
+            raise NotReconstructible("an output without a graph")
         else:
             lines += draw_lines(r)
         if cap.symbols is not None:
@@ -352,7 +352,7 @@ class SegmentWriter:
         for src in guards.reads.sources:
             if src.op != "pin":
                 src.value = None
-        return Segment(
+        return ResidualProgram(
             Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, guards.reads
         )
 
@@ -395,7 +395,7 @@ class SegmentWriter:
                 raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("unfaked", frozenset({name}))) from None
             if symbols is None or not symbols.fix_floats():
                 raise
-            raise Retreat("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+            raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
         writes = self._sharing() is not None and not as_captured(compiled)
         return apart(compiled, gm) if writes else compiled
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
-from fineline.codegen.residual_program import Segment
+from fineline.codegen.residual_program import ResidualProgram
 from fineline.exported.paths import Paths
 from fineline.exported.signature import LITERALS, Parameter
 from fineline.fx.standalone_module import Portable, portable
@@ -21,7 +21,7 @@ from fineline.guards.steps import ACCESS
 
 
 def asked_module(
-    parameters: list[Parameter], roots: Mapping[int, int], segment: Segment, describe: Callable[[int], str], grad_mode: bool | None
+    parameters: list[Parameter], roots: Mapping[int, int], segment: ResidualProgram, describe: Callable[[int], str], grad_mode: bool | None
 ) -> Portable | None:
     """The guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none.
 

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.codegen.reconstructor import short_name
-from fineline.codegen.residual_program import Segment, SegmentWriter
+from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import NotExported
 from fineline.exception_slots import TRACEBACK
 from fineline.exported.argument_checks import asked_module
@@ -29,7 +29,7 @@ from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.thread_state import KERNELS, differing
 from fineline.tracing.mutation_log import Written, contents
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 
 GUARDS = "_guards"
 
@@ -41,10 +41,10 @@ class Aten(NamedTuple):
     pre_dispatch: bool = False
 
 
-class ExportWriter(SegmentWriter):
+class ExportWriter(ResidualWriter):
     """Writes no program: ``graph`` is the exported one."""
 
-    def __init__(self, cap: Capture, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
+    def __init__(self, cap: SegmentTrace, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
         super().__init__(cap, name)
         self._parameters, self._module, self._aten = parameters, module, aten
         self._flat: GraphModule | None = None
@@ -90,7 +90,7 @@ class ExportWriter(SegmentWriter):
         return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> Segment:
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> ResidualProgram:
         segment = super().compile(self._take, again)
         self.segment = segment
         return segment

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from fineline.codegen.reconstructor import Rebuilder
+from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import NotExported
 from fineline.fx.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
@@ -60,7 +60,7 @@ class Call(NamedTuple):
 class Outcome:
     """Reads a result; the tensors in it that the graph makes become the graph's outputs (``rebuild.outputs``)."""
 
-    def __init__(self, rebuild: Rebuilder) -> None:
+    def __init__(self, rebuild: Reconstructor) -> None:
         self._rebuild, self._cap = rebuild, rebuild.cap
         self._seen: Counter[int] = Counter()
         self.tensors: list[Tensor] = []

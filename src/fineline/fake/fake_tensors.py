@@ -99,7 +99,7 @@ def carry(value: float) -> Tensor:
         return torch.scalar_tensor(value, dtype=torch.float64, device="cpu")
 
 
-class NoTwin(Exception):
+class NotFakeable(Exception):
     """A tensor that no fake stands for."""
 
 
@@ -267,16 +267,16 @@ class Fakes:
         found = self._twins.get(id(t))
         if found is None:
             if type(t) is not Tensor and not taken_as_it_is(type(t)):
-                raise NoTwin(f"a tensor of class {type(t).__name__}")
+                raise NotFakeable(f"a tensor of class {type(t).__name__}")
             if disowned(t):
-                raise NoTwin("a view made without gradients that was written into")
+                raise NotFakeable("a view made without gradients that was written into")
             if t.is_nested and t.layout is torch.strided:
-                raise NoTwin("a nested tensor, which has no sizes")
+                raise NotFakeable("a nested tensor, which has no sizes")
             if has_tangent(t):
-                raise NoTwin("a tensor with a tangent of forward-mode gradients")
+                raise NotFakeable("a tensor with a tangent of forward-mode gradients")
             symbolic, source = self.context(t)
             if symbolic is not None and (t.is_conj() or t.is_neg()):
-                raise NoTwin("a conjugate or negative view")
+                raise NotFakeable("a conjugate or negative view")
             fake: Tensor
             try:
                 with unwarned():
@@ -287,7 +287,7 @@ class Fakes:
                     else:
                         fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
             except UnsupportedFakeTensorException:  # of compressed sparse rows, for one
-                raise NoTwin(f"a tensor of layout {t.layout}") from None
+                raise NotFakeable(f"a tensor of layout {t.layout}") from None
             if symbolic is not None:
                 self.bind(t, fake)
             found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)

@@ -20,7 +20,7 @@ READS = frozenset({"FL502", "FL508"})
 FAKES_LACK = frozenset({"FL516", "FL524"})
 
 
-class Border(BaseException):
+class GraphBreak(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.
 
     The handler has taken the operands off the stack; the result is pushed, and the frame goes on at its ``ip``.
@@ -41,17 +41,17 @@ class Border(BaseException):
         self.raised: Exception | None = None
         # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.
         self.keeps_variables = False
-        # Where the result goes instead of the stack, as in `Machine.call`.
+        # Where the result goes instead of the stack, as in `Interpreter.call`.
         self.then: Callable | None = None
         self.data: Any = None
 
-    def to(self, then: Callable | None, data: Any) -> Border:
+    def to(self, then: Callable | None, data: Any) -> GraphBreak:
         """Where the result goes, unless that has been said already."""
         if self.then is None and self.push:
             self.then, self.data = then, data
         return self
 
-    def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> Border:
+    def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> GraphBreak:
         """What the user's code calls, where an operator that stands for it has met what only real tensors tell."""
         if self.error == "FL515":
             self.fn, self.args_, self.kwargs = fn, tuple(args), kwargs or {}
@@ -65,25 +65,25 @@ class Border(BaseException):
             # Its traceback leads to frames that hold this.
             self.raised = None
 
-    def discard(self) -> Border:
+    def discard(self) -> GraphBreak:
         """The result is of no interest (a statement's effect)."""
         self.push = False
         return self
 
 
-class Abandoned(BaseException):
+class CaptureAborted(BaseException):
     """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
 
 
-class Unhandled(BaseException):
+class UncatchableError(BaseException):
     """A graph has failed, and can't be run again: in the exception's place, as what the user's handlers rely on is not known."""
 
 
-class Undecided(BaseException):
+class DataDependentBranch(BaseException):
     """What comes next depends on a number that only the graph knows."""
 
 
-class Retreat(BaseException):
+class Restart(BaseException):
     """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values.
 
     ``again``: in fake mode once more, where less varies than before. ``draws``: whether random numbers are symbols from now on, which takes
@@ -95,10 +95,10 @@ class Retreat(BaseException):
         self.error, self.text, self.again, self.draws = error, text, again, draws
 
 
-class Refused(BaseException):
+class NotCapturable(BaseException):
     """On trial: what comes next could be seen from outside, or is nothing for a graph. ``border``: it would have been one."""
 
-    def __init__(self, border: Border | None = None) -> None:
+    def __init__(self, border: GraphBreak | None = None) -> None:
         super().__init__()
         self.border = border
 
@@ -110,7 +110,7 @@ class Finished(BaseException):
         self.value = value
 
 
-class Unrebuildable(Exception):
+class NotReconstructible(Exception):
     """A live value can't be made again by a program. ``called_at``: if this instruction runs eagerly, it need not be."""
 
     error = "FL409"
@@ -121,7 +121,7 @@ class Unrebuildable(Exception):
         self.called_at = called_at
 
 
-class Uncompiled(Unrebuildable):
+class Uncompiled(NotReconstructible):
     """The backend can't compile a graph that was captured on real values; ``option``: what of the region's options is another next time."""
 
     def __init__(self, error: str, text: str, option: tuple[str, Any]) -> None:
@@ -129,9 +129,9 @@ class Uncompiled(Unrebuildable):
         self.error, self.option = error, option
 
 
-class Unkept(Exception):
+class NotOneGraph(Exception):
     """A capture that is to be kept as one program meets a graph break."""
 
 
-class Anew(Exception):
+class RestartSpecialized(Exception):
     """A capture of which nobody has seen anything is to be made once more, where less varies."""

@@ -11,9 +11,9 @@ from torch._functorch import eager_transforms
 from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _exit_inference_mode
 
-from fineline.fake.fake_tensors import Fakes, NoTwin
+from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import ASKED, READS, Border, Refused, Retreat
+from fineline.frames.graph_breaks import ASKED, READS, GraphBreak, NotCapturable, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.guards.facts import ambient_facts
@@ -59,7 +59,7 @@ class BodyTensors(TensorOps):
 class _Written(set):
     """The memory that a body writes into: only its own."""
 
-    def __init__(self, machine: BodyMachine) -> None:
+    def __init__(self, machine: BodyInterpreter) -> None:
         super().__init__()
         self.machine = machine
 
@@ -69,7 +69,7 @@ class _Written(set):
         super().add(storage)
 
 
-class BodyMachine(Trial):
+class BodyInterpreter(Trial):
     """The machine that a body runs on."""
 
     recorder: BodyRecorder
@@ -90,11 +90,11 @@ class BodyMachine(Trial):
         nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
         try:
             return self.attempt(fn, args)
-        except NoTwin as e:
+        except NotFakeable as e:
             raise NoBody(f"it uses {e}") from None
-        except Retreat as e:
+        except Restart as e:
             raise NoBody(e.text + self.reached()) from None
-        except (Refused, Border):
+        except (NotCapturable, GraphBreak):
             raise NoBody(self.why + self.reached(), self.error, self.rule) from None
         finally:
             for context in reversed(self.inference_modes):
@@ -112,7 +112,7 @@ class BodyMachine(Trial):
         before, cap.recorder = cap.recorder, self.recorder
         try:
             return cap.symbols.node(n)
-        except Retreat as e:
+        except Restart as e:
             raise NoBody(e.text) from None
         finally:
             cap.recorder = before
@@ -133,14 +133,14 @@ class BodyMachine(Trial):
 
     def refuse_because(self, why: str) -> None:
         self.why = why
-        raise Refused
+        raise NotCapturable
 
-    def at_border(self, border: Border) -> Frame:
+    def at_border(self, border: GraphBreak) -> Frame:
         self.why = f"it breaks the graph: {border.reason}"
         # In the other mode this may be a number.
         self.error = border.error if border.error in READS | ASKED else "FL520"
         self.rule = border.rule
-        raise Refused
+        raise NotCapturable
 
     def fail(self, error: str, text: str, hint: bool) -> None:
         self.refuse_because(text)

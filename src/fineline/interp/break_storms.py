@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import known_code
@@ -71,7 +71,7 @@ def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     then, data, _ = state
     if vm.resume is None or vm.cap.active:
         return vm.finish(f, value, then, data)
-    raise Border(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
+    raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
 
 
 def _stopped(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
@@ -90,7 +90,7 @@ def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: 
     idle: Idle = vm.options.idle[fn.__code__]
     if vm.cap.active and vm.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(vm.cap, fn)
-        raise Border(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
 
 
 def has_tensors(values: Any) -> bool:

@@ -21,9 +21,18 @@ from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
-from fineline.fake.fake_tensors import Fakes, NoTwin
+from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import UNSEEN, Abandoned, Border, Finished, Retreat, Undecided, Unhandled, Unrebuildable
+from fineline.frames.graph_breaks import (
+    UNSEEN,
+    CaptureAborted,
+    DataDependentBranch,
+    Finished,
+    GraphBreak,
+    NotReconstructible,
+    Restart,
+    UncatchableError,
+)
 from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import member_text
@@ -41,13 +50,13 @@ from fineline.report.operator_counter import OPEN
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
-from fineline.tensor_ops.constant_tensors import KnownTensors
+from fineline.tensor_ops.constant_tensors import ConstantTensors
 from fineline.tensor_ops.numpy_arrays import Arrays
-from fineline.tensor_ops.subgraphs.allow_in_graph import Opaque
+from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
 _NULLS = (NULL,) * 64
@@ -59,7 +68,7 @@ TOLD_APART = (int, float, str, bytes)
 # So many values of a number are kept that a loop asks for at one place.
 MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
-FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, Unhandled)
+FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
 # What C raises about the types of what it was given.
 SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
 # C functions of these modules do not look for their caller.
@@ -67,25 +76,25 @@ QUIET = frozenset({"_operator", "builtins", "math"})
 # ... but for these, which compile as the code of their caller was.
 LOOKING = (compile, eval, exec)
 # The interpreter's own, if its code raises them: the user's code can't.
-INTERNAL = (AssertionError, NotForGraph, Unrebuildable, InternalError)
+INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 
 
-class Machine:
+class Interpreter:
     """Runs frames on real values; what they read, call and write goes to ``cap``."""
 
-    def __init__(self, options: Any, cap: Capture | None = None) -> None:
+    def __init__(self, options: Any, cap: SegmentTrace | None = None) -> None:
         self.options = options
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
-        self.tensors, self.known, self.arrays = TensorOps(), KnownTensors(), Arrays()
+        self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
         # The result of a border and where it goes: delivering it may run into the next border, or raise.
         self.pending: tuple | None = None
         self.protocols = protocols
-        self.cap = cap if cap is not None else Capture(self)
+        self.cap = cap if cap is not None else SegmentTrace(self)
         self.texts = self.cap.texts
-        self.on_border: Callable[[Machine, Border], Any] | None = None
+        self.on_border: Callable[[Interpreter, GraphBreak], Any] | None = None
         # ... while nothing is captured: sees to what the eager code is given.
-        self.on_skip: Callable[[Machine, Border], Any] | None = None
+        self.on_skip: Callable[[Interpreter, GraphBreak], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
         self.failed_stack: tuple[StackPlace, ...] = ()
@@ -135,9 +144,9 @@ class Machine:
         # While a call runs natively, at a border: what its operators are, for the tally.
         self.outside = ""
         # Goes on capturing where a block ends in which nothing was captured.
-        self.resume: Callable[[Machine, Border], Any] | None = None
+        self.resume: Callable[[Interpreter, GraphBreak], Any] | None = None
         # The call under allow_in_graph that is being run through.
-        self.opaque: Opaque | None = None
+        self.opaque: OpaqueCall | None = None
         # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
         self.indices: list[Any] = []
         # The sub-graphs that are being captured, the innermost last.
@@ -180,7 +189,7 @@ class Machine:
         code = fn.__code__
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
-            raise Border(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
         if code in self.options.idle and f is not None:
             call_idle(self, fn, args, kwargs, then, data)
         if self.cap.active:
@@ -220,7 +229,7 @@ class Machine:
     call_plainly = call_unruled
 
     @staticmethod
-    def discard(vm: Machine, f: Frame, value: Any, data: Any) -> None:
+    def discard(vm: Interpreter, f: Frame, value: Any, data: Any) -> None:
         """``then`` of a call whose result is of no interest."""
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
@@ -230,8 +239,8 @@ class Machine:
         self.computing = True
         try:
             return self.fakes.twin(t)
-        except NoTwin as e:
-            raise Retreat("FL515", str(e)) from None
+        except NotFakeable as e:
+            raise Restart("FL515", str(e)) from None
         finally:
             self.computing = False
 
@@ -287,13 +296,13 @@ class Machine:
             own.append(found)
         return place in self.options.asked_outside
 
-    def only_live(self, border: Border) -> Border | Retreat:
+    def only_live(self, border: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
         symbols = self.cap.symbols
         varies = symbols is not None and (symbols.used or symbols.varying.found)
         if varies and breaks_here(self.options.breaks) == "any":
             return border
-        return Retreat(border.error, border.reason)
+        return Restart(border.error, border.reason)
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
@@ -322,7 +331,7 @@ class Machine:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
-        inner = Machine(self.options, Capture(self))
+        inner = Interpreter(self.options, SegmentTrace(self))
         inner.cap.active = False
         inner.call_out, inner.eager_frame = self.call_out, gen.frame
         try:
@@ -377,19 +386,19 @@ class Machine:
                         ops = f.ops
             except Finished as done:
                 return done.value
-            except Retreat:
+            except Restart:
                 # Nothing has happened yet, and so no generator has been let go.
                 self.forget_generators()
                 dying.clear()
                 raise
-            except Undecided as e:
+            except DataDependentBranch as e:
                 f = self.undecided(e)
                 ops = f.ops
                 continue
-            except Border as border:
+            except GraphBreak as border:
                 # Its traceback leads to frames that hold it: a cycle.
                 border.__traceback__ = border.__context__ = None
-                caught: Border | None = border
+                caught: GraphBreak | None = border
             except BaseException as e:
                 if self.interrupted_by(e):
                     self.interrupted(e)
@@ -406,7 +415,7 @@ class Machine:
             caught = None
             ops = f.ops
 
-    def at_border(self, border: Border) -> Frame:
+    def at_border(self, border: GraphBreak) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.merged is not None:
             return self.merged.fail(self, f"one is {border.reason}")
@@ -420,7 +429,7 @@ class Machine:
             self.outside = "skipped" if border.error in UNSEEN else "eager"
         try:
             if self.opaque is not None and self.fakes is not None:
-                raise Retreat(border.error, border.reason)
+                raise Restart(border.error, border.reason)
             if self.opaque is not None:
                 opaque = self.opaque
                 opaque.meet(self, border)
@@ -432,9 +441,9 @@ class Machine:
                 value = self.on_border(self, border)
             else:
                 value = self.beyond(border)
-        except (Finished, Retreat):
+        except (Finished, Restart):
             raise
-        except Abandoned as e:
+        except CaptureAborted as e:
             return self.raised(e)
         except BaseException as e:
             if self.interrupted_by(e):
@@ -465,7 +474,7 @@ class Machine:
             return self.outside or "skipped"
         return OPEN if self.cap.active else "eager"
 
-    def beyond(self, border: Border) -> Any:
+    def beyond(self, border: GraphBreak) -> Any:
         """What is called at a border."""
         if border.raised is not None and self.handled is not None:
             under(self.handled, border.raise_again)
@@ -507,7 +516,7 @@ class Machine:
         if self.frame is None:
             raise e
         if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
-            raise Retreat("FL515", f"{type(e).__name__}: {e}")
+            raise Restart("FL515", f"{type(e).__name__}: {e}")
         if id(e) not in self.cap.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
             self.cap.made.add(id(e))
@@ -523,11 +532,11 @@ class Machine:
         again, self.reraising, self.raising = self.reraising, False, False
         return self.unwind(e, again)
 
-    def undecided(self, e: Undecided) -> Frame:
+    def undecided(self, e: DataDependentBranch) -> Frame:
         """Without a number that only the graph knows the code can't go on: it has to be read at a border."""
         if breaks_here(self.options.breaks) == "none":
             return self.abandon(self.refuse("FL518", str(e), self.frame))
-        raise Retreat("FL518", str(e))
+        raise Restart("FL518", str(e))
 
     def long_loop(self, f: Frame) -> None:
         """The loop in ``f`` does nothing for a graph: from the next call on, the call that leads to it runs eagerly."""
@@ -548,7 +557,7 @@ class Machine:
             return
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
             self.abandoned = self.refuse(error, text, self.frame)
-            raise Abandoned
+            raise CaptureAborted
         fakes = self.cap.active = self.fakes is not None
         self.cap.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.pause.end()
@@ -561,7 +570,7 @@ class Machine:
             if hint:
                 self.options.opaque.add((f.info.code, f.ip - 1))
         if fakes:
-            raise Retreat(error, text)
+            raise Restart(error, text)
 
     def declared(self, error: str) -> Rule | None:
         """Returns the rule that declares a graph break of that id here."""
@@ -594,13 +603,13 @@ class Machine:
     def abandon(self, error: BaseException) -> Frame:
         """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
         self.abandoned = error
-        return self.raised(Abandoned())
+        return self.raised(CaptureAborted())
 
     def unwind(self, e: BaseException, again: bool = False) -> Frame:
         """Finds the frame that handles ``e``; raises it when none does."""
         f = self.frame
         if self.merged is not None:
-            raise Retreat("FL518", f"a part of a condition raises {type(e).__name__}")
+            raise Restart("FL518", f"a part of a condition raises {type(e).__name__}")
         while f is not None:
             f.kwnames = ()
             if type(e) is not StopIteration and not again:

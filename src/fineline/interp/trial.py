@@ -11,14 +11,14 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Abandoned, Border, Refused
+from fineline.frames.graph_breaks import CaptureAborted, GraphBreak, NotCapturable
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.spellings import OWN
-from fineline.tracing.mutation_log import EMPTY, Journal
+from fineline.tracing.mutation_log import EMPTY, MutationLog
 from fineline.tracing.node_origin import origin_of
 
 # What is the same for all gradients of one shape, whoever computes them.
@@ -35,10 +35,10 @@ _EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
 _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
 
 
-class _ReadOnly(Journal):
+class _ReadOnly(MutationLog):
     """Knows what has been written so far; the next write is refused."""
 
-    def __init__(self, journal: Journal, given: set[int]) -> None:
+    def __init__(self, journal: MutationLog, given: set[int]) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.given = journal.written, journal.slots, journal.replaced, given
         self.seams = journal.seams
@@ -48,11 +48,11 @@ class _ReadOnly(Journal):
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         if id(obj) not in self.counters:
-            raise Refused
+            raise NotCapturable
         super().note(obj, src, key)
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
-        raise Refused
+        raise NotCapturable
 
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
         """The code may run at another time, or never: nobody counts these."""
@@ -73,7 +73,7 @@ class _Memory(set):
     def add(self, storage: int) -> None:
         if storage in self.given:
             if not self.may:
-                raise Refused
+                raise NotCapturable
             self.touched.add(storage)
         super().add(storage)
 
@@ -90,34 +90,34 @@ class TrialTensors(TensorOps):
 
     def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         if kind == "state" and fn not in self.states:
-            raise Refused
+            raise NotCapturable
         if self.later and fn in _EITHER and not args and not kwargs:
             vm.either = True
             return vm.finish(f, fn() is not self.turned, then, data)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
-                raise Refused
+                raise NotCapturable
         return super().call(vm, f, fn, kind, args, kwargs, then, data)
 
     def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         if vm.opaque is not None or is_a(fn, CustomOpDef):
-            raise Refused
+            raise NotCapturable
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if name.partition("::")[0] not in OWN:
             # Nobody knows what it does besides.
-            raise Refused
+            raise NotCapturable
         return super().operator(vm, fn, args, kwargs, used)
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source" or (self.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS):
-            raise Refused
+            raise NotCapturable
         return super().attribute(vm, t, name, kind)
 
     def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        raise Refused
+        raise NotCapturable
 
 
-class Trial(Machine):
+class Trial(Interpreter):
     """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
 
     # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
@@ -125,7 +125,7 @@ class Trial(Machine):
 
     def __init__(
         self,
-        outer: Machine,
+        outer: Interpreter,
         given: Mapping[str, Iterable[Tensor]],
         made: set[int],
         later: bool = False,
@@ -149,7 +149,7 @@ class Trial(Machine):
         self.undoable, self.journal = writes, _ReadOnly(outer.cap.journal, memory.given)
 
     def attempt(self, fn: Any, args: list) -> Any:
-        """What ``fn`` gives; `Refused`, or an exception of the user's, if that is nothing for a graph."""
+        """What ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""
         cap = self.cap
         before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
         assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()
@@ -168,27 +168,27 @@ class Trial(Machine):
                 now.clear()
                 now.update(was)
         if taken or changed or len(self.recorder.inputs) != len(self.given):
-            raise Refused
+            raise NotCapturable
         return value
 
     def raised(self, e: BaseException) -> Frame:
-        if is_a(e, (Refused, Abandoned)):
+        if is_a(e, (NotCapturable, CaptureAborted)):
             # Past all handlers of the user's. The capture around it is given up with the same error.
             self.outer.abandoned = self.abandoned
             raise e
         return super().raised(e)
 
-    def at_border(self, border: Border) -> Frame:
-        raise Refused(border)
+    def at_border(self, border: GraphBreak) -> Frame:
+        raise NotCapturable(border)
 
     def fail(self, error: str, text: str, hint: bool) -> None:
-        raise Refused
+        raise NotCapturable
 
     def long_loop(self, f: Frame) -> None:
-        raise Refused
+        raise NotCapturable
 
     def abandon(self, error: BaseException) -> Frame:
-        raise Refused
+        raise NotCapturable
 
     def interrupted(self, e: BaseException) -> None:
         self.leave_at_once(e)
@@ -197,7 +197,7 @@ class Trial(Machine):
         """It goes on its way: nothing is captured of what failed."""
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
-        raise Refused
+        raise NotCapturable
 
 
 def _same(a: dict, b: dict) -> bool:

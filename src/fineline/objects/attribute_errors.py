@@ -7,7 +7,7 @@ from typing import Any
 
 from fineline.exception_slots import NAME, OBJ, names_attribute
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, load_method, read_member, special_method
 from fineline.tracing.mutation_log import EMPTY
@@ -17,7 +17,7 @@ def LOAD_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
         frame = load_attr(vm, f, obj, name)
-    except (AttributeError, Border) as e:
+    except (AttributeError, GraphBreak) as e:
         _tell(vm, e, obj, name)
         raise
     if frame is not None and frame.back is f:
@@ -29,7 +29,7 @@ def LOAD_METHOD(vm: Any, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
         frame = load_method(vm, f, obj, name)
-    except (AttributeError, Border) as e:
+    except (AttributeError, GraphBreak) as e:
         if not _unaided(vm, obj):
             _tell(vm, e, obj, name)
         raise
@@ -42,7 +42,7 @@ def read_attribute(vm: Any, f: Frame, obj: Any, name: str, then: Any, data: Any)
     """``getattr(obj, name)``."""
     try:
         return load_attr(vm, f, obj, name, _gives, (obj, name, then, data))
-    except (AttributeError, Border) as e:
+    except (AttributeError, GraphBreak) as e:
         _tell(vm, e, obj, name)
         raise
 
@@ -70,7 +70,7 @@ def left(vm: Any, f: Frame, e: BaseException) -> None:
 
 def _tell(vm: Any, e: Any, obj: Any, name: str) -> None:
     """Gives ``e`` the name and the object, unless it has any; a border at which the user's code reads the attribute leaves that to C."""
-    if is_a(e, Border):
+    if is_a(e, GraphBreak):
         if is_a(e.fn, types.FunctionType) and e.then in (None, _gives):
             e.fn, e.args_ = getattr, (obj, name)
         return

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.frames.frame import NULL, Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
@@ -24,7 +24,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.tracing.identity_guards import guard_mro, member_is_empty
 from fineline.tracing.local_classes import find, member_of
-from fineline.tracing.segment_trace import HEAP_TYPE, Capture, is_value
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
 MISSING = object()
 OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
@@ -68,7 +68,7 @@ class TypeInfo:
 
     __slots__ = ("behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "ordinary", "setattr_fn")
 
-    def __init__(self, cap: Capture, cls: type) -> None:
+    def __init__(self, cap: SegmentTrace, cls: type) -> None:
         self.cls = cls
         self.heap = _may_change(cls)
         self.found: dict[str, tuple[int, Any]] = {}
@@ -90,14 +90,14 @@ class TypeInfo:
         self.ordinary = cls not in STANDING and _OTHERS.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
-    def look(self, cap: Capture, name: str) -> tuple[int, Any]:
+    def look(self, cap: SegmentTrace, name: str) -> tuple[int, Any]:
         """-> (kind, what the MRO holds), guarded."""
         entry = self.found.get(name)
         if entry is None:
             entry = self.found[name] = classify(cap, self.cls, name, self.heap)
         return entry
 
-    def look_behind(self, cap: Capture, this: type, name: str) -> tuple[int, Any]:
+    def look_behind(self, cap: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
         """-> (kind, what the MRO holds behind ``this``), guarded."""
         entry = self.behind.get((this, name))
         if entry is None:
@@ -115,7 +115,7 @@ class TypeInfo:
             self.behind[this, name] = entry
         return entry
 
-    def setter(self, cap: Capture) -> Any:
+    def setter(self, cap: SegmentTrace) -> Any:
         if self.setattr_fn is MISSING:
             self.setattr_fn = self.look(cap, "__setattr__")[1]
         return self.setattr_fn
@@ -154,7 +154,7 @@ def kind_of(descr: Any) -> int:
     return C_OTHER
 
 
-def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
+def classify(cap: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
     if heap and (id(cls) in cap.made or (cap.classes and cls in cap.classes)):
         holder = find(cap, cls, name, descr)
@@ -183,7 +183,7 @@ def classify(cap: Capture, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     return kind_of(descr), descr
 
 
-def _guard_descriptor(cap: Capture, descr: Any) -> None:
+def _guard_descriptor(cap: SegmentTrace, descr: Any) -> None:
     """Guards how something that a class holds behaves: it follows from the methods of its own class, which may change."""
     t = type(descr)
     if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
@@ -192,7 +192,7 @@ def _guard_descriptor(cap: Capture, descr: Any) -> None:
             info.look(cap, method)
 
 
-def type_info(cap: Capture, cls: type) -> TypeInfo:
+def type_info(cap: SegmentTrace, cls: type) -> TypeInfo:
     info = cap.types.get(cls)
     if info is None:
         info = cap.types[cls] = TypeInfo(cap, cls)
@@ -204,7 +204,7 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
     return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
 
 
-def special_method(cap: Capture, t: type, name: str) -> Any:
+def special_method(cap: SegmentTrace, t: type, name: str) -> Any:
     """What Python finds under ``name`` in a class and its bases, guarded while something is captured."""
     return type_info(cap, t).look(cap, name)[1] if cap.active else raw_lookup(t, name)
 
@@ -217,7 +217,7 @@ def in_python(method: Any) -> bool:
     return bool(t.__flags__ & HEAP_TYPE) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
 
 
-def watches(cap: Capture, t: type) -> bool:
+def watches(cap: SegmentTrace, t: type) -> bool:
     """Whether the user's code sees every attribute that is read of an instance."""
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
 
@@ -258,7 +258,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             if attr is not None:
                 try:
                     value = vm.tensors.attribute(vm, obj, name, attr)
-                except Border as b:
+                except GraphBreak as b:
                     raise b.to(then, data) from None
                 return vm.finish(f, value, then, data)
         elif is_a(obj, OPERATOR_SPACES):
@@ -272,7 +272,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             return load_super_attr(vm, f, obj, name, then, data)
         elif t in STANDING and name not in ITERATING:
             # It is for the iterator itself to say.
-            raise Border(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
+            raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
         info = cap.types.get(t)
         if info is None:
             info = type_info(cap, t)
@@ -282,7 +282,7 @@ def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: An
             if info.getattr_fn is not None:
                 return vm.call(f, vm.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
             return vm.call(f, fn, [obj, name], None, then, data)
-        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
+        raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
             then, data
         )
     return generic_load(vm, f, obj, name, info, then, data)
@@ -317,7 +317,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
             return vm.finish(f, vm.type_of(obj), then, data)
         try:
             return vm.finish(f, read_member(vm, obj, descr, name), then, data)
-        except Border as b:
+        except GraphBreak as b:
             raise b.to(then, data) from None
         except AttributeError:
             if asked is None:
@@ -349,7 +349,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     return vm.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then, data)
 
 
-def module_child(cap: Capture, d: dict, src: Any, name: str) -> Any:
+def module_child(cap: SegmentTrace, d: dict, src: Any, name: str) -> Any:
     """A parameter, buffer or submodule of an nn.Module, found the way ``nn.Module.__getattr__`` finds it."""
     for table in ("_parameters", "_buffers", "_modules"):
         inner = d.get(table, MISSING)
@@ -376,13 +376,13 @@ def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
             cap.guards.check(src, "predicate", (partial(member_is_empty, member_of(cap, obj, descr)), f"has no {name}"), id(descr))
         raise
     if id(obj) in cap.journal.seams and name == "tb_next":
-        raise Border(getattr, (obj, name), None, "FL431", "reading the traceback of an exception that existed before the call")
+        raise GraphBreak(getattr, (obj, name), None, "FL431", "reading the traceback of an exception that existed before the call")
     if src is None or cap.journal.slot_written(obj, descr):
         return value
     if type(descr) is types.GetSetDescriptorType and (
         name == "__traceback__" or is_a(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
     ):
-        raise Border(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
+        raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
     return cap.read(value, cap.guards.access(src, "member", member_of(cap, obj, descr), value))
 
 
@@ -400,7 +400,7 @@ def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: An
             return bound(vm, f, kind, descr, cls, meta, then, data, asked)
         if name == "__dict__":
             if not cls.__flags__ & HEAP_TYPE or id(cls) in cap.made or cls in cap.classes:
-                raise Border(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
+                raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
             # Its single names may be asked for.
             space = TYPE_DICT.__get__(cls)
             cap.adopt(space, cap.guards.access(cap.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))

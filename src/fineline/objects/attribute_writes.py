@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import (
     C_DATA,
@@ -59,8 +59,8 @@ def _forget(cap: Any, cls: type) -> None:
         del cap.types[t]
 
 
-def _unset(obj: Any, name: str, value: Any, what: str) -> Border:
-    return Border(_of_object(obj, setattr), (obj, name, value), None, "FL432", f"setting {what}").discard()
+def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
+    return GraphBreak(_of_object(obj, setattr), (obj, name, value), None, "FL432", f"setting {what}").discard()
 
 
 def _of_object(obj: Any, fn: Any) -> Any:
@@ -146,7 +146,7 @@ def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         delattr(obj, name)
         return None
     if type(obj) in SYMBOLIC:
-        raise Border(delattr, (obj, name), None, "FL432", f"deleting .{name} of a number").discard()
+        raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} of a number").discard()
     info = type_info(cap, type(obj))
     custom = info.look(cap, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
@@ -171,7 +171,7 @@ def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
         delattr(obj, name)
         return None
     if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict or name == "__dict__":
-        raise Border(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+        raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
     d = dict_of(obj, info)
     src = cap.dict_source(obj, d)
     if name not in d:

@@ -16,7 +16,7 @@ from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.cpython.c_callables import PROTOCOL
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
@@ -53,7 +53,7 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 def refused(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Has C refuse the call."""
     if vm.cap.active:
-        raise Border(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
     found: Frame | None = vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     return found
 
@@ -69,7 +69,7 @@ def counted(fn: Any, handler: Callable) -> Callable:
         try:
             found: Frame | None = answer(vm, f, fn, args, kwargs, then, data)
         except NotForGraph as e:
-            raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+            raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
         return found
 
     return handle
@@ -107,7 +107,7 @@ def of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
         if is_a(value, KIND[key]):
             # A warning is for each call to give.
             text = f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}"
-            raise Border(_answered, (key, name, value), None, "FL437", text).to(then, data)
+            raise GraphBreak(_answered, (key, name, value), None, "FL437", text).to(then, data)
         value = _answered(key, name, value)
     return vm.finish(f, value, then, data)
 

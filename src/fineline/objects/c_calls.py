@@ -22,7 +22,7 @@ from fineline.cpython.c_types import ITERATORS as C_ITERATORS
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, raw_lookup, type_info
@@ -37,7 +37,7 @@ from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, Capture, is_value
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -144,13 +144,13 @@ def hashable(obj: Any) -> bool:
     return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
 
-def overridden(cap: Capture, t: type, names: tuple[str, ...]) -> bool:
+def overridden(cap: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
     """Whether a class defines one of these methods in Python."""
     info = type_info(cap, t)
     return any(in_python(info.look(cap, n)[1]) for n in names)
 
 
-def plain(cap: Capture, a: Any) -> bool:
+def plain(cap: SegmentTrace, a: Any) -> bool:
     """Whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
@@ -168,7 +168,7 @@ def plain(cap: Capture, a: Any) -> bool:
     return False
 
 
-def _iterator_plain(cap: Capture, it: Any, within: tuple[int, ...] = ()) -> bool:
+def _iterator_plain(cap: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
     """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
     if type(it) is itertools.repeat:
         # It looks at nothing of what it gives.
@@ -182,7 +182,7 @@ def _iterator_plain(cap: Capture, it: Any, within: tuple[int, ...] = ()) -> bool
     return True
 
 
-def _has_python(cap: Capture, x: Any, within: tuple[int, ...]) -> bool:
+def _has_python(cap: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
     """``within``: the lists and iterators on the way to this one, as one may hold itself."""
     if id(x) in within:
         return False
@@ -195,14 +195,14 @@ def _has_python(cap: Capture, x: Any, within: tuple[int, ...]) -> bool:
     )
 
 
-def _held_plain(cap: Capture, a: Any) -> bool:
+def _held_plain(cap: SegmentTrace, a: Any) -> bool:
     """Whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
     if is_a(a, type):
         return type(a) is type or not overridden(cap, type(a), DEFAULT_COMPARE)
     return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
 
 
-def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
+def deep_plain(cap: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
     if id(a) in cap.texts:
@@ -235,7 +235,7 @@ def deep_plain(cap: Capture, a: Any, path: tuple[int, ...] = ()) -> bool:
     return (plain(cap, a) and (t in SYMBOLIC or not overridden(cap, t, ORDER))) or not overridden(cap, t, COMPARED)
 
 
-def key_plain(cap: Capture, a: Any, among: Any = None) -> bool:
+def key_plain(cap: SegmentTrace, a: Any, among: Any = None) -> bool:
     """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
     if id(a) in cap.texts:
@@ -277,7 +277,7 @@ def read_as_index(vm: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = Non
         if is_a(part, Tensor):
             try:
                 vm.tensors.sign(vm, operator.index, (part,), (fn, tuple(args), kwargs))
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
 
 
@@ -335,9 +335,9 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         return refused(vm, f, fn, args, kwargs, then, data)
     if info is None:
         if cap.active or key not in POLYFILLS:
-            raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
     elif info.kind == "special":
-        raise Border(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
     values = [*args, *kwargs.values()] if kwargs else args
     ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.reads, values, len(args))
     if not ok:
@@ -347,13 +347,13 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
             try:
                 vm.tensors.sign(vm, key, tuple(args))
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
             if vm.known.has(args[0], cap.recorder.mutated):
                 return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
             if vm.tensors.reads(vm, args[0]):
                 return vm.tensors.number(vm, f, key, args[0], then, data)
-            raise Border(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
         polyfill, given = _polyfill(key, args)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
@@ -368,7 +368,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
                 then, data = stand_in, (then, data)
             return vm.call(f, polyfill, given, kwargs, then, data)
-        raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
     replaced = len(cap.journal.replaced)
     try:
@@ -378,14 +378,14 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
             return call(vm, f, fn, key, args, kwargs, then, data)
         if info.kind == "mutator":
             _note_write(vm, fn, args, kwargs, key)
-    except Border as b:
+    except GraphBreak as b:
         raise b.to(then, data) from None
     if vm.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = fn(*args, **kwargs) if kwargs else fn(*args)
     t = type(result)
     if t is np.ndarray:
-        raise Border(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
     if t not in VALUES and t not in SINGLETONS and id(result) not in cap.sources:
         cap.made.add(id(result))
         if t is list and result and type(result[0]) is list:
@@ -403,14 +403,14 @@ def _runs_here(key: Any, info: Native | None) -> bool:
 def of_few_parts(vm: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
     """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
     if vm.cap.active and is_large(number) and breaks_here(vm.options.breaks) == "any":
-        raise Border(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
+        raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
     return number
 
 
 def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a border."""
     if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
-        raise Border(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
 
 
 def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
@@ -426,11 +426,11 @@ def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict
                 continue
             if looped:
                 # What the result holds would have to be known in turn.
-                raise Border(_iterated, (fn, *args), kwargs, "FL448", reason)
-            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+                raise GraphBreak(_iterated, (fn, *args), kwargs, "FL448", reason)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
         if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([vm.unlike(f, each.held) for each in unread_lists(vm.cap, a)]):
             reason = f"{describe(fn)} reads what is left of a list that holds more or less each time"
-            raise Border(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
 
 
 def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -450,7 +450,7 @@ def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
     return vm.finish(f, made, *state)
 
 
-def _may_run(cap: Capture, key: Any, reads: str, values: Any, positional: int) -> bool:
+def _may_run(cap: SegmentTrace, key: Any, reads: str, values: Any, positional: int) -> bool:
     if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
         return False
     if reads == "none":
@@ -492,13 +492,13 @@ def _reads_arguments(fn: Any) -> bool:
     return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
 
 
-def _python_items(cap: Capture, a: Any) -> bool:
+def _python_items(cap: SegmentTrace, a: Any) -> bool:
     """Whether walking ``a`` runs Python code."""
     t = type(a)
     return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
 
 
-def keys_plain(cap: Capture, a: Any, among: list | None, pairs: bool) -> bool:
+def keys_plain(cap: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
     """Whether what of ``a`` becomes keys can do so without running Python code."""
     # What an iterator gives is known only once it has given it.
     return type(a) not in ITERATORS and all([key_plain(cap, k, among) for k in _keys(a, pairs)])
@@ -517,7 +517,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
     """Guards what the call is going to read of containers that existed before."""
     cap = vm.cap
     if args and type(args[0]) in UNDER_WAY and id(args[0]) in cap.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
-        raise Border(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
+        raise GraphBreak(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:
             # Its arguments become the new one's.
@@ -544,7 +544,7 @@ def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args
         elif id(key) in IDENTITY and len(values) == 2:
             guard_identity(cap, *values)
     except NotForGraph as e:
-        raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
 def _is_of_any_length(vm: Any, held: list) -> bool:
@@ -559,10 +559,10 @@ def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, d
         for a in values:
             vm.cap.expand(a)
     except NotForGraph as e:
-        raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 
 
-def _only_grows(cap: Capture, target: Any) -> bool:
+def _only_grows(cap: SegmentTrace, target: Any) -> bool:
     """Whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
     if type(target) is not deque:
         return type(target) is list
@@ -584,10 +584,10 @@ def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
                 cap.expand(target, ordered=False)
             cap.journal.note(target, src)
         except (NotForGraph, TypeError) as e:
-            raise Border(fn, tuple(args), kwargs, "FL413", str(e)) from None
+            raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
         cap.global_values.pop(id(target), None)
     elif id(target) not in cap.made:
-        raise Border(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
+        raise GraphBreak(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
 
 
 def describe(fn: Any) -> str:

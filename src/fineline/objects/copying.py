@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -104,7 +104,7 @@ def _copying(name: str) -> Callable:
             return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
         seen: dict[int, Any] = {}
         if len(args) > 1 or kwargs or not closed_world(cap, obj, seen):
-            raise Border(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
         numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
         # A number is its own copy, a symbol for one too.
         if id(obj) in numbers:

@@ -17,7 +17,7 @@ from torch._tensor_str import PRINT_OPTS
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border, Retreat, Unrebuildable
+from fineline.frames.graph_breaks import GraphBreak, NotReconstructible, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
@@ -26,7 +26,7 @@ from fineline.objects.attribute_reads import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, Capture
+from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
@@ -70,7 +70,7 @@ class Text(NamedTuple):
     state: tuple
 
 
-class Stale(Unrebuildable):
+class Stale(NotReconstructible):
     """A text that would be another one behind the graph."""
 
     error = "FL417"
@@ -117,7 +117,7 @@ def _fractional(x: Any) -> bool:
     return type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point())
 
 
-def _plain(cap: Capture, fn: Callable, patterns: Any) -> bool:
+def _plain(cap: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     """Whether what the text looks like is known, and raises an error for any number or for none."""
     if not patterns:
         return True
@@ -153,18 +153,18 @@ def _late(vm: Any, x: Any, read: bool) -> bool | None:
     return True if all([_own(cap, vm.type_of(x), name) for name in _METHODS]) else None
 
 
-def _own(cap: Capture, t: type, name: str) -> bool:
+def _own(cap: SegmentTrace, t: type, name: str) -> bool:
     method = type_info(cap, t).look(cap, name)[1]
     return method is object.__str__ or (is_a(method, FunctionType) and method.__code__.co_filename in _FILES)
 
 
-def _written(cap: Capture, t: Tensor) -> bool:
+def _written(cap: SegmentTrace, t: Tensor) -> bool:
     """Whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
     memory = cap.guards.machine.memory(t)
     return memory.untyped_storage()._cdata in cap.recorder.mutated or any([owner is t for owner, *_ in cap.journal.slots.values()])
 
 
-def _state(cap: Capture, args: tuple) -> tuple:
+def _state(cap: SegmentTrace, args: tuple) -> tuple:
     memory = cap.guards.machine.memory
     given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
     return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
@@ -241,7 +241,7 @@ def known_next_time(vm: Any, text: Text) -> None:
                 return
     if not places <= vm.options.read_texts:
         vm.options.read_texts |= places
-        raise Retreat("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
+        raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
 def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
@@ -251,7 +251,7 @@ def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict |
         if id(text.value) not in vm.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
-        raise Border(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
+        raise GraphBreak(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
 
 def _call_now(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
@@ -267,7 +267,7 @@ def read(text: str) -> None:
 def begin_segment(vm: Any) -> None:
     """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
     vm.texts.clear()
-    vm.cap = Capture(vm)
+    vm.cap = SegmentTrace(vm)
     vm.cap.texts = vm.texts
 
 
@@ -277,7 +277,7 @@ def forget_dead(texts: dict[int, Text]) -> None:
         del texts[key]
 
 
-def call_of(cap: Capture, value: str) -> tuple[Callable, tuple]:
+def call_of(cap: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """The call by which a program makes ``value`` behind its graph."""
     text = cap.texts[id(value)]
     assert text.fn is not None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
@@ -33,16 +33,16 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
     new = info.look(cap, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new
     if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
-        raise Border(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
+        raise GraphBreak(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
     if cap.active and info.look(cap, "__del__")[1] is not None:
         # What no program makes has no end.
-        raise Border(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
+        raise GraphBreak(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
     state = (cls, args, kwargs, then, data)
     if is_a(new, types.FunctionType):
         vm.class_value(new)
         return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
-        raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
+        raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
@@ -51,7 +51,7 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
         if at_once and not all([c_calls.plain(cap, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
                 return vm.call(f, ITEMS_OF[new], args, None, _made_of, state)
-            raise Border(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+            raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
         if at_once and new is not BaseException.__new__:
             c_calls.read_all(vm, args, cls, args, kwargs, then, data)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)

@@ -16,7 +16,7 @@ from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Abandoned, Border
+from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -107,12 +107,12 @@ def _of_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
             _look_at(vm, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             vm.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
-            raise Abandoned
+            raise CaptureAborted
         if found.info.code not in vm.options.looked_at:
             _look_at(vm, f)
         return vm.finish(f, _namespace(vm, found), then, data)
     if cap.active and id(frame) in cap.sources:
-        raise Border(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
+        raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
     return vm.finish(f, getattr(frame, name), then, data)
 
 
@@ -125,7 +125,7 @@ def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
             vm.cap.pin(args[1], "globals()")
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
 
 
 def _dir(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -136,7 +136,7 @@ def _dir(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: A
         return vm.finish(f, vm.cap.fresh(sorted(names)), then, data)
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
 
 
 def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
@@ -175,11 +175,11 @@ def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     src = cap.sources.get(id(ref))
     if src is None and cap.active and id(ref) in cap.made:
         # Whether the object still lives then is for that call to say.
-        raise Border(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
+        raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
     if src is not None and cap.active:
         cap.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
-            raise Border(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
+            raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
     return vm.finish(f, obj, then, data)
 
 
@@ -204,7 +204,7 @@ def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
     if not cap.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
         if cap.active:
-            raise Border(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     wrapped: Any = target
     while is_a(wrapped, types.FunctionType):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fineline.guards.source import Source
 from fineline.objects.iterator_stand_ins import Recipe
 from fineline.tracing.identity_guards import LIST_ITERATOR, LIST_READERS, OVER_LISTS, REVERSED_ITERATOR, ItemFromEnd, list_iterators
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 
 # What makes iterators over lists, and those that read others.
 READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
@@ -29,7 +29,7 @@ class Unread(NamedTuple):
     at: int
 
 
-def unread_lists(cap: Capture, it: Any) -> list[Unread]:
+def unread_lists(cap: SegmentTrace, it: Any) -> list[Unread]:
     """Returns the iterators over unread lists that ``it`` consists of."""
     found = []
     for each in list_iterators(it):
@@ -40,7 +40,7 @@ def unread_lists(cap: Capture, it: Any) -> list[Unread]:
     return found
 
 
-def reversed_recipe(cap: Capture, it: Any) -> Recipe | None:
+def reversed_recipe(cap: SegmentTrace, it: Any) -> Recipe | None:
     """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
     if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(cap, it)):
         return None
@@ -58,7 +58,7 @@ def reversed_behind(held: list, taken: int) -> Iterator[Any]:
     return it
 
 
-def next_item(cap: Capture, it: Any) -> Any:
+def next_item(cap: SegmentTrace, it: Any) -> Any:
     """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
     t = type(it)
     if t is LIST_ITERATOR and cap.active:
@@ -81,7 +81,7 @@ def next_item(cap: Capture, it: Any) -> Any:
     return _with_read(it, value, items)
 
 
-def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
+def _next_of_one(cap: SegmentTrace, it: Any, inner: Any) -> Any:
     """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
     # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
     lists = gc.get_referents(inner)
@@ -104,7 +104,7 @@ def _next_of_one(cap: Capture, it: Any, inner: Any) -> Any:
     return value if item is found else (value[0], item)
 
 
-def _taken(cap: Capture, unread: Unread) -> list[Any]:
+def _taken(cap: SegmentTrace, unread: Unread) -> list[Any]:
     """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
     held, src = unread.held, unread.source
     state = unread.iterator.__reduce__()[2:]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CODES, global_names
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.guards.source import Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
@@ -20,7 +20,7 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
 _INFORMATION = LRU_TYPE.__dict__["cache_info"]
@@ -85,7 +85,7 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
     if getattr(wrapped, "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
         return vm.finish(f, cap.pin(fn(*args, **kwargs), "type").value, then, data)
-    border = Border(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+    border = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
     src = _source(cap, fn)
     # Behind a border, a root may be a function that each call makes anew.
     if src is None or src.op == "root" or not all([_keyed(cap, a) for a in values]):
@@ -122,7 +122,7 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
 
 
-def _made_before(cap: Capture, fn: Any, entry: Entry) -> bool:
+def _made_before(cap: SegmentTrace, fn: Any, entry: Entry) -> bool:
     """Whether this very call has been made in an attempt that was taken back."""
     ahead = cap.journal.ahead
     at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
@@ -146,7 +146,7 @@ def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
     return inner
 
 
-def _fixed(cap: Capture, a: Any) -> bool:
+def _fixed(cap: SegmentTrace, a: Any) -> bool:
     """Whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
     if type(a) in (tuple, torch.Size):
         return all([_fixed(cap, item) for item in a])
@@ -154,7 +154,7 @@ def _fixed(cap: Capture, a: Any) -> bool:
     return type(a) in SYMBOLIC or is_value(a) or (src is not None and type(src.key) is Entry)
 
 
-def _source(cap: Capture, fn: Any) -> Source | None:
+def _source(cap: SegmentTrace, fn: Any) -> Source | None:
     src = cap.sources.get(id(fn))
     return cap.pin(fn, fn.__name__) if src is None and id(fn) not in cap.made else src
 
@@ -196,7 +196,7 @@ def _referents(fn: Any) -> list:
     return found
 
 
-def _keyed(cap: Capture, a: Any) -> bool:
+def _keyed(cap: SegmentTrace, a: Any) -> bool:
     """Whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
     if type(a) is tuple:
         return all([_keyed(cap, item) for item in a])
@@ -211,7 +211,7 @@ def _keyed(cap: Capture, a: Any) -> bool:
     return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
 
 
-def lasts(cap: Capture, v: Any) -> bool:
+def lasts(cap: SegmentTrace, v: Any) -> bool:
     """Whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
     if type(v) in (tuple, list):
         return all([lasts(cap, item) for item in v])

@@ -19,7 +19,7 @@ from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tracing.identity_guards import VIEWS
-from fineline.tracing.segment_trace import HEAP_TYPE, Capture
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 _NAMES = ("__str__", "__repr__", "__format__")
 _MAKERS = (*_NAMES, "__mod__", "__rmod__", "format", "format_map")
@@ -33,7 +33,7 @@ _FORMATS = (str.format, str.format_map)
 _ATTRIBUTE = re.compile(r"\{[^{}:!]*\.")
 
 
-def prints_plainly(cap: Capture, a: Any, within: tuple[int, ...] = ()) -> bool:
+def prints_plainly(cap: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
     """Whether C makes a text of ``a``, which it may compare, without running Python code of the user's."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
@@ -59,7 +59,7 @@ def asks(fn: Any, given: Any) -> bool:
     return fn in _FORMATS and is_a(given[0], str) and _ATTRIBUTE.search(given[0]) is not None
 
 
-def _in_c(cap: Capture, t: type, name: str) -> bool:
+def _in_c(cap: SegmentTrace, t: type, name: str) -> bool:
     method = type_info(cap, t).look(cap, name)[1]
     return not in_python(method) or (is_a(method, types.FunctionType) and any([method.__globals__ is names for names in _PLAIN]))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fineline.builtins.builtin_rules import builtin_rule
 from fineline.errors import Forbidden, Undeclared, Unsupported
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.inline_rules import break_rule
 from fineline.policy.selector import describe
@@ -56,7 +56,7 @@ def built_in_rule(fn: Any, args: tuple = ()) -> str:
     return str(found) if found is not None and found.verb in ("disable", "disallow") else ""
 
 
-def deciding_rule(border: Border, place: tuple[str, int]) -> tuple[str, bool]:
+def deciding_rule(border: GraphBreak, place: tuple[str, int]) -> tuple[str, bool]:
     """Returns the text of what decides a graph break, with where that is declared, and whether it is fineline's own.
 
     That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
@@ -66,7 +66,7 @@ def deciding_rule(border: Border, place: tuple[str, int]) -> tuple[str, bool]:
     return rule or _entry(border.error), not users
 
 
-def named_rule(border: Border, place: tuple[str, int]) -> str:
+def named_rule(border: GraphBreak, place: tuple[str, int]) -> str:
     """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about what is called; empty if there is none."""
     if border.error == "FL401":
         return border.rule or str(break_rule(f"{place[0]}:{place[1]}", border.message))

@@ -15,10 +15,10 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
-from fineline.interp.body_interpreter import BodyMachine, BodyTensors
-from fineline.interp.interpreter import Machine
+from fineline.interp.body_interpreter import BodyInterpreter, BodyTensors
+from fineline.interp.interpreter import Interpreter
 from fineline.interp.trial import Trial, TrialTensors
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
@@ -150,7 +150,7 @@ def _custom_operator(target: Any) -> str:
     return "" if name.partition("::")[0] in _PYTORCHS else name
 
 
-class _WatchedCalls(Machine):
+class _WatchedCalls(Interpreter):
     """A machine that writes down whom it calls."""
 
     tree: Tree
@@ -261,7 +261,7 @@ class WatchedTrial(_WatchedBody):
         self.watch_body(shown=not later)
 
 
-class WatchedBody(_WatchedBody, BodyMachine):
+class WatchedBody(_WatchedBody, BodyInterpreter):
     """The machine of a control-flow operator's body that is watched."""
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
@@ -287,11 +287,11 @@ class Watched(_WatchedCalls):
             if node is not None:
                 f.node = node
 
-    def beyond(self, border: Border) -> Any:
+    def beyond(self, border: GraphBreak) -> Any:
         with EagerCalls(self.tree, _code_of(_called(border))):
             return super().beyond(border)
 
-    def at_border(self, border: Border) -> Frame:
+    def at_border(self, border: GraphBreak) -> Frame:
         fn = _called(border)
         code = _code_of(fn)
         if self.opaque is not None or (code is not None and is_own(code)):
@@ -306,7 +306,7 @@ class Watched(_WatchedCalls):
             self.tree.under_way.pop()
 
 
-def _called(border: Border) -> Any:
+def _called(border: GraphBreak) -> Any:
     """Returns what runs at a border."""
     return wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
 

@@ -15,8 +15,8 @@ from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, goes_on, run_on
 from fineline.codegen.escape import real_result, settle
-from fineline.codegen.frame_state import Template
-from fineline.codegen.residual_program import SegmentWriter
+from fineline.codegen.frame_state import FrameState
+from fineline.codegen.residual_program import ResidualWriter
 from fineline.errors import FinelineError, InternalError
 from fineline.exception_slots import told
 from fineline.frames.frame import Frame, stack
@@ -25,21 +25,21 @@ from fineline.frames.graph_breaks import (
     FAKES_LACK,
     READS,
     UNSEEN,
-    Abandoned,
-    Anew,
-    Border,
+    CaptureAborted,
     Finished,
-    Retreat,
+    GraphBreak,
+    NotOneGraph,
+    NotReconstructible,
+    Restart,
+    RestartSpecialized,
     Uncompiled,
-    Unkept,
-    Unrebuildable,
 )
 from fineline.frames.stub_frames import user_stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
-from fineline.interp.body_interpreter import BodyMachine
+from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.break_storms import IDLE, idle_frame, leave
-from fineline.interp.interpreter import FLEETING, Machine
+from fineline.interp.interpreter import FLEETING, Interpreter
 from fineline.interp.trial import Trial
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment, given
@@ -50,7 +50,7 @@ from fineline.region.break_errors import deciding_rule, named_rule, refused
 from fineline.region.compile_decision import keep
 from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.entry_frame import entry_frame
-from fineline.region.entry_point import Everything, Site
+from fineline.region.entry_point import EntryPoint, Everything
 from fineline.region.loop_merging import Way, template_at, way_behind
 from fineline.region.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.rollback import amid_transforms, leave_inference_modes, may_restart, take_back
@@ -70,11 +70,11 @@ TEXTS = frozenset({str, bytes})
 MOST_BORDERS = 400
 
 
-class Run:
+class CaptureSession:
     """One captured call: from the region's entry or a continuation to the return, through any number of borders."""
 
     def __init__(
-        self, region: Any, site: Site, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
+        self, region: Any, site: EntryPoint, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
     ) -> None:
         """``live``: on the real values in any case. ``why``: the other mode has been tried, and did not go on because of this."""
         self.region = region
@@ -94,7 +94,7 @@ class Run:
         vm.on_border, vm.on_skip, vm.run_frame = self.on_border, settle, region.run_frame
         vm.undoable = breaks_here(region.options.breaks) != "any" or trial
         vm.shows_layouts = region.shows_graphs
-        vm.trial, vm.inside, vm.fired = vm.trial or Trial, vm.inside or BodyMachine, region.fired
+        vm.trial, vm.inside, vm.fired = vm.trial or Trial, vm.inside or BodyInterpreter, region.fired
         vm.cap.journal.ahead, region.ahead = region.ahead, []
         vm.rules = rules_now(region.options.policy, vm.fired)
         vm.undoable = vm.undoable or (vm.rules is not None and vm.rules.refuse)
@@ -216,7 +216,7 @@ class Run:
             value = vm.run(self.stop)
         except Finished as done:
             value = done.value
-        except Retreat as e:
+        except Restart as e:
             self._retreat(e.error, e.text, e.again, e.draws)
         except BaseException as e:
             if e is vm.interrupt or (from_outside(e) and self._comes_from_outside(e)):
@@ -246,9 +246,9 @@ class Run:
                 if vm.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
                     self.behind = functools.partial(self._now, *self.call)
-            except Retreat as e:
+            except Restart as e:
                 self._retreat(e.error, e.text, e.again, e.draws)
-            except Unrebuildable as e:
+            except NotReconstructible as e:
                 self._move_out(e)
                 self._failed(e.error, e.text)
             except FinelineError as e:
@@ -289,14 +289,14 @@ class Run:
         fn = self.region.fn
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
 
-    def on_border(self, vm: Machine, border: Border) -> Any:
+    def on_border(self, vm: Interpreter, border: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment."""
         region = self.region
         f = vm.frame
         assert f is not None
         if vm.abandoned is not None:
             # Code of the user's that runs on the way out: why they are on it has been said.
-            raise Abandoned
+            raise CaptureAborted
         if vm.cap.symbols is not None:
             vm.cap.symbols.check(vm)
         place = user_place(f, region.fn)
@@ -305,7 +305,7 @@ class Run:
             border.reason += vm.rules.told_to_look(border.fn, border.args_)
         reads = border.error in READS and border.fn is not bool
         if breaks == "none" and ((vm.switches and reads) or (vm.fakes and border.error in FAKES_LACK)):
-            raise Retreat(border.error, border.reason)
+            raise Restart(border.error, border.reason)
         rule_here = vm.declared(border.error) if border.error not in ASKED else None
         if rule_here is not None:
             border.rule = str(rule_here)
@@ -314,10 +314,10 @@ class Run:
                 border.reason += f", and in fake mode {self.why}"
             rule = named_rule(border, place)
             vm.abandoned = refused(border.error, border.reason, place, rule, breaks, border.fn, user_stack(f), selector_of(f))
-            raise Abandoned
+            raise CaptureAborted
         if self.trial:
-            vm.abandoned = Unkept()
-            raise Abandoned
+            vm.abandoned = NotOneGraph()
+            raise CaptureAborted
         if border.error == STOPS:
             return stop_in_debugger(self, border, place)
         frames = user_stack(f)
@@ -356,10 +356,10 @@ class Run:
                 for site in sites:
                     site.vary(template.roots, vm.memory)
                 self._leave(template, functools.partial(self._now, *self.call))
-        except Unrebuildable as e:
+        except NotReconstructible as e:
             vm.fail(e.error, e.text, False)
             if vm.fakes is not None:
-                raise Retreat(e.error, e.text) from None
+                raise Restart(e.error, e.text) from None
             if vm.cap.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
                 region.options.inference_borders = True
@@ -367,7 +367,7 @@ class Run:
                 move_out(region.options, vm.frame)
         except FinelineError as e:
             vm.abandoned = e
-            raise Abandoned from None
+            raise CaptureAborted from None
         except Exception as e:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
@@ -390,7 +390,7 @@ class Run:
         self._begin(after, template, value, "result")
         return value
 
-    def _written(self, template: Template, border: Border, place: tuple, declared: bool, alone: bool) -> tuple[SegmentWriter, Way, Way | None]:
+    def _written(self, template: FrameState, border: GraphBreak, place: tuple, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
         """A program up to a border, and the ways on behind it: with its result, and with its exception if somebody handles that."""
         template.place = place
         passed = self._passed(template)
@@ -398,7 +398,7 @@ class Run:
         failed = way_behind(self, template, True, declared, passed, alone) if template.has_handlers else None
         for site, _ in (after, failed) if failed is not None else (after,):
             site.idle = site.idle or tuple([(f.idle, f.worked) for f in stack(self.vm.frame)])
-        writer = SegmentWriter(self.vm.cap, self._name())
+        writer = ResidualWriter(self.vm.cap, self._name())
         behind = (after.go_on, failed.go_on if failed is not None else None)
         vm = self.vm
         with computing(vm):
@@ -410,7 +410,7 @@ class Run:
         for frame in stack(f):
             self.region.options.break_places.setdefault(frame.info.code, set()).add(frame.ip)
 
-    def _tell_texts(self, template: Template, border: Border, after: Site, sites: list[Site]) -> None:
+    def _tell_texts(self, template: FrameState, border: GraphBreak, after: EntryPoint, sites: list[EntryPoint]) -> None:
         """Texts that vary before a border do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.vm.texts
         for name in [name for name, v in zip(template.names, template.roots, strict=True) if id(v) in texts]:
@@ -423,17 +423,17 @@ class Run:
     def borders(self) -> int:
         return sum(self.passed.values())
 
-    def _passed(self, template: Template) -> dict:
+    def _passed(self, template: FrameState) -> dict:
         return {**self.passed, template.stack: self.passed.get(template.stack, 0) + 1}
 
-    def _leave(self, template: Template, behind: Callable[[], Any]) -> NoReturn:
+    def _leave(self, template: FrameState, behind: Callable[[], Any]) -> NoReturn:
         """Ends this run at a border: the programs behind it do the rest of the call."""
         template.roots, template.containers, template.decomposed = [], [], []
         self.vm.forget_generators()
         self.behind = behind
         raise Finished(None)
 
-    def _begin(self, way: Way | None, template: Template, value: Any, name: str) -> None:
+    def _begin(self, way: Way | None, template: FrameState, value: Any, name: str) -> None:
         vm = self.vm
         site, live = way.site if way is not None else None, (*template.roots, value)
         if way is not None and (way.leads_back(live) or way.site.met or template.turned or template.carried or way.site.varying.told_apart):
@@ -467,15 +467,15 @@ class Run:
     # The rest of the call, behind a block in which nothing was captured.
     behind: Callable[[], Any] | None = None
 
-    def resume(self, vm: Machine, border: Border) -> Any:
+    def resume(self, vm: Interpreter, border: GraphBreak) -> Any:
         """Leaves this run, which captures nothing, for a site behind it: its programs, or a new capture."""
         settle(vm, border)
         vm.cap.made = Everything()
         assert vm.frame is not None
         place, frames = user_place(vm.frame, self.region.fn), {"stack": user_stack(vm.frame)}
         try:
-            template = Template(vm, border, constants=False)
-        except Unrebuildable as e:
+            template = FrameState(vm, border, constants=False)
+        except NotReconstructible as e:
             self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return vm.beyond(border)
         template.place = place
@@ -495,7 +495,7 @@ class Run:
                 reason = f"calls leave the block in {len(self.site.resumed)} different states, which is the region's recompile_limit"
                 self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
                 return live[-1]
-            site = Site(self.region, template, False, passed=self.passed)
+            site = EntryPoint(self.region, template, False, passed=self.passed)
             dispatcher = site.dispatcher
             self.site.resumed.append((site, dispatcher))
             self.region.sites.append(site)
@@ -533,7 +533,7 @@ class Run:
         if self.trial:
             # Somebody wants to know what fake mode makes of the call.
             self._release()
-            raise Anew if again else refused(error, text, place_of(self.region.fn))
+            raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"
             self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
@@ -549,14 +549,14 @@ class Run:
             return
         fixed = again or draws is not None
         why = self.why if fixed else text
-        self.behind = lambda: Run(self.region, self.site, args, kwargs, live=fake and not fixed, why=why).go()
+        self.behind = lambda: CaptureSession(self.region, self.site, args, kwargs, live=fake and not fixed, why=why).go()
 
     def _failed(self, error: str, text: str) -> None:
         try:
             self.vm.fail(error, text, False)
-        except Abandoned:
+        except CaptureAborted:
             pass
-        except Retreat:
+        except Restart:
             self._retreat(error, text)
 
     def _abandon(self, error: BaseException) -> Any:
@@ -574,7 +574,7 @@ class Run:
         rerun = fake or (untouched and (not (inputs and vm.cap.recorder.mutated) or bool(vm.cap.journal.storages)))
         args, kwargs = self.call
         self._release()
-        if is_a(error, Unkept):
+        if is_a(error, NotOneGraph):
             return None
         if is_a(error, FinelineError) and not is_a(error, InternalError):
             given_up(region, error.id, "")
@@ -587,7 +587,7 @@ class Run:
         self._count_failure(text)
         return region.run_eagerly(self.site, args, kwargs)
 
-    def _move_out(self, e: Unrebuildable) -> bool:
+    def _move_out(self, e: NotReconstructible) -> bool:
         """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
         if is_a(e, Uncompiled):
             name, value = e.option

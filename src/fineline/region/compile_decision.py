@@ -10,12 +10,12 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.codegen.continuation import call_under_way
-from fineline.codegen.residual_program import SegmentWriter
+from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.report.events import Event
 
 
-def keep(run: Any, writer: SegmentWriter, declared: bool | None = None) -> None:
+def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None:
     """Compiles the segment of ``run``; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
 
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fineline.codegen.frame_state import Template
-from fineline.codegen.residual_program import Segment
+from fineline.codegen.frame_state import FrameState
+from fineline.codegen.residual_program import ResidualProgram
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram
@@ -38,22 +38,22 @@ class Guard(NamedTuple):
         return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
 
 
-def guard_at(segment: Segment, at: int) -> Guard:
+def guard_at(segment: ResidualProgram, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
     name = payload.text if op == "relation" else _subject(segment, at)
     return Guard(name, _claim(segment, op, payload, at), _place(segment, at))
 
 
-def guards_of(segment: Segment) -> tuple[Guard, ...]:
+def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
     """All that a program checks before it runs."""
     return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
 
 
-def describe_guards(segment: Segment) -> list[str]:
+def describe_guards(segment: ResidualProgram) -> list[str]:
     return [str(guard) for guard in guards_of(segment)]
 
 
-def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
+def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:
     """The guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
     reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
     _, _, change = reference.explain(roots).partition(": ")
@@ -61,7 +61,7 @@ def describe_miss(segment: Segment, at: int, roots: tuple) -> str:
     return f"{_subject(segment, at)}: {change}{_read_at(segment, at)}"
 
 
-def _of_sources(segment: Segment, at: int) -> str:
+def _of_sources(segment: ResidualProgram, at: int) -> str:
     """Returns what a call has changed, of a guard that is about several sources or an attribute that is absent; "" for another one."""
     op, _, _, payload = segment.steps[at]
     sources = segment.reads.sources
@@ -86,12 +86,12 @@ def _listed(texts: list[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def subject(segment: Segment, at: int) -> str:
+def subject(segment: ResidualProgram, at: int) -> str:
     """The user's expression that guard number ``at`` is about, and where it is read."""
     return _subject(segment, at) + _read_at(segment, at)
 
 
-def _subject(segment: Segment, at: int) -> str:
+def _subject(segment: ResidualProgram, at: int) -> str:
     op, _, _, payload = segment.steps[at]
     src = segment.reads.source(segment.steps[at])
     if src is not None and src.parent is not None and _lacks_attribute(segment, at):
@@ -105,14 +105,14 @@ def _subject(segment: Segment, at: int) -> str:
     return "the tensors' memory" if op == "storages" else "PyTorch's state"
 
 
-def _lacks_attribute(segment: Segment, at: int) -> bool:
+def _lacks_attribute(segment: ResidualProgram, at: int) -> bool:
     """Returns whether guard number ``at`` says that an object has no attribute of a name."""
     op, _, _, payload = segment.steps[at]
     src = segment.reads.source(segment.steps[at])
     return op == "absent" and src is not None and src.op == "dict" and type(payload) is str
 
 
-def _place(segment: Segment, at: int) -> str:
+def _place(segment: ResidualProgram, at: int) -> str:
     place = segment.reads.place(at)
     if place is None or is_own(place[0].code):
         return ""
@@ -120,12 +120,12 @@ def _place(segment: Segment, at: int) -> str:
     return f"{info.code.co_filename}:{info.lines[max(ip - 1, 0)]}"
 
 
-def _read_at(segment: Segment, at: int) -> str:
+def _read_at(segment: ResidualProgram, at: int) -> str:
     place = _place(segment, at)
     return f" (read at {place})" if place else ""
 
 
-def _claim(segment: Segment, op: str, payload: Any, at: int) -> str:
+def _claim(segment: ResidualProgram, op: str, payload: Any, at: int) -> str:
     match op:
         case "tensor":
             grad = ", requires grad" if payload.requires_grad else ""
@@ -178,7 +178,7 @@ def selector_of(f: Frame | None) -> str:
     return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
 
 
-def call_stack(fn: Any, template: Template | None) -> tuple[StackPlace, ...]:
+def call_stack(fn: Any, template: FrameState | None) -> tuple[StackPlace, ...]:
     """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
     if template is None:
         name = getattr(fn, "__qualname__", "") or type(fn).__qualname__

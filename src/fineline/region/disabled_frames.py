@@ -13,11 +13,11 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATO
 from fineline.codegen.escape import real_generator
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import Finished
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.torch_facts.callables import classify_torch
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import is_own
 
 _AWAITED = CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -58,7 +58,7 @@ class FrameRunner:
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
-        vm = Machine(self.options, Capture(self))
+        vm = Interpreter(self.options, SegmentTrace(self))
         vm.cap.active = False
         vm.call_out = functools.partial(self._call_out, fn.__code__)
         try:

@@ -15,7 +15,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.codegen.residual_program import Segment
+from fineline.codegen.residual_program import ResidualProgram
 from fineline.fake.fake_tensors import unwarned
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
 from fineline.guards.facts import tensor_facts
@@ -42,7 +42,7 @@ CHANGED = Dim(DimDynamic.DYNAMIC)
 DUCK = Dim(DimDynamic.DUCK)
 
 
-class Varying:
+class DynamicDims:
     """``dynamic`` is the region's option: None for what has changed or is marked, True for everything, False for what is marked."""
 
     def __init__(self, dynamic: bool | None) -> None:
@@ -63,7 +63,7 @@ class Varying:
         self._newest: tuple = ((), ())
         self._names: tuple = ()
 
-    def captured(self, segment: Segment, names: tuple) -> None:
+    def captured(self, segment: ResidualProgram, names: tuple) -> None:
         """A program that starts here, with arguments of these names."""
         self._newest, self._names = (segment.steps, segment.reads.sources), names
 

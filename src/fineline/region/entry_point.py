@@ -13,14 +13,14 @@ import torch
 from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CodeInfo
 from fineline.codegen.continuation import Continuation, call_under_way, goes_on, run_on
-from fineline.codegen.frame_state import Template
-from fineline.codegen.residual_program import Segment
+from fineline.codegen.frame_state import FrameState
+from fineline.codegen.residual_program import ResidualProgram
 from fineline.errors import InternalError
 from fineline.exception_slots import TRACEBACK, told
-from fineline.frames.graph_breaks import Unhandled
+from fineline.frames.graph_breaks import UncatchableError
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
-from fineline.region.dynamic_dims import Varying
+from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.segment_trace import PLAIN_TENSORS
@@ -39,7 +39,7 @@ class Everything(set):
 class Again:
     """Runs the rest of a call in Python, from ``site`` on."""
 
-    def __init__(self, site: Site, kwnames: tuple[str, ...]) -> None:
+    def __init__(self, site: EntryPoint, kwnames: tuple[str, ...]) -> None:
         self._site, self._kwnames = weakref.ref(site), kwnames
         # How often the graph has failed where the code has not.
         self.failures = 0
@@ -60,7 +60,7 @@ class Again:
     def leave(self, error: BaseException, *roots: Any) -> Any:
         """Raises ``error``, behind which nothing can be run again, where the blocks around the site are left."""
         # An interrupt may come anywhere.
-        thrown = Unhandled(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
+        thrown = UncatchableError(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
         try:
             value = self._run(thrown, roots)[1]
             # What takes all that comes has taken what it knows too little of.
@@ -75,7 +75,7 @@ class Again:
             # It holds this frame.
             del error, thrown
 
-    def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[Site, Any]:
+    def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[EntryPoint, Any]:
         site, n = self._site(), len(roots) - len(self._kwnames)
         assert site is not None
         try:
@@ -85,11 +85,11 @@ class Again:
             raise
 
 
-class Site:
+class EntryPoint:
     """A place where programs start: the region's entry, or the continuation behind a border."""
 
     def __init__(
-        self, region: Any, template: Template | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: Varying | None = None
+        self, region: Any, template: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
     ) -> None:
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
         # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
@@ -105,7 +105,7 @@ class Site:
         self.blocked = False
         # Whether random numbers are drawn behind it that may be symbols.
         self.draws = False
-        self.resumed: list[tuple[Site, Any]] = []
+        self.resumed: list[tuple[EntryPoint, Any]] = []
         # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
         self.met = self.informed = False
         # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
@@ -113,12 +113,12 @@ class Site:
         self.left: CodeInfo | None = None
         self.newly_left = False
         self.idle: tuple[tuple[int, int], ...] = ()
-        self.segments: list[Segment] = []
+        self.segments: list[ResidualProgram] = []
         # The calls that they were captured in.
         self.calls: set[object] = set()
         # The same place in the code, met as often in the call, is behind each program that leads there.
         place = (raised, template.stack, passed[template.stack]) if template is not None else None
-        self.varying: Varying = varying or region.varying.setdefault(place, Varying(region.options.dynamic))
+        self.varying: DynamicDims = varying or region.varying.setdefault(place, DynamicDims(region.options.dynamic))
 
     @property
     def region(self) -> Any:
@@ -150,7 +150,7 @@ class Site:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
-    def stands_for(self, template: Template, raised: bool, declared: bool) -> bool:
+    def stands_for(self, template: FrameState, raised: bool, declared: bool) -> bool:
         """Whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
         own = self.template
         if own is None or own.stack != template.stack or (self.raised, self.declared) != (raised, declared):
@@ -195,7 +195,7 @@ class Site:
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, nargs: int, kwnames: tuple[str, ...], segment: Segment, outside: str) -> None:
+    def add(self, nargs: int, kwnames: tuple[str, ...], segment: ResidualProgram, outside: str) -> None:
         """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, NamedTuple
 
-from fineline.codegen.frame_state import Template, Turned
+from fineline.codegen.frame_state import FrameState, Turned
 from fineline.codegen.loop_numbers import between
-from fineline.frames.graph_breaks import Border
-from fineline.region.entry_point import Site
+from fineline.frames.graph_breaks import GraphBreak
+from fineline.region.entry_point import EntryPoint
 
 # So many turns of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
 TURNS = 3
@@ -26,7 +26,7 @@ FEW_CALLS = 2
 class Way(NamedTuple):
     """A continuation, and what the program that leads there calls."""
 
-    site: Site
+    site: EntryPoint
     go_on: Callable[..., Any]
 
     def leads_back(self, live: tuple) -> bool:
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 class Loop:
     """The way to a place that the call has passed before: whether it leads on, or back to an earlier turn that fits, the first call decides."""
 
-    def __init__(self, own: Site, earlier: Iterable[Site]) -> None:
+    def __init__(self, own: EntryPoint, earlier: Iterable[EntryPoint]) -> None:
         self._own, self._site = own.dispatcher, weakref.ref(own)
         self._earlier = [weakref.ref(site) for site in earlier]
         self._go_on: Callable[..., Any] | None = None
@@ -69,7 +69,7 @@ class Loop:
 class Back:
     """Weakly, as loops would be cycles: the region holds what they go back to."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: EntryPoint) -> None:
         self._site = weakref.ref(site)
 
     def __call__(self, *live: Any) -> Any:
@@ -79,18 +79,18 @@ class Back:
         return site.dispatcher(*live)
 
 
-def template_at(run: Any, border: Border, held: Set[int] = frozenset()) -> Template:
+def template_at(run: Any, border: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
     """The shape of the frames at a border, which the turns of a loop have in common as far as they can."""
     turns = run.region.turns
-    template = Template(run.vm, border, True, held, turns.numbers)
+    template = FrameState(run.vm, border, True, held, turns.numbers)
     return template_at(run, border, held) if turns.learn(run, template) else template
 
 
-def way_behind(run: Any, template: Template, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
+def way_behind(run: Any, template: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
     """The way on behind a border; unless it is to be ``alone``, to where others lead as well."""
     region = run.region
     if alone:
-        own = Site(region, template, raised, declared, passed)
+        own = EntryPoint(region, template, raised, declared, passed)
         return Way(own, own.dispatcher)
     # Behind as many borders there is another way through the code, behind fewer an earlier turn.
     for site in region.sites:
@@ -100,12 +100,12 @@ def way_behind(run: Any, template: Template, raised: bool, declared: bool, passe
     earlier = [site for site in turns_before(run, template) if site.stands_for(template, raised, declared)]
     # What the items of a list are is constant in the first turns, as numbers are.
     shared = earlier and not (template.carried and run.passed.get(template.stack, 0) < FEW_TURNS)
-    own = Site(region, template, raised, declared, passed, earlier[0].varying if shared else None)
+    own = EntryPoint(region, template, raised, declared, passed, earlier[0].varying if shared else None)
     own.varying.differ(template.numbers)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
 
-def turns_before(run: Any, template: Template) -> Iterator[Site]:
+def turns_before(run: Any, template: FrameState) -> Iterator[EntryPoint]:
     """The continuations at the same place that were made last, the newest first."""
     # Turns without an operator are no work for programs: in the end the function is left to run eagerly.
     if template.chain in run.region.turns.unrolled or not run.vm.cap.recorder.calls:
@@ -123,7 +123,7 @@ class Turns:
         self.unrolled: set[Any] = set()
         self._others: Counter[Any] = Counter()
 
-    def learn(self, run: Any, template: Template) -> bool:
+    def learn(self, run: Any, template: FrameState) -> bool:
         """Whether there is more that tells this turn from the one before it."""
         known = self.numbers.get(template.chain, frozenset())
         if run.region.options.dynamic is False or (not known and run.passed.get(template.stack, 0) < FEW_TURNS):
@@ -137,7 +137,7 @@ class Turns:
         self.numbers[template.chain] = known | found
         return True
 
-    def another(self, site: Site) -> None:
+    def another(self, site: EntryPoint) -> None:
         """A turn that is like none before it."""
         template = site.template
         if template is not None and (template.turned or (template.carried and site.passed[template.stack] > FEW_TURNS)):
@@ -146,12 +146,12 @@ class Turns:
             if self._others[template.chain] >= (DIFFERENT_TURNS if template.turned and template.carried else TURNS):
                 self.unroll(site)
 
-    def again(self, site: Site) -> None:
+    def again(self, site: EntryPoint) -> None:
         """A turn that is like one before it."""
         if site.template is not None:
             self._others.pop(site.template.chain, None)
 
-    def unroll(self, site: Site) -> None:
+    def unroll(self, site: EntryPoint) -> None:
         """From now on each turn has a place of its own."""
         if site.template is not None:
             self.unrolled.add(site.template.chain)

@@ -28,26 +28,26 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATO
 from fineline.bytecode.handlers import take_away_stand_ins
 from fineline.codegen.continuation import goes_on, run_on
 from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
-from fineline.codegen.residual_program import Segment, SegmentWriter
+from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import BackendFailed, FinelineError, InternalError, Recompiled, RecompileLimit, Unsupported, caller
 from fineline.exception_slots import TRACEBACK, told
-from fineline.frames.graph_breaks import Anew
+from fineline.frames.graph_breaks import RestartSpecialized
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.size_facts import Kinds
 from fineline.guards.facts import ambient_facts
 from fineline.guards.policy_epoch import RULEBOOK
-from fineline.interp.interpreter import Machine
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.refusals import REFUSALS
-from fineline.region.capture_session import Run
+from fineline.region.capture_session import CaptureSession
 from fineline.region.descriptions import call_stack, describe_miss, place_of, subject
 from fineline.region.disabled_frames import FrameRunner
-from fineline.region.dynamic_dims import Varying, marked
-from fineline.region.entry_point import Site
+from fineline.region.dynamic_dims import DynamicDims, marked
+from fineline.region.entry_point import EntryPoint
 from fineline.region.loop_merging import FEW_CALLS, Turns
 from fineline.region.options import GuardFailure, Options
 from fineline.region.retry import leave_out, start_anew
@@ -108,9 +108,9 @@ class Region:
         # Counts operators, for explain and reports of whole programs.
         self.tally: OperatorCounts | None = None
         # Writes the programs.
-        self.writer: Callable[[Any, str], SegmentWriter] = SegmentWriter
+        self.writer: Callable[[Any, str], ResidualWriter] = ResidualWriter
         # Makes the machines, for explain; the calls that they have met, where a report of them is wanted.
-        self.machine: Callable[[Options], Machine] = Machine
+        self.machine: Callable[[Options], Interpreter] = Interpreter
         self.tree: Callable[[], Node] | None = None
         # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
         self.ahead: list[tuple[Any, Any]] = []
@@ -119,11 +119,11 @@ class Region:
         self.stands_for: Any = None
         self.had_first_call = False
         # What varies, by the place behind a graph break; the programs that lead there are many.
-        self.varying: dict[Any, Varying] = {}
-        self.entry = Site(self, None, False)
+        self.varying: dict[Any, DynamicDims] = {}
+        self.entry = EntryPoint(self, None, False)
         self.sites = [self.entry]
         # The dispatchers of those that loops go back to, and what is known of the turns.
-        self.loops: dict[Site, Any] = {}
+        self.loops: dict[EntryPoint, Any] = {}
         self.turns = Turns()
         self.eager_under_hooks = False
         self.refuse = self._refusal()
@@ -200,13 +200,13 @@ class Region:
             self.others.clear()
             self.had_first_call = self.eager_under_hooks = False
 
-    def close_loop(self, own: Site, earlier: Site) -> None:
+    def close_loop(self, own: EntryPoint, earlier: EntryPoint) -> None:
         """Where a place of its ``own`` would be, a way leads back to an ``earlier`` one."""
         earlier.met, self.loops[earlier] = True, earlier.dispatcher
         if own in self.sites:
             self.sites.remove(own)
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[ResidualProgram]:
         """All programs, in the order of the sites' making."""
         return [s for site in self.sites for s in site.segments]
 
@@ -227,7 +227,7 @@ class Region:
         return bool(self.backend.sees_graphs or TRACE.is_read)
 
     # -- capture -------------------------------------------------------------------------------------------------------
-    def capture(self, site: Site, args: tuple, kwargs: dict) -> Any:
+    def capture(self, site: EntryPoint, args: tuple, kwargs: dict) -> Any:
         """A call that no program at ``site`` fits."""
         me = threading.get_ident()
         if self.capturing == me and site is self.entry:
@@ -297,12 +297,12 @@ class Region:
             try:
                 if not trial:
                     try:
-                        return Run(self, site, args, kwargs).go()
+                        return CaptureSession(self, site, args, kwargs).go()
                     except TracersBusy as e:
                         self._note_once(Event("skipped", "FL406", str(e), *place_of(self.fn)))
                     return self.run_eagerly(site, args, kwargs)
                 with saved_plainly():
-                    attempt = Run(self, site, args, kwargs, live=True, trial=True)
+                    attempt = CaptureSession(self, site, args, kwargs, live=True, trial=True)
                     attempt.go()
             finally:
                 self.capturing = before
@@ -322,10 +322,10 @@ class Region:
         reason = self.refuse or self._ambient_refusal()
         if reason is not None:
             raise Unsupported(reason, where="{}:{}".format(*place_of(self.fn)))
-        run = Run(self, self.entry, args, kwargs, trial=True)
+        run = CaptureSession(self, self.entry, args, kwargs, trial=True)
         try:
             run.go()
-        except Anew:
+        except RestartSpecialized:
             self.once(args, kwargs)
             return
         except FinelineError:
@@ -338,7 +338,7 @@ class Region:
             last = self.events[-1]
             raise Unsupported(last.reason, where=last.where)
 
-    def symbols(self, vm: Machine, site: Site, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
+    def symbols(self, vm: Interpreter, site: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
         """What a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
         own = self.options
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
@@ -348,16 +348,16 @@ class Region:
             return None
         return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph, site is not self.entry)
 
-    def run_eagerly(self, site: Site, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
+    def run_eagerly(self, site: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
         """The rest of a call from ``site`` on, in which nothing is captured; what is ``thrown`` is raised there."""
         if site is self.entry:
             return self.fn(*args, **kwargs)
-        run = Run(self, site, args, kwargs, False)
+        run = CaptureSession(self, site, args, kwargs, False)
         if thrown is not None:
             run.vm.pending, run.stop = None, thrown
         return run.go()
 
-    def _rest(self, site: Site, args: tuple, kwargs: dict) -> Any:
+    def _rest(self, site: EntryPoint, args: tuple, kwargs: dict) -> Any:
         """The rest of a call from ``site`` on, of which nothing is captured any more.
 
         The interpreter is some 50 times slower than Python: where calls spend their time in it, they are eager from their start.
@@ -376,7 +376,7 @@ class Region:
                     self.eager_reason = f"the rests of {RESTS} calls fitted no program behind a graph break; calls are eager from their start now"
                     self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_site(site), detail=self._stack(site)))
 
-    def _retry(self, site: Site, args: tuple, kwargs: dict) -> tuple[Callable] | None:
+    def _retry(self, site: EntryPoint, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
         names = tuple(kwargs)
         for nargs, kwnames, program, target in site.dispatcher.entries:
@@ -407,7 +407,7 @@ class Region:
             return "the call is made inside a torch.func transform"
         return None
 
-    def _failing(self, site: Site, args: tuple, kwargs: dict) -> tuple[Segment, int] | None:
+    def _failing(self, site: EntryPoint, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
         """Returns the newest program whose guards fail for a call, and the number of the guard."""
         roots = (*args, *kwargs.values())
         for (nargs, kwnames, program, _), segment in zip(site.dispatcher.entries, reversed(site.segments), strict=False):
@@ -415,7 +415,7 @@ class Region:
                 return segment, at
         return None
 
-    def why_missed(self, site: Site, args: tuple, kwargs: dict) -> str:
+    def why_missed(self, site: EntryPoint, args: tuple, kwargs: dict) -> str:
         found = self._failing(site, args, kwargs)
         if found is not None:
             self.missed[subject(*found)] += 1
@@ -425,18 +425,18 @@ class Region:
             return given_up if self.programs else "no program has been made yet"
         return "the call's arguments are given in another way"
 
-    def _place_of_site(self, site: Site) -> tuple[str, int]:
+    def _place_of_site(self, site: EntryPoint) -> tuple[str, int]:
         return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)
 
-    def _stack(self, site: Site) -> dict[str, tuple[StackPlace, ...]]:
+    def _stack(self, site: EntryPoint) -> dict[str, tuple[StackPlace, ...]]:
         """Returns an event's frames from the user's call to ``site``."""
         return {"stack": call_stack(self.fn, site.template)}
 
-    def _position(self, site: Site) -> dict[str, Any]:
+    def _position(self, site: EntryPoint) -> dict[str, Any]:
         """Returns where an error at ``site`` is, and the frames on the way there."""
         return {"where": "{}:{}".format(*self._place_of_site(site)), **self._stack(site)}
 
-    def _leaves_out(self, site: Site, args: tuple, kwargs: dict) -> bool:
+    def _leaves_out(self, site: EntryPoint, args: tuple, kwargs: dict) -> bool:
         """At the limit: has a function that asks for a program for each value run eagerly, and the next call captured anew; -> whether there is one."""
         if self.options.limit_is_error or self.options.error_on_recompile:
             return False
@@ -450,7 +450,7 @@ class Region:
         start_anew(self)
         return True
 
-    def _at_limit(self, programs: int, site: Site, args: tuple, kwargs: dict) -> None:
+    def _at_limit(self, programs: int, site: EntryPoint, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
         if "limit" in self.said and not self.options.limit_is_error:
             return

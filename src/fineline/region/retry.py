@@ -11,7 +11,7 @@ from torch import Tensor
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.codegen.frame_state import Const, roots_of
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.frames.stub_frames import is_own, user_stack
 from fineline.interp.break_storms import Idle
 from fineline.kinds import is_a
@@ -84,7 +84,7 @@ def start_anew(region: Any) -> None:
         region.starts, region.programs = region.starts + 1, 0
 
 
-def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:
+def stop_in_debugger(run: Any, border: GraphBreak, place: tuple[str, int]) -> Any:
     """The call goes on in Python, from its start if nothing has happened yet that could be seen, and so do all later ones.
 
     Else the debugger sees frames that stand for the user's, with their variables.
@@ -96,7 +96,7 @@ def stop_in_debugger(run: Any, border: Border, place: tuple[str, int]) -> Any:
     stack = {"stack": user_stack(vm.frame)}
     region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place, detail=stack))
     if vm.fakes is not None or (run.site is run.start is region.entry and may_restart(run)):
-        raise Retreat(border.error, border.reason)
+        raise Restart(border.error, border.reason)
     vm.fail(border.error, border.reason, False)
     run.ended = True
     return vm.beyond(border)

@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.functions import BitwiseFn_bitwise_and, BitwiseFn_bitwise_or, BitwiseFn_bitwise_xor
 
-from fineline.frames.graph_breaks import Undecided
+from fineline.frames.graph_breaks import DataDependentBranch
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER
 from fineline.symbolic.floats import OPERATORS, PLAIN, WHOLE, hint
 
@@ -60,7 +60,7 @@ def settled(v: Any) -> Any:
     if t in SYMBOLIC and unknown(v):
         if t is torch.SymBool and (found := decided(v)) is not None:
             return found
-        raise Undecided(f"the value of {text_of(v)}, which only the graph knows")
+        raise DataDependentBranch(f"the value of {text_of(v)}, which only the graph knows")
     if t is torch.SymFloat and (floats := _floats(v)) is not None:
         return floats.settled(v)
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v

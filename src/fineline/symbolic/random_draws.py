@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.fake.fake_tensors import Path
-from fineline.frames.graph_breaks import Retreat
+from fineline.frames.graph_breaks import Restart
 
 # Comparisons, with what they are the other way round.
 MIRRORED: Mapping[Any, Callable] = MappingProxyType(
@@ -79,4 +79,4 @@ class Draws:
         places = {self.of[symbol].place for symbol in symbols if symbol in self.of}
         if places:
             self._breaking |= places
-            raise Retreat("FL410", "the way of the code depends on a random number", again=True, draws=False)
+            raise Restart("FL410", "the way of the code depends on a random number", again=True, draws=False)

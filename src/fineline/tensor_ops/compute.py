@@ -10,9 +10,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NoTwin, unsymbolic
+from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, NotFakeable, unsymbolic
 from fineline.frames.frame import covered
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.fake_forms import FAKE_FORMS
@@ -34,7 +34,7 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
     unfaked = vm.options.unfaked
     if unfaked and getattr(fn, "__name__", "") in unfaked:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors")
+        raise GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors")
     if vm.fakes is None:
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
@@ -44,29 +44,29 @@ def compute(vm: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True)
             if not vm.cap.active or vm.opaque is not None or is_a(e, _OUT_OF) or not covered(vm.frame) or _always(vm, fn, args, kwargs, e):
                 raise
             text = f"{describe(fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
-            border = Border(fn, tuple(args), kwargs, "FL523", text)
+            border = GraphBreak(fn, tuple(args), kwargs, "FL523", text)
             border.raised = e
         raise border
     name = getattr(fn, "__name__", str(fn))
     if name.partition(".")[0] in QUANTIZING:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} gives a quantized tensor, which no fake tensor stands for")
+        raise GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} gives a quantized tensor, which no fake tensor stands for")
     vm.computing = True
     try:
         result = vm.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         if born and vm.fakes.mode.shape_env.pending_fresh_unbacked_symbols:
             if not vm.tensors.shapes(vm) and _open(result, vm.cap.symbols.leaves if vm.cap.symbols is not None else ()):
-                raise Border(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
+                raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
             if vm.cap.symbols is not None:
                 vm.cap.symbols.born(result)
         return result
     except DATA_DEPENDENT:
-        raise Border(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
+        raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
     except NO_KERNEL as e:
-        raise Border(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors: {e}") from None
+        raise GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors: {e}") from None
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        border = Border(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {_in_words(vm, str(e))}")
+        border = GraphBreak(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {_in_words(vm, str(e))}")
         border.keeps_variables = True
         raise vm.only_live(border) from None
     finally:
@@ -94,7 +94,7 @@ def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) 
     try:
         with computing(vm):
             unsymbolic().run(FAKE_FORMS.get(fn, fn), args, kwargs)
-    except (*DATA_DEPENDENT, *NO_KERNEL, NoTwin):
+    except (*DATA_DEPENDENT, *NO_KERNEL, NotFakeable):
         return is_a(error, NotImplementedError)
     except Exception as e:
         let_pass(e)

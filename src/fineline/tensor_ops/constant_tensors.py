@@ -55,7 +55,7 @@ MOST = 64
 HARMLESS = ("op", "data", "metadata", "query")
 
 
-class KnownTensors:
+class ConstantTensors:
     """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.fake.fake_tensors import DATA_DEPENDENT, sizeless
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.composites import is_composite
@@ -135,13 +135,13 @@ def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     return Foresight.FORESEEN
 
 
-def by_data(fn: Any, args: Any, kwargs: dict | None) -> Border:
+def by_data(fn: Any, args: Any, kwargs: dict | None) -> GraphBreak:
     """The graph break where Python would see what the numbers in a tensor decide."""
     if fn is getattr:
         what = f"the tensor's {args[1]}"
     else:
         what = f"what {describe(fn)} gives" if type(fn) in DISPATCHED else f"the shape of {describe(fn)}'s result"
-    return Border(fn, tuple(args), kwargs, "FL508", f"{what} depends on a tensor's values")
+    return GraphBreak(fn, tuple(args), kwargs, "FL508", f"{what} depends on a tensor's values")
 
 
 def splits(fn: Any) -> bool:

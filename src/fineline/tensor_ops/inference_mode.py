@@ -10,7 +10,7 @@ import torch
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.output_fixups import OUTSIDE
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import generic_store
@@ -27,7 +27,7 @@ def _enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
 
 def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
     if vm.options.inference_borders or vm.options.force_borders:
-        raise Border(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
+        raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     recorder, grad_mode = vm.cap.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
     vm.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
@@ -53,7 +53,7 @@ def _exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 def _leave(vm: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
     node = vm.cap.recorder.find(context)
     if node is None:
-        raise Border(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)
+        raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)
     _exit_inference_mode(context)
     vm.inference_modes.remove(context)
     vm.cap.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -26,7 +26,7 @@ from fineline.tensor_ops.compute import compute, computing
 from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.segment_trace import Capture, is_value
+from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
 _FUNCTIONS = (
@@ -57,7 +57,7 @@ class Arrays:
         # Of arrays from outside, by id, the tensors that are shown to the graph.
         self.shown: dict[int, list[Tensor]] = {}
 
-    def made(self, cap: Capture, v: Any) -> None:
+    def made(self, cap: SegmentTrace, v: Any) -> None:
         """``v``, which a function gave: an array, or a list or tuple with some."""
         if is_a(v, np.ndarray):
             self.alive.append(v)
@@ -122,7 +122,7 @@ def _call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
     # One of them may be what the result is written into.
     shared = any([type(v) is np.ndarray and vm.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
     if vm.varied(f, (*args, *(kwargs or {}).values())):
-        raise Border(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
     found = None if shared else computed(vm, fn, args, kwargs)
     if found is not None:
         return vm.finish(f, found[0], then, data)

@@ -13,7 +13,7 @@ from torch._C._autograd import CreationMeta, _get_creation_meta
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from fineline.fake.fake_tensors import DATA_DEPENDENT
-from fineline.frames.graph_breaks import Retreat
+from fineline.frames.graph_breaks import Restart
 from fineline.fx.output_fixups import untracked
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
@@ -101,7 +101,7 @@ def guard_writes(vm: Any, targets: Iterable[Any]) -> None:
         refused = _refused(t)
         if cap.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
             # What stands for a view there has memory of its own, and may be written.
-            raise Retreat("FL515", "whether a view may be written in place depends on what it is a view of")
+            raise Restart("FL515", "whether a view may be written in place depends on what it is a view of")
         text = f"autograd {'refuses' if refused else 'allows'} to write in place"
         cap.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import Recorder
 
 
@@ -31,5 +31,5 @@ def set_requires_grad(vm: Any, t: Tensor, src: Any, value: bool) -> None:
         t.requires_grad = value
     try:
         vm.tensors.operator(vm, Tensor.requires_grad_, [t, value], None, True)
-    except Border as b:
-        raise Border(setattr, (t, "requires_grad", value), None, b.error, b.reason).discard() from None
+    except GraphBreak as b:
+        raise GraphBreak(setattr, (t, "requires_grad", value), None, b.error, b.reason).discard() from None

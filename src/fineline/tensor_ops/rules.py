@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fineline.fake.dispatch_trace import dispatched
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Abandoned, Border
+from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
@@ -75,8 +75,8 @@ def _kind(a: Any) -> Any:
     return (t, a) if t in FX_CONSTANTS else OTHER
 
 
-def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> Border:
-    border = Border(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
+def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> GraphBreak:
+    border = GraphBreak(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
     border.rule = str(rule)
     return border
 
@@ -109,7 +109,7 @@ _OPERATOR_BREAKS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
-def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> Border:
+def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> GraphBreak:
     """Returns the graph break at an operator that ``rule`` keeps out of graphs."""
     error, text = _OPERATOR_BREAKS[rule.verb]
     return _border(fn, args, kwargs, error, f"{describe(_bound(fn, args))} {text}", rule)
@@ -123,7 +123,7 @@ def _bound(fn: Any, args: Any) -> Any:
 def forbid(vm: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
     vm.abandoned = vm.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
-    raise Abandoned
+    raise CaptureAborted
 
 
 def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:

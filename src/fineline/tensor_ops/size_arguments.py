@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.overlap_check import any_foreign
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -96,7 +96,7 @@ def _size(vm: Any, a: Any, state: tuple) -> Any:
         return guarded(vm.cap, a)
     fn, args, kwargs, then, data = state
     text = f"a size given to {fn.__name__} is a tensor's value"
-    raise Border(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
+    raise GraphBreak(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
 
 
 def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame, handled
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import Part
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
@@ -24,13 +24,13 @@ def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
     cap = vm.cap
     if delivers(vm) and handled(f):
-        raise Border(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
     if cap.fragile:
         text = f"{describe(fn)} may have effects, behind an operator of which an exception is handled"
-        raise Border(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
+        raise GraphBreak(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
     if _granted(cap):
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
-        border = Border(_nothing, (), None, "FL514", text)
+        border = GraphBreak(_nothing, (), None, "FL514", text)
         border.rule = rule
         raise border.to(_go_on, (fn, tuple(args), kwargs, then, data))
     cap.recorder.once = True
@@ -52,7 +52,7 @@ def settle_raising(vm: Any, fn: Any, args: Any, kwargs: dict | None, raises: boo
         targets = list(leaves_of(targets))
         if _lasting(vm, targets, history):
             text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
-            raise Border(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
+            raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
         cap.fragile = cap.fragile or raises
 
 

@@ -17,7 +17,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fineline.fake.fake_tensors import empty_strided, expression
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.recorder import Recorder, computes
 from fineline.fx.subgraph_recorder import SubRecorder
@@ -79,8 +79,8 @@ def confirm(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> No
         return
     text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
     if not vm.fakes.symbolic:
-        raise Retreat("FL524", text)
-    raise Border(fn, tuple(args), kwargs, "FL524", text)
+        raise Restart("FL524", text)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL524", text)
 
 
 def _agree(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SIZES, holds, only_numbers
 from fineline.tensor_ops import unbacked
@@ -53,7 +53,7 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     whole, items = t, key if type(key) is tuple else (key,)
     if vm.fakes is None and vm.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.
-        raise Retreat("FL508", "a tensor of one number as an index")
+        raise Restart("FL508", "a tensor of one number as an index")
     if vm.fakes is None or vm.indices or vm.tensors.indices:
         return None
     # Not in a transform of torch.func, where there is one for each row.
@@ -86,6 +86,6 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     try:
         for at, k in reversed(chosen):
             t = vm.tensors.operator(vm, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
-    except Border as b:
+    except GraphBreak as b:
         raise b.calls(operator.getitem, (whole, key), None) from None
     return t

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.tensor_ops.user_modes import left
 
@@ -34,7 +34,7 @@ def _push(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any
     if not vm.cap.active:
         return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
     if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or vm.opaque is not None:
-        raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
     vm.indices.append(args[0])
     return vm.finish(f, None, then, data)
 
@@ -44,7 +44,7 @@ def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any,
         return vm.finish(f, vm.indices.pop(), then, data)
     if not vm.cap.active:
         return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

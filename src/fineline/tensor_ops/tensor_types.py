@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import TENSOR_TYPE
 from fineline.kinds import is_a
 from fineline.torch_facts.names import TENSOR_TYPES
@@ -32,7 +32,7 @@ def _make(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data:
     if make is not None:
         made: Frame | None = vm.call(f, make, given, {"dtype": cls.dtype, "device": torch.device("cpu")}, then, data)
         return made
-    raise Border(cls, tuple(args), kwargs, "FL410", f"{cls.__name__} of what is neither a list nor sizes").to(then, data)
+    raise GraphBreak(cls, tuple(args), kwargs, "FL410", f"{cls.__name__} of what is neither a list nor sizes").to(then, data)
 
 
 def _tensors(a: Any) -> bool:

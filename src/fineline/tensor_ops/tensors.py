@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.cpython.numpy_scalars import DTYPE_ASKERS
 from fineline.frames.frame import Frame, covered
-from fineline.frames.graph_breaks import Border, Retreat
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.layout import layout_of
@@ -49,7 +49,7 @@ from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, answers_before, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import guard_answer
-from fineline.tracing.mutation_log import Journal
+from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 
@@ -125,27 +125,27 @@ class TensorOps:
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
                 if vm.switches:
-                    raise Retreat("FL516", f"{describe(fn)} may do more than compute")
+                    raise Restart("FL516", f"{describe(fn)} may do more than compute")
                 settle_first(vm, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
                 args, kwargs = sizes(vm, fn, args, kwargs, then, data)
             try:
                 result = self.operator(vm, fn, args, kwargs)
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
             return vm.finish(f, result, then, data)
         if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
             kind = "metadata"
             if id(fn) in BEYOND:
                 # Of a tensor made here too: what it is a view of may have been passed in.
-                raise Border(fn, tuple(args), kwargs, "FL509", f"{describe(fn)} answers from what no guard covers").to(then, data)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL509", f"{describe(fn)} answers from what no guard covers").to(then, data)
         if kind == "metadata" or kind == "query":
             if any([overrides(a) for a in args]):
-                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
             if (cap.recorder.unmeasured and not cap.recorder.all_measured(args)) or (len(args) > 1 and foreseen(vm, fn, args, kwargs) is not Foresight.FORESEEN):
                 raise by_data(fn, args, kwargs).to(then, data)
             if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
-                raise Border(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
             # The fake mode of the capture itself is none of the user's state.
             known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
             try:
@@ -155,22 +155,22 @@ class TensorOps:
                 result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
                 if vm.fakes is not None and reads_strides(fn):
                     confirm(vm, fn, args, kwargs, result)
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
             except NotForGraph as e:
-                raise Border(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+                raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
             if kind == "query" and id(fn) not in COVERED:
                 if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
-                    raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
+                    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
                 guard_answer(cap, fn, tuple(args), kwargs or {}, result)
             return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
         if kind == "state":
             given = [tuple(a) if type(a) is list else a for a in (*args, *(kwargs or {}).values())]
             if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in given]):
                 text = "a change of PyTorch's state by something that is not a constant"
-                raise Border(fn, tuple(args), kwargs, "FL501", text).to(then, data)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL501", text).to(then, data)
             if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
-                raise Border(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
             answers_before(fn, cap.answers)
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
@@ -186,8 +186,8 @@ class TensorOps:
                 return self.number(vm, f, fn, args[0], then, data)
             if name == "tolist" and unbacked.listable(vm, args[0]):
                 return vm.finish(f, unbacked.listed(vm, args[0]), then, data)
-            raise Border(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
-        raise Border(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
     def constant(self, vm: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """The result of a call that answers from guarded facts."""
@@ -224,33 +224,33 @@ class TensorOps:
                 try:
                     fn, args = unbacked.subscript(vm, fn, args)
                 except (NotForGraph, RecursionError) as e:  # a list may hold itself
-                    raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+                    raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
             if vm.cap.symbols.shapes.unbacked_symint_counter:
                 unbacked.within(vm, fn, args, kwargs or {})
         if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
         if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
+            raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
         try:
             if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
-                raise Border(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
+                raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
             if vm.fakes is not None:
                 fn, args, kwargs = form_of(cap, fn, args, kwargs)
             fx_args = tuple([cap.to_fx(a) for a in args])
             fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
         except (NotForGraph, RecursionError) as e:  # a list may hold itself
-            raise Border(fn, tuple(args), kwargs, "FL504", str(e)) from None
+            raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
         if not cap.active:
             return vm.native(fn, tuple(args), kwargs)
         unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
         if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
-            raise Border(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
+            raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
         known = self.foreseen(vm, fn, args, kwargs)
         if known is Foresight.BY_DATA or (cap.recorder.unmeasured and splits(fn) and not cap.recorder.all_measured(args)):
             raise by_data(fn, args, kwargs)
         if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
             if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
+                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
@@ -263,14 +263,14 @@ class TensorOps:
         if targets:
             # An error that nobody handles leaves no program, and is raised as it is.
             if here and (refused := refusal(targets, history)):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
+                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
             if vm.fakes is not None and cap.active and reads_what_it_writes(vm, fn, targets, args, kwargs):
-                raise Border(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
+                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
             if writes_too_soon(vm, targets, history):
                 text = f"{describe(fn)} writes behind a branch taken for granted"
-                raise Border(fn, tuple(args), kwargs, "FL514", text)
+                raise GraphBreak(fn, tuple(args), kwargs, "FL514", text)
             if vm.switches and history and writes_outside(vm, targets):
-                raise Retreat("FL513", "a gradient goes through a write, which can't be undone")
+                raise Restart("FL513", "a gradient goes through a write, which can't be undone")
             if history:
                 guard_writes(vm, targets)
             self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
@@ -281,10 +281,10 @@ class TensorOps:
                 known = watch.foresight
             else:
                 result = compute(vm, fn, args, kwargs)
-        except Border as b:
+        except GraphBreak as b:
             raise b.calls(*called) from None
         if vm.options.dense and scattered(result):
-            raise Border(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
+            raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
         self.keep(vm, fn, op, target, fx_args, fx_kwargs, result, untyped)
         if known is Foresight.UNFORESEEN:
             cap.recorder.unmeasure(result)
@@ -293,7 +293,7 @@ class TensorOps:
         elif vm.fakes is not None:
             vm.known.computed(fn, args, kwargs, result, cap.recorder.mutated)
         if vm.options.force_borders and not used and cap.active:
-            raise Border(passed, (result,), None, "FL403", "the region has force_borders")
+            raise GraphBreak(passed, (result,), None, "FL403", "the region has force_borders")
         return result
 
     # Whether what only the graph will know may be a symbol.
@@ -321,12 +321,12 @@ class TensorOps:
             left_to = unbacked.warn(vm, f, fn)
             if left_to is not None:
                 text = "warns at each call" if left_to is fn else "warns, and warnings are errors"
-                raise Border(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
+                raise GraphBreak(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
         try:
             return vm.finish(f, unbacked.read(vm, fn, t), then, data)
-        except (Border, NotForGraph) as e:
-            text = e.reason if is_a(e, Border) else str(e)
-            raise Border(fn, (t,), None, "FL502", text).to(then, data) from None
+        except (GraphBreak, NotForGraph) as e:
+            text = e.reason if is_a(e, GraphBreak) else str(e)
+            raise GraphBreak(fn, (t,), None, "FL502", text).to(then, data) from None
 
     def wrote(self, vm: Any, targets: Any, reshapes: bool = False) -> None:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
@@ -395,10 +395,10 @@ class TensorOps:
         if vm.opaque is not None:
             return vm.opaque.run(vm, getattr, (t, name), None, kind)
         if overrides(t):
-            raise Border(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
+            raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
         if name in CHANGED_BY_WRITES and id(t) in cap.sources and _written(vm, t):
             # No guard at the start tells it, and in fake mode nothing has been written yet.
-            raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
+            raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
             if cap.recorder.unmeasured and not cap.recorder.measured(t):
                 raise by_data(getattr, (t, name), None)
@@ -412,7 +412,7 @@ class TensorOps:
             try:
                 fx = cap.to_fx(t)
             except (NotForGraph, RecursionError) as e:  # a list may hold itself
-                raise Border(getattr, (t, name), None, "FL504", str(e)) from None
+                raise GraphBreak(getattr, (t, name), None, "FL504", str(e)) from None
             if not cap.active:
                 return getattr(t, name)
             return self.keep(vm, name, "call_function", getattr, (fx, name), {}, compute(vm, getattr, (t, name), None))
@@ -423,14 +423,14 @@ class TensorOps:
                 value = getattr(t, name)
                 if value is None or is_a(value, bool):
                     return value
-                raise Border(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
+                raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
             value = getattr(t, name)
             if cap.journal.slot_written(t, descr):
                 return value
             if is_a(value, Tensor) and cap.recorder.known(value):
                 return value
             return cap.load(value, cap.guards.access(src, "member", descr, value))
-        raise Border(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
+        raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
     def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
         """``t.name = value`` for an attribute that C keeps."""
@@ -438,7 +438,7 @@ class TensorOps:
         src = cap.sources.get(id(t))
         if name == "grad" and src is not None:
             if vm.fakes is not None and value is not None and id(value) not in cap.sources:
-                raise vm.only_live(Border(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
+                raise vm.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
             cap.journal.set_slot(t, src, descr, t.grad, value)
             return
         if name == "requires_grad" and is_a(value, bool):
@@ -452,7 +452,7 @@ class TensorOps:
             # As ``t.data -= x`` says, having written there.
             return
         # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
-        raise Border(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+        raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
 def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
@@ -491,7 +491,7 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
     return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
 
 
-def _note_mutation(vm: Any, t: Tensor, journal: Journal | None) -> None:
+def _note_mutation(vm: Any, t: Tensor, journal: MutationLog | None) -> None:
     recorder = vm.cap.recorder
     t = _memory(vm, t)
     if t.layout is torch.strided:

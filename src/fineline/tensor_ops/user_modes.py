@@ -12,7 +12,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.report.operator_counter import Tally
@@ -33,7 +33,7 @@ def watching() -> str | None:
 def left(vm: Any, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
     """``mode`` has been taken off: behind the outermost one capture goes on."""
     if vm.resume is not None and not vm.cap.active and None not in SCOPE.blocks and watching() is None:
-        raise Border(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
+        raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
     return vm.finish(f, mode, then, data)
 
 
@@ -44,7 +44,7 @@ def _given(mode: Any) -> Any:
 def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if not vm.cap.active:
         return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
-    raise Border(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})

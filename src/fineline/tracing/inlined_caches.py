@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import Retreat
+from fineline.frames.graph_breaks import Restart
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.segment_trace import SINGLETONS, VALUES
 
@@ -43,7 +43,7 @@ class Inlined:
 
     def settle(self, code: CodeType) -> None:
         self._settled.add(code)
-        raise Retreat("FL418", "what a cached function gave for a number that varies is not only read", again=True)
+        raise Restart("FL418", "what a cached function gave for a number that varies is not only read", again=True)
 
     def keep(self, value: Any) -> None:
         """``value`` is going to be there behind the segment."""

@@ -45,7 +45,7 @@ class Written:
         self.whole = False
 
 
-class Journal:
+class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Journal:
         if not t.requires_grad and not t._is_view():
             self.plain.append(t)
 
-    def take_over(self, later: Journal) -> None:
+    def take_over(self, later: MutationLog) -> None:
         """Keeps what a journal of what ran since has kept of tensors."""
         self.storages, self.versions = later.storages | self.storages, later.versions | self.versions
         self.plain += later.plain

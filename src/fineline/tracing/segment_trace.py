@@ -41,7 +41,7 @@ from fineline.tracing.identity_guards import (
     shown_by,
 )  # fmt: skip
 from fineline.tracing.local_classes import CLASS_OF, load_class, load_member, meet_class
-from fineline.tracing.mutation_log import Journal
+from fineline.tracing.mutation_log import MutationLog
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -77,7 +77,7 @@ F_DEFAULTS = types.FunctionType.__dict__["__defaults__"]
 F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 
 
-class Capture:
+class SegmentTrace:
     """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Capture:
         self.hooks_seen = False
         self.guards = GuardBuilder(machine)
         self.recorder = Recorder()
-        self.journal = Journal()
+        self.journal = MutationLog()
         self.sources: dict[int, Source] = {}
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
@@ -272,7 +272,7 @@ class Capture:
         for table in held:
             table.clear()
         self.given = None
-        self.journal = Journal()
+        self.journal = MutationLog()
 
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""

@@ -19,8 +19,8 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from fineline.errors import Constrained
-from fineline.fake.fake_tensors import Fakes, NoTwin, Path
-from fineline.frames.graph_breaks import Retreat
+from fineline.fake.fake_tensors import Fakes, NotFakeable, Path
+from fineline.frames.graph_breaks import Restart
 from fineline.frames.stub_frames import is_own, user_stack
 from fineline.fx.body_recorder import Part
 from fineline.guards.facts import TensorFacts, tensor_facts
@@ -156,7 +156,7 @@ class Symbols:
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
         if id(t) in self.unsized:
-            raise NoTwin(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
+            raise NotFakeable(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
         src = self.cap.sources.get(id(t))
         if src is None:
             return None, None
@@ -235,7 +235,7 @@ class Symbols:
             return part.number(number)
         for symbol in set(symbols_of(term)) - env.keys():
             if not symbol.is_integer:
-                raise Retreat("FL517", f"{symbol} is a float from around a body, and is used with a number from inside")
+                raise Restart("FL517", f"{symbol} is a float from around a body, and is used with a number from inside")
             value = self.shapes.backed_var_to_val.get(symbol)
             env[symbol] = part.number(self.shapes.create_symintnode(symbol, hint=None if value is None else int(value)))
         return nodes_of(term, env, part.graph, part.computed)
@@ -289,7 +289,7 @@ class Symbols:
                 found = recorder.placeholder(number, "number", Carried(number))
             elif place is None:
                 if symbol not in self._born:
-                    raise Retreat("FL517", f"{symbol} is a number inside of an operator")
+                    raise Restart("FL517", f"{symbol} is a number inside of an operator")
                 tensor, kind, at = self._born[symbol]
                 found = recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
             elif place.kind == "number":
@@ -420,7 +420,7 @@ class Symbols:
             leaves = {symbol: Leaf(place.kind, place.source.reg, place.dim) for symbol, place in used.items()}
             relation = relation_of(term, leaves, {s: p.text() for s, p in used.items()}) if len(used) == len(symbols) else None
             if relation is None:
-                raise Retreat("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
+                raise Restart("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
             guards.relation(relation)
 
     def check(self, vm: Any) -> None:

@@ -11,7 +11,7 @@ from torch.distributions import constraints
 
 from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Retreat
+from fineline.frames.graph_breaks import Restart
 from fineline.fx.body_recorder import Part
 from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
@@ -59,7 +59,7 @@ def assume(vm: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | Non
     if unbacked.readable(vm, v):
         return _expect(vm, f, unbacked.read(vm, bool, v), truth)
     if vm.switches:
-        raise Retreat("FL502", "a branch on a tensor's value, of which one arm only raises")
+        raise Restart("FL502", "a branch on a tensor's value, of which one arm only raises")
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
@@ -232,7 +232,7 @@ def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> None:
     cap = vm.cap
     if cap.active and full not in sys.modules:
         cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
-        raise Border(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
+        raise GraphBreak(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
     module = _import(name, f.globals, fromlist, level)
     if cap.active:
         modules = cap.pin(sys.modules, "sys.modules")

@@ -11,7 +11,7 @@ from torch import Tensor
 from fineline.builtins.containers import map_of, set_of
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -51,13 +51,13 @@ def keyed(vm: Any, keys: list, fn: Any, args: list) -> None:
     cap = vm.cap
     for key in keys if cap.active else ():
         if type(key) is not str and not c_calls.key_plain(cap, key, keys):
-            raise Border(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
+            raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
 
 
 def _key_plain(vm: Any, key: Any, container: Any, fn: Any, args: list) -> None:
     """... ``key`` with those of ``container``."""
     if vm.cap.active and type(key) is not str and not c_calls.key_plain(vm.cap, key, container):
-        raise Border(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
+        raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
 
 
 def BUILD_SET(vm: Any, f: Frame, arg: int) -> None:
@@ -97,7 +97,7 @@ def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> 
         for one in (*read, *(() if type(container) is list else (container,))) if cap.active else ():
             cap.expand(one)
     except NotForGraph as e:
-        raise Border(fn, tuple(args), None, "FL413", str(e)).discard() from None
+        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).discard() from None
     if src is not None and cap.active:
         cap.journal.note(container, src)
     return container

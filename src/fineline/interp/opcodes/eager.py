@@ -9,7 +9,7 @@ from typing import Any
 
 from fineline.cpython import protocols
 from fineline.frames.frame import NULL, Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.opcode_families import Handler
 from fineline.interp.opcodes.flow import called, spread
 from fineline.objects import c_calls
@@ -17,31 +17,31 @@ from fineline.objects import c_calls
 
 def _opaque_call(vm: Any, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = called(f, arg)
-    raise Border(fn, tuple(args), kwargs, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
+    raise GraphBreak(fn, tuple(args), kwargs, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
 
 
 def _opaque_call_ex(vm: Any, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = spread(f, arg)
-    raise Border(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
+    raise GraphBreak(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
 
 
 def _opaque_attr(vm: Any, f: Frame, arg: int) -> Frame | None:
-    raise Border(getattr, (f.stack.pop(), f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
+    raise GraphBreak(getattr, (f.stack.pop(), f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
 
 
 def _opaque_method(vm: Any, f: Frame, arg: int) -> Frame | None:
     obj = f.stack.pop()
     f.stack.append(NULL)
-    raise Border(getattr, (obj, f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
+    raise GraphBreak(getattr, (obj, f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
 
 
 def _opaque_subscr(vm: Any, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
-    raise Border(operator.getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
+    raise GraphBreak(operator.getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
 
 
 def _opaque_iter(vm: Any, f: Frame, arg: int) -> Frame | None:
-    raise Border(iter, (f.stack.pop(),), None, "FL420", "this iteration could not be captured the first time")
+    raise GraphBreak(iter, (f.stack.pop(),), None, "FL420", "this iteration could not be captured the first time")
 
 
 OPAQUE: Mapping[str, Handler] = MappingProxyType(

@@ -14,7 +14,7 @@ from fineline.builtins.iteration import TUPLES_OF, Stepped, iterate, read_item, 
 from fineline.cpython import protocols
 from fineline.exception_slots import STOP_VALUE
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Border, Finished, Retreat
+from fineline.frames.graph_breaks import Finished, GraphBreak, Restart
 from fineline.frames.opcode_families import Handler, family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
@@ -61,7 +61,7 @@ def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
     if is_a(method, types.FunctionType):
         return call_next(vm, f, method, [it], _exhausted, arg)
     f.ip -= 1
-    raise Border(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
+    raise GraphBreak(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
 def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
@@ -89,7 +89,7 @@ def call_next(vm: Any, f: Frame, method: Any, args: list, on_stop: Callable, arg
         frame = vm.call(f, method, args, None, None, arg)
     except StopIteration as stop:
         return ended(vm, f, on_stop, stop, arg)
-    except Border as border:
+    except GraphBreak as border:
         if border.then is None:
             # A frame around the call, that the exception leaves.
             frame = vm.push_function(f, protocols.same, [None], None)
@@ -145,19 +145,19 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
-            raise Border(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
+            raise GraphBreak(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
         return vm.finish(f, known, then, data)
     if is_a(v, Tensor):
         if cap.active:
             try:
                 vm.tensors.sign(vm, bool, (v,))
-            except Border as b:
+            except GraphBreak as b:
                 raise b.to(then, data) from None
         if cap.active and not vm.known.has(v, cap.recorder.mutated):
             number = vm.known.number(v, cap.recorder.mutated)
             if number is not None:
                 return vm.finish(f, bool(decided(number)), then, data)
-            raise Border(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
+            raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
         return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
     if t in c_calls.CONTAINERS:
         return length(vm, f, v, _length_truth, (then, data))
@@ -169,7 +169,7 @@ def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fram
         return length(vm, f, v, _length_truth, (then, data))
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
         if (cap.active and id(v) not in cap.made) or t not in c_calls.VIEWS:
-            raise Border(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
+            raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
         return vm.finish(f, bool(v), then, data)
     return vm.finish(f, True if t not in c_calls.VIEWS else bool(v), then, data)
 
@@ -181,12 +181,12 @@ def boolean(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Fr
     if vm.cap.active and is_a(v, Tensor) and not vm.known.has(v, vm.cap.recorder.mutated):
         try:
             vm.tensors.sign(vm, bool, (v,))
-        except Border as b:
+        except GraphBreak as b:
             raise b.to(then, data) from None
         if vm.tensors.reads(vm, v):
             return vm.tensors.number(vm, f, bool, v, then, data)
         if vm.switches and v.numel() == 1:
-            raise Retreat("FL502", "the truth of a tensor")
+            raise Restart("FL502", "the truth of a tensor")
     return truth(vm, f, v, then, data)
 
 
@@ -323,7 +323,7 @@ def _call_listed(vm: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
             if vm.cap.active:
                 vm.cap.expand(kwargs)
         except NotForGraph as e:
-            raise Border(protocols.spread_call, (fn, args, kwargs), None, "FL413", str(e)) from None
+            raise GraphBreak(protocols.spread_call, (fn, args, kwargs), None, "FL413", str(e)) from None
         kwargs = dict(kwargs)
     return vm.call(f, fn, list(args), kwargs)
 
@@ -405,7 +405,7 @@ def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
     if is_a(method, types.FunctionType):
         return call_next(vm, f, method, args, sent, arg)
     if vm.cap.active:
-        raise Border(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
+        raise GraphBreak(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
     return _stepped(vm, f, step_eagerly(*args), arg)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import NULL, Frame
-from fineline.frames.graph_breaks import Retreat, Undecided
+from fineline.frames.graph_breaks import DataDependentBranch, Restart
 from fineline.fx.body_recorder import Part
 from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
 from fineline.kinds import is_a
@@ -65,15 +65,15 @@ def merge(vm: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
     if end is None:
         return None
     if vm.fakes is None:
-        raise Retreat("FL502", "a condition on a tensor's value, of which some ways raise")
+        raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
     if vm.subgraphs:
         # Symbols belong to the outermost graph.
         give_up_subgraphs(vm)
-    merged = vm.merged = Merged(vm, f, start, end)
+    merged = vm.merged = IfConversion(vm, f, start, end)
     return merged.condition(vm, f, v, (start, wanted)) or f
 
 
-class Merged:
+class IfConversion:
     """A condition that is being computed in ``f``: under what each of its parts counts, and where the ways meet."""
 
     def __init__(self, vm: Any, f: Frame, start: int, end: int) -> None:
@@ -97,7 +97,7 @@ class Merged:
 
     def fail(self, vm: Any, why: str) -> Frame:
         self.leave(vm)
-        found: Frame = vm.undecided(Undecided(f"a condition with parts that only the graph knows, where {why}"))
+        found: Frame = vm.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
         return found
 
     def step(self, vm: Any, f: Frame, at: int) -> Frame | None:

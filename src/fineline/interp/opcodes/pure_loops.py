@@ -16,7 +16,7 @@ from fineline.bytecode.pure_loops import PureLoop
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import Handler
 from fineline.objects.introspection import load_cell
-from fineline.tracing.segment_trace import Capture
+from fineline.tracing.segment_trace import SegmentTrace
 
 # A copy is made at each entry of an inner loop, so that a large container would cost a time that grows with the square. A set is not
 # copied: the order of its items may be another one in a copy.
@@ -97,7 +97,7 @@ class _Entry:
 
     __slots__ = ("_cap", "_copies", "_depth", "_found", "_originals")
 
-    def __init__(self, cap: Capture) -> None:
+    def __init__(self, cap: SegmentTrace) -> None:
         self._cap = cap
         # By the identity of the container: its copy. By the identity of a copy, what it was made of.
         self._copies: dict[int, Any] = {}

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Abandoned, Border, Retreat
+from fineline.frames.graph_breaks import CaptureAborted, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
@@ -38,7 +38,7 @@ from fineline.tracing.segment_trace import SINGLETONS, is_value
 MOST_CHANGES = 3
 
 
-class Opaque:
+class OpaqueCall:
     """One such call while it runs: the tensors that it may use, and what its arguments were before."""
 
     def __init__(self, vm: Any, fn: Any, rule: Rule, given: list) -> None:
@@ -104,10 +104,10 @@ class Opaque:
         self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
         self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
         if vm.fakes is not None and kind == "data":
-            raise Retreat("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
+            raise Restart("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(vm, compute(vm, fn, args, kwargs))
 
-    def meet(self, vm: Any, border: Border) -> None:
+    def meet(self, vm: Any, border: GraphBreak) -> None:
         """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
         fn, args = (border.args_[0], border.args_[1]) if border.fn is protocols.spread_call else (border.fn, border.args_)
         if (text := reaches_out(fn, args, lambda obj: id(obj) in vm.cap.made or any([obj is o for o in self.own]))) is not None:
@@ -191,7 +191,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
         return vm.call_plainly(f, fn, args, kwargs, then, data)
     if (rule.scope == BUILT_IN or _marked_by_torch(vm, fn)) and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(cap, fn)
-        raise Border(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
     if vm.texts:
         make_first(vm, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
     settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
@@ -200,7 +200,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     except Unfit as e:
         if rule.scope != BUILT_IN:
             raise broken(vm, e.fn, rule, str(e)) from None
-        raise Border(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
+        raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
 
 
 def _marked_by_torch(vm: Any, fn: Any) -> bool:
@@ -230,7 +230,7 @@ def _run_once(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     except NotForGraph as e:
         raise Unfit(fn, f"it is called with {e}") from None
     twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
-    opaque = vm.opaque = Opaque(vm, fn, rule, given)
+    opaque = vm.opaque = OpaqueCall(vm, fn, rule, given)
     try:
         opaque.frame = vm.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
     except BaseException:
@@ -304,7 +304,7 @@ def _copies(args: list, kwargs: dict | None) -> tuple:
     return tree_map(copy, (list(args), kwargs or {})), torch.get_rng_state()
 
 
-def _verify(vm: Any, opaque: Opaque, result: Any, twin: tuple) -> None:
+def _verify(vm: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
     """In verify mode: a second run on the same inputs has to give the same."""
     ((args, kwargs), state), now = twin, torch.get_rng_state()
     torch.set_rng_state(state)
@@ -345,7 +345,7 @@ def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     return vm.finish(f, result, then, data)
 
 
-def _misfit(opaque: Opaque, leaf: Any) -> str | None:
+def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
     """What is wrong with a part of the result."""
     if is_a(leaf, Tensor):
         return None if id(leaf) in opaque.known else "it gives a tensor that it has not computed from its arguments"
@@ -391,7 +391,7 @@ def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
     if vm.opaque is not None:
         vm.opaque.leave(vm)
     vm.abandoned = vm.refuse("FL107", _but(fn, text), vm.frame, str(rule))
-    return Abandoned()
+    return CaptureAborted()
 
 
 def _but(fn: Any, text: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fineline.bytecode.code import global_names
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border, Refused, Retreat
+from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.introspection import load_cell
@@ -44,27 +44,27 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
         return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
     try:
         graphs = capture_function(vm, cls, rest) if not kwargs else None
-    except Border as b:
+    except GraphBreak as b:
         raise b.to(then, data) from None
     if graphs is not None:
         result = _record(vm, cls, graphs)
         vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
         return vm.finish(f, result, then, data)
     if vm.again:
-        raise Refused
+        raise NotCapturable
     if vm.fakes is not None:
         # Its code would run now, and once more in the program.
         text = f"{cls.__qualname__} may do more than compute"
         if vm.fakes.symbolic and breaks_here(vm.options.breaks) == "any":
             # On the real values each size would be captured by itself.
-            raise Border(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
-        raise Retreat("FL515", text)
+            raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
+        raise Restart("FL515", text)
     if not see_methods(vm, cls):
-        raise Border(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
+        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
     settle_first(vm, f, fn, args, kwargs, then, data)
     try:
         result = vm.tensors.operator(vm, node_target(cls), rest, kwargs)
-    except Border as b:
+    except GraphBreak as b:
         raise b.to(then, data) from None
     vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
     return vm.finish(f, result, then, data)

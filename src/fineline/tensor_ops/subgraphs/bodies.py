@@ -22,13 +22,13 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.fake.fake_tensors import Fakes, Rows, unsymbolic
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.graph_module import CapturedGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
-from fineline.tracing.mutation_log import EMPTY, Journal, contents
+from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
 from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
@@ -47,9 +47,9 @@ class NoBody(Exception):
         super().__init__(text)
         self.error, self.rule, self.raised = error, rule, raised
 
-    def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> Border:
+    def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
         """Where the operator runs instead, as it does in eager code."""
-        border = Border(fn, args, kwargs, self.error, f"{text}: {self}")
+        border = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self}")
         border.rule, border.raised, self.raised = self.rule, self.raised, None
         return border
 
@@ -58,7 +58,7 @@ def computed(vm: Any, op: Any, args: tuple) -> Any:
     """What an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
     try:
         return compute(vm, op, args, None)
-    except Border as b:
+    except GraphBreak as b:
         raise NoBody(b.reason, b.error, b.rule, b.raised) from None
 
 
@@ -261,9 +261,9 @@ class Bodies:
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------
-def _watched(cap: Any, roots: list) -> Journal:
+def _watched(cap: Any, roots: list) -> MutationLog:
     """Copies of the containers made in the captured code that a body can reach: no journal hears of writes to these."""
-    watch = Journal()
+    watch = MutationLog()
     roots = [*roots, *[w.obj for w in cap.journal.written.values()], *[obj for obj, _, _, _ in cap.journal.slots.values()]]
     seen, todo = {id(cap)}, deque(roots)
     while todo:

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
@@ -32,7 +32,7 @@ def _checkpoint(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
         vm.cap.pin(plain, plain.__qualname__)
         raise e.border(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
-    except Border as b:
+    except GraphBreak as b:
         raise b.to(then, data) from None
     return vm.finish(f, value, then, data)
 

@@ -20,7 +20,7 @@ from fineline.backends.invoke import undisturbed
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.fake.fake_tensors import own_attributes
-from fineline.frames.graph_breaks import ASKED, Abandoned, Border, Refused, Retreat
+from fineline.frames.graph_breaks import ASKED, CaptureAborted, GraphBreak, NotCapturable, Restart
 from fineline.fx.function_node import Ways, function_node
 from fineline.fx.graph_module import CapturedGraph
 from fineline.kinds import is_a
@@ -53,7 +53,7 @@ class _Beyond:
     """What a real ``ctx`` has, and this one has not."""
 
     def __get__(self, obj: Any, cls: type) -> Any:
-        raise Refused
+        raise NotCapturable
 
 
 class Context(FunctionCtx):
@@ -121,19 +121,19 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
     try:
         with computing(vm) if vm.fakes is not None else nullcontext():
             graphs = _capture(vm, cls, ctx, args, trial)
-    except (Refused, Retreat, Abandoned, Exception) as e:
-        if is_a(e, Retreat) and e.again:
+    except (NotCapturable, Restart, CaptureAborted, Exception) as e:
+        if is_a(e, Restart) and e.again:
             raise
         # The function itself runs instead. If it raises, the user sees it then.
         trial.journal.undo_storages()
         put_back(states)
         let_pass(e)
-        if is_a(e, Abandoned):
+        if is_a(e, CaptureAborted):
             raise
-        border = e.border if is_a(e, Refused) else None
+        border = e.border if is_a(e, NotCapturable) else None
         if border is not None and not vm.again and (vm.fakes is None or border.error in ASKED):
             # A backend that looks into the node would meet what it runs once, at that time, and never again.
-            outside = Border(cls.apply, tuple(args), None, border.error, f"{cls.__qualname__} breaks the graph: {border.reason}")
+            outside = GraphBreak(cls.apply, tuple(args), None, border.error, f"{cls.__qualname__} breaks the graph: {border.reason}")
             outside.rule = border.rule
             raise outside from None
         return None
@@ -169,7 +169,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
     saved, kept, constant = _context_tensors(ctx, outs)
     recorder = trial.recorder
     if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and _bare(t) for t in outs]):
-        raise Refused
+        raise NotCapturable
     dirty = _dirty(vm, ctx, trial, outs)
     nodes = [tuple([_node(recorder, t) for t in group]) for group in (outs, saved, kept)]
     lazy = (
@@ -178,7 +178,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
         else tuple([i for i, t in enumerate(outs) if i not in constant and (t.is_floating_point() or t.is_complex())])
     )
     if len(lazy) > _MOST_LAZY:
-        raise Refused
+        raise NotCapturable
     with undisturbed(), _disable_current_modes():
         trials, once = _backwards(vm, cls, ctx, outs, (saved, kept), lazy, args)
     numbers = list(
@@ -199,7 +199,7 @@ def _bare(t: Tensor) -> bool:
 def _node(recorder: Any, t: Tensor) -> Any:
     node = recorder.find(t)
     if node is None:
-        raise Refused
+        raise NotCapturable
     return node
 
 
@@ -208,13 +208,13 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
     saved = () if ctx.to_save is None else ctx.to_save
     passed = () if ctx.non_differentiable is None else ctx.non_differentiable
     if type(saved) is not tuple or type(passed) is not tuple or type(ctx.materialize_grads) is not bool:
-        raise Refused
+        raise NotCapturable
     if ctx.saved_for_forward is not None or not all([any([t is out for out in outs]) for t in passed]):
-        raise Refused
+        raise NotCapturable
     kept: dict[int, Tensor] = {}
     for name, value in ctx.__dict__.items():
         if name not in _OF_CONTEXT and not _tensors_in(value, kept):
-            raise Refused
+            raise NotCapturable
     ctx._fineline_saved = saved
     constant = tuple([i for i, t in enumerate(outs) if any([t is other for other in passed])])
     return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
@@ -226,9 +226,9 @@ def _dirty(vm: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
     storages = {vm.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
     if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
-        raise Refused
+        raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
-        raise Refused
+        raise NotCapturable
     return tuple(dirty)
 
 
@@ -264,9 +264,9 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
             come_to = [grads.get(i) for i in range(len(outs))]
             one = _backward(vm, run, ctx, once, args, given, come_to, turned=False)
             if one[0].either and not _same(one, _backward(vm, run, ctx, once, args, given, come_to, turned=True)):
-                raise Refused
+                raise NotCapturable
         if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
-            raise Refused
+            raise NotCapturable
         found.append(one)
     return found, once
 
@@ -279,14 +279,14 @@ def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, give
         trial.again, trial.trial = True, None if vm.again else vm.trial
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
-        raise Refused
+        raise NotCapturable
     gradients = value if type(value) is tuple else (value,)
     if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
-        raise Refused
+        raise NotCapturable
     # PyTorch objects to a number, if it comes.
     results = tuple([_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
     if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
-        raise Refused
+        raise NotCapturable
     return trial, results
 
 

@@ -21,7 +21,7 @@ from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Border
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -259,7 +259,7 @@ def _operator(capture: Callable) -> Callable:
         except NoBody as e:
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
             raise e.border(run, given, kwargs, op.name()).to(then, data) from None
-        except Border as b:
+        except GraphBreak as b:
             raise b.to(then, data) from None
         return vm.finish(f, value, then, data)
 
