@@ -14,7 +14,7 @@ from tests.oracle import Program, Step, check
 
 @pytest.mark.parametrize("unkept", [3, 20, 10_000])
 def test_results_are_kept_later_on(unkept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake, "UNKEPT", unkept)
+    monkeypatch.setattr(fake_tensors, "UNKEPT", unkept)
     kept: dict[bool, list[bool]] = {True: [], False: []}
     dispatch = fake_tensors.Drawing.dispatch
 
