@@ -87,3 +87,8 @@ def test_reference_has_each_command_and_option() -> None:
 def test_the_picture_is_what_its_script_draws() -> None:
     script = ROOT / "docs" / "pictures" / "how_it_works.py"
     assert runpy.run_path(str(script))["picture"]() == script.with_suffix(".svg").read_text()
+
+
+def test_internals_name_files_that_exist() -> None:
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", (ROOT / "docs" / "internals.md").read_text())
+    assert len(named) > 20 and [path for path in named if not (ROOT / "src" / "fineline" / path).exists()] == []
