@@ -155,12 +155,12 @@ def _region(
 
 
 def original(fn: Any) -> Any:
-    """What a compiled callable was made of."""
+    """Returns what a compiled callable was made of."""
     return fn._orig_mod if isinstance(fn, OptimizedModule) else fn.__wrapped__
 
 
 def regions() -> list[Region]:
-    """All compiled regions that are alive."""
+    """Returns all compiled regions that are alive."""
     return list(_REGIONS)
 
 
@@ -174,7 +174,7 @@ def reset() -> None:
 
 
 def set_policy(policy: Policy | None) -> Policy | None:
-    """The rules of the whole process, in all threads, from now on; None: no rules. -> the policy before."""
+    """Sets the rules of the whole process, in all threads, from now on; None: no rules. Returns the policy before."""
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
     before, SCOPE.process = SCOPE.process, policy

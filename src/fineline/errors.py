@@ -12,7 +12,7 @@ from fineline.stacks import StackPlace, folded, is_library, tells_more, to_the_u
 
 
 def caller() -> str:
-    """The line of the user's code that called into fineline."""
+    """Returns the line of the user's code that called into fineline."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
         frame = frame.f_back
@@ -64,7 +64,7 @@ class FinelineError(Exception):
 
     @property
     def refusal(self) -> Refusal:
-        """The table's entry for this error's id."""
+        """Returns the table's entry for this error's id."""
         return REFUSALS[self.id]
 
     def __str__(self) -> str:

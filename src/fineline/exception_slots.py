@@ -19,7 +19,7 @@ OBJ: Any = AttributeError.__dict__["obj"]
 
 
 def names_attribute(e: AttributeError) -> bool:
-    """Whether it was made with a name or an object, be they None."""
+    """Returns whether it was made with a name or an object, be they None."""
     if NAME.__get__(e) is not None or OBJ.__get__(e) is not None:
         return True
     return type(e) is AttributeError and any([part is None for part in gc.get_referents(e)])

@@ -43,7 +43,7 @@ def export(
     pre_dispatch: bool = False,
     **kwargs: Any,
 ) -> Exported:
-    """The graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; nothing else comes of the call.
+    """Returns the graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; nothing else comes of the call.
 
     ``f`` is a function, a method or an ``nn.Module``, whose parameters and buffers keep their names. ``aten_graph``: the graph has ATen
     operators, after ``decomposition_table``; ``pre_dispatch``: as they are before autograd takes them apart. ``tracing_mode``: "real", the call
@@ -58,7 +58,7 @@ def export(
 def exported_program(
     f: Callable, args: tuple = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False
 ) -> torch.export.ExportedProgram:
-    """What fineline captures of ``f(*args, **kwargs)``, as a program for ``torch.export.save`` and AOTInductor.
+    """Returns what fineline captures of ``f(*args, **kwargs)``, as a program for ``torch.export.save`` and AOTInductor.
 
     ``dynamic_shapes`` as for ``torch.export.export``: the sizes that vary, by parameter. Raises what `export` raises, and what
     ``torch.export.export`` raises.
@@ -73,7 +73,7 @@ def exported_program(
 
 
 def _module(gm: GraphModule) -> nn.Module:
-    """What holds and does what ``gm`` does; of a graph module, torch.export would run the nodes, and pass over the parameters' names."""
+    """Returns what holds and does what ``gm`` does; of a graph module, torch.export would run the nodes, and pass over the parameters' names."""
     cls = type(type(gm).__name__, (nn.Module,), {"forward": type(gm).forward})
     module: nn.Module = cls()
     module.__dict__.update({name: value for name, value in gm.__dict__.items() if not name.startswith("_graph")})

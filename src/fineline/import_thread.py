@@ -20,7 +20,7 @@ LONGEST = 60.0
 
 
 def apart(fn: Callable[[], Any]) -> Any:
-    """What ``fn()`` returns or raises."""
+    """Returns what ``fn()`` returns or raises."""
     out: list[Any] = []
     errors: list[BaseException] = []
 

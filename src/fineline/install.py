@@ -142,7 +142,7 @@ class Installation:
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
     def _door(self, name: str, theirs: Any, ours: Callable) -> Callable:
-        """What stands in the place of ``theirs``; who imported it goes on with ``theirs`` after `uninstall`."""
+        """Returns what stands in the place of ``theirs``; who imported it goes on with ``theirs`` after `uninstall`."""
         by_caller = name not in ANYBODY
 
         @functools.wraps(theirs, updated=())
@@ -156,7 +156,7 @@ class Installation:
         return door
 
     def doors(self) -> dict[str, Callable]:
-        """What the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
+        """Returns what the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
         dynamo = self.dynamo
         return {
             "allow_in_graph": self._allowing(dynamo.allow_in_graph),
@@ -249,7 +249,7 @@ class Installation:
         return mark
 
     def backend(self, backend: Any) -> Any:
-        """A name that only PyTorch's registry knows, as the callable."""
+        """Returns a name that only PyTorch's registry knows, as the callable."""
         if backend is None:
             backend = torch.compiler.get_default_backend()
         if isinstance(backend, str) and backend not in list_backends(()):
@@ -302,7 +302,7 @@ class Installation:
 
     # -- what users catch and count --------------------------------------------------------------------------------------
     def face(self, cls: type, id: str | None) -> type:
-        """A class that is ``cls`` and what PyTorch's users catch."""
+        """Returns a class that is ``cls`` and what PyTorch's users catch."""
         found = self.faces.get((cls, id))
         if found is None:
             names = BY_ID.get(id or cls.id) or next(BY_CLASS[k] for k in cls.__mro__ if k in BY_CLASS)  # type: ignore[attr-defined]
@@ -353,7 +353,7 @@ def _nothing() -> None:
 
 
 def asked_by_torch(name: Any) -> bool:
-    """Whether a call from the module of this name is PyTorch's own affair."""
+    """Returns whether a call from the module of this name is PyTorch's own affair."""
     return isinstance(name, str) and (name == "torch" or name.startswith("torch.")) and name not in HANDING_ON
 
 
@@ -429,7 +429,7 @@ def _list_backends(theirs: Callable, exclude_tags: Any = ("debug", "experimental
 
 # -- errors ----------------------------------------------------------------------------------------------------------------
 def _as(cls: type) -> Callable:
-    """How an error is pickled: as fineline's."""
+    """Returns how an error is pickled: as fineline's."""
     return lambda self: (cls, self.args, self.__dict__)
 
 

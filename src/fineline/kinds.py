@@ -22,7 +22,7 @@ else:
 
 
 def taken_as_it_is(t: Any) -> bool:
-    """Whether operators take a tensor of this class for a plain one, as they do parameters, also of classes of the user's."""
+    """Returns whether operators take a tensor of this class for a plain one, as they do parameters, also of classes of the user's."""
     return t.__torch_function__ is torch._C._disabled_torch_function_impl and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 
 

@@ -28,7 +28,7 @@ def optimize(
     dynamic: bool | None = False,
     **compile_options: Any,
 ) -> Callable[[Any], Any]:
-    """A decorator that compiles; ``nopython=True`` means ``fullgraph=True``.
+    """Returns a decorator that compiles; ``nopython=True`` means ``fullgraph=True``.
 
     ``guard_export_fn`` receives the guards of each program that is captured, as texts; ``guard_fail_fn`` hears of each call that
     is captured again, with ``.reason``. Other keywords are `compile`'s.
@@ -121,7 +121,7 @@ class _Around:
 
 
 def around(theirs: Callable, *args: Any, **kwargs: Any) -> Any:
-    """What ``theirs`` gives for these arguments: a context manager, or with a function for an argument that function in one."""
+    """Returns what ``theirs`` gives for these arguments: a context manager, or with a function for an argument that function in one."""
     made = theirs(*args, **kwargs)
     return _seen_through(made, args[0]) if args and isinstance(args[0], types.FunctionType) else _Around(made)
 

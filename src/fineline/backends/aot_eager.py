@@ -20,7 +20,7 @@ from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-    """What Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
+    """Returns what Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     # PyTorch's settings are put back by Python code, which an exception from outside would end in the middle.

@@ -15,20 +15,20 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
 def eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-    """The graph's own Python code."""
+    """Returns the graph's own Python code."""
     if kwargs:
         warnings.warn(f'backend="eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     return as_it_is(gm)
 
 
 def as_it_is(gm: GraphModule) -> Callable[..., Any]:
-    """What runs the graph operator by operator, those of its sub-graphs too: as operators, these would be traced at each backward pass."""
+    """Returns what runs the graph operator by operator, those of its sub-graphs too: as operators, these would be traced at each backward pass."""
     forward: Callable[..., Any] = opened(gm).forward
     return forward
 
 
 def opened(gm: GraphModule) -> GraphModule:
-    """The graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
+    """Returns the graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
     unannounced(gm)
     inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
     ops = [node for node in gm._graph.nodes if node.target in SUBGRAPH_OPERATORS]

@@ -52,7 +52,7 @@ class Inductor:
         return get_patched_config_dict(config_patches=self.check_arguments(mode, options))
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The changes to Inductor's configuration that a mode or options stand for."""
+        """Returns the changes to Inductor's configuration that a mode or options stand for."""
         wanted = dict(options or {})
         if mode and mode != "default":
             modes = torch._inductor.list_mode_options()
@@ -95,7 +95,7 @@ def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | No
 
 
 def _kernels() -> str:
-    """Which kernels tracing may choose: the caches on disk, which keep what it chose, don't ask."""
+    """Returns which kernels tracing may choose: the caches on disk, which keep what it chose, don't ask."""
     core = torch._C
     attention = [kernel.name for kernel in _cur_sdpa_kernel_backends(with_priority=True)]
     return f"{attention}{core._get_math_sdp_allow_fp16_bf16_reduction()}{core._get_cudnn_enabled()}{core._get_mkldnn_enabled()}"

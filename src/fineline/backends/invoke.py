@@ -19,7 +19,7 @@ from fineline.errors import BackendFailed
 
 
 def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any], where: str | None = None) -> Callable[..., Any]:
-    """The callable that runs ``gm``; call it in the state (grad mode, autocast, …) that held where the graph begins."""
+    """Returns the callable that runs ``gm``; call it in the state (grad mode, autocast, …) that held where the graph begins."""
     try:
         # The graph as it is draws nothing. Of others, the state is put back: with it goes what another thread draws meanwhile.
         with nullcontext() if backend.name == "eager" and backend.builtin else undisturbed():

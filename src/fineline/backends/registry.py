@@ -48,7 +48,7 @@ class Registered:
     min_graph_operators: int = 1
 
     def load(self) -> BackendFn:
-        """The callable itself."""
+        """Returns the callable itself."""
         if not isinstance(self.source, EntryPoint):
             return self.source
         try:
@@ -88,7 +88,7 @@ class Backend:
 
     @property
     def sees_graphs(self) -> bool:
-        """Whether it may look into graphs: all but ``eager``, which runs them as they are."""
+        """Returns whether it may look into graphs: all but ``eager``, which runs them as they are."""
         return self.source is not BUILTIN[0]
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
@@ -125,7 +125,7 @@ class BackendRegistry:
         return fn
 
     def names(self, exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
-        """The names that ``compile(backend=...)`` takes, without those that carry a tag of ``exclude_tags``."""
+        """Returns the names that ``compile(backend=...)`` takes, without those that carry a tag of ``exclude_tags``."""
         hidden = frozenset(exclude_tags or ())
         shown = {known.name for known in self._known.values() if not known.tags & hidden}
         return sorted(shown | set(self._plugins()))
@@ -133,7 +133,7 @@ class BackendRegistry:
     def lookup(
         self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None, own: Collection[str] = ()
     ) -> Backend:
-        """The backend of a region; a mistake in name, mode or options is said here and not at the first call.
+        """Returns the backend of a region; a mistake in name, mode or options is said here and not at the first call.
 
         ``own``: the names of fineline's own options, one of which may be meant.
         """

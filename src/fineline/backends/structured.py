@@ -27,7 +27,7 @@ class StructuredTrace:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody has asked for the trace: PyTorch's own handler is there from the start, and has a folder then."""
+        """Returns whether somebody has asked for the trace: PyTorch's own handler is there from the start, and has a folder then."""
         return any([getattr(handler, "root_dir", None) is not None for handler in trace_log.handlers])
 
     @contextmanager

@@ -53,7 +53,7 @@ Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph: Compile) -> Callable[..., Any]:
-    """What ``compile_graph`` makes of a graph that it may rewrite: the captured one is kept for ``explain`` and for the next backend.
+    """Returns what ``compile_graph`` makes of a graph that it may rewrite: the captured one is kept for ``explain`` and for the next backend.
 
     Symbolic sizes become inputs, in front of the others: where a float is computed of one, as in a batch norm's correction for training,
     AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).

@@ -53,7 +53,7 @@ def _getattr(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
 
 
 def _simple(vm: Any, obj: Any, name: str) -> bool:
-    """Whether reading a missing attribute of ``obj`` runs no code that fails only later."""
+    """Returns whether reading a missing attribute of ``obj`` runs no code that fails only later."""
     if is_a(obj, (type, types.ModuleType, super)):
         return is_a(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
     info = type_info(vm.cap, type(obj))
@@ -88,7 +88,7 @@ def _true_then(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _writing(write: Callable, plain: Callable | None = None) -> Callable:
-    """The handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
+    """Returns the handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
 
     def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         if plain is not None and not vm.cap.active:

@@ -85,7 +85,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
-    """The rule that a class of the tables stands for, about ``target``."""
+    """Returns the rule that a class of the tables stands for, about ``target``."""
     verb, reason, place, pattern = KINDS[kind]
     if pattern:
         selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
@@ -95,7 +95,7 @@ def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
 
 
 def builtin_rules() -> tuple[Rule, ...]:
-    """All built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
+    """Returns all built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
     return tuple(_rows())
 
 
@@ -117,7 +117,7 @@ def _native(fn: Any, kind: str) -> str:
 
 
 def builtin_rule(fn: Any) -> Rule:
-    """What becomes of a call of ``fn``, if the user says nothing."""
+    """Returns what becomes of a call of ``fn``, if the user says nothing."""
     return row(_kind(fn), fn)
 
 

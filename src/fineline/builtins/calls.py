@@ -118,7 +118,7 @@ def see_function(cap: SegmentTrace, fn: types.FunctionType) -> None:
 
 
 def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
-    """The local variables of a call, parameters first, as CPython binds them."""
+    """Returns the local variables of a call, parameters first, as CPython binds them."""
     argcount, kwonly, flags = code.co_argcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_varnames
     total = argcount + kwonly
@@ -187,7 +187,7 @@ OBJECT_INIT: Any = object.__init__
 
 
 def runs_no_code(fn: Any) -> bool:
-    """Tells if a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
+    """Returns whether a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
     init = getattr(fn, "__init__", None)
     return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
@@ -221,7 +221,7 @@ def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
 
 
 def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
-    """The handler of a function in Python that capture does not look into; None: it does."""
+    """Returns the handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
         return explicit_break
     if fn is is_compiling or fn is is_dynamo_compiling:
@@ -249,7 +249,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
 
 
 def _left_alone(fn: types.FunctionType) -> Callable | None:
-    """The handler of a function that even a run that captures nothing does not run through."""
+    """Returns the handler of a function that even a run that captures nothing does not run through."""
     if fn is graph_break:
         return explicit_break
     if fn.__qualname__ in STOPPING and stops(fn):
@@ -301,7 +301,7 @@ def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
 
 
 def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
-    """The unbound C method that ``fn`` is bound from; a Python method of that name may stand before it in the MRO."""
+    """Returns the unbound C method that ``fn`` is bound from; a Python method of that name may stand before it in the MRO."""
     for k in cls.__mro__:
         descr = k.__dict__.get(fn.__name__)
         if type(descr) is types.MethodDescriptorType:
@@ -428,7 +428,7 @@ def _call_loaded(vm: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
 
 
 def no_hooks(cap: SegmentTrace, m: nn.Module) -> bool:
-    """Whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
+    """Returns whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
     d = m.__dict__
     if "_call_impl" in d or type_info(cap, type(m)).look(cap, "_call_impl")[1] is not CALL_IMPL:
         return False

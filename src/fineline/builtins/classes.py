@@ -89,7 +89,7 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 
 def answers_class(cap: Any, t: type) -> bool:
-    """Whether reading ``__class__`` of an instance runs the user's code."""
+    """Returns whether reading ``__class__`` of an instance runs the user's code."""
     return watches(cap, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(cap, t).look(cap, "__class__")[1] is not OBJECT_CLASS)
 
 

@@ -24,7 +24,7 @@ STOPS = "FL449"
 
 
 def stops(fn: FunctionType) -> bool:
-    """Whether ``fn`` stops in a debugger."""
+    """Returns whether ``fn`` stops in a debugger."""
     module = fn.__module__ or ""
     return fn.__qualname__ in NAMES and (module.partition(".")[0] in _PACKAGES or module == "torch.distributed")
 

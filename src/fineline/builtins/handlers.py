@@ -41,7 +41,7 @@ def _native_binary(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
 
 
 def _without_methods(v: Any) -> Any:
-    """An object of the same name for C to complain about, where the methods of ``v`` have been asked already."""
+    """Returns an object of the same name for C to complain about, where the methods of ``v`` have been asked already."""
     t = type(v)
     if not t.__flags__ & HEAP_TYPE or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not k.__flags__ & HEAP_TYPE for k in t.__mro__[:-1]]):
         return v

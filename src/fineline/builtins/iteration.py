@@ -164,7 +164,7 @@ class Stepped:
 
 
 def step_eagerly(it: Any, given: Any = None) -> Stepped:
-    """One item, which a generator may be ``given`` something for."""
+    """Returns one item, which a generator may be ``given`` something for."""
     try:
         return Stepped(next(it) if given is None else it.send(given), False)
     except StopIteration as stop:

@@ -44,7 +44,7 @@ NAMES = frozenset(name for _, name in _STAND_INS)
 
 
 def stand_in(fn: types.FunctionType) -> Callable | None:
-    """What is captured in the place of ``fn``."""
+    """Returns what is captured in the place of ``fn``."""
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 

@@ -58,7 +58,7 @@ GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 
 def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
-    """The handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
+    """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
     if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
@@ -96,7 +96,7 @@ def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
-    """The handler for a function of fineline's that captured code calls, or for what `install` put in the place of one of PyTorch's."""
+    """Returns the handler for a function of fineline's that captured code calls, or for what `install` put in the place of one of PyTorch's."""
     # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
     if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
         return _door
@@ -117,7 +117,7 @@ def _door(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any
 
 
 def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
-    """The handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
+    """Returns the handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
     found = torch_mark(target)
     if found is None:
         return None
@@ -164,7 +164,7 @@ def guard_mark(cap: Any, fn: types.FunctionType) -> None:
 
 
 def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
-    """The rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
+    """Returns the rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
     for fn in (target, inspect.unwrap(target)):
         rule = rules.decide(fn)
         if rule is not None:
@@ -173,7 +173,7 @@ def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
 
 
 def dynamo_function(fn: types.FunctionType) -> Callable | None:
-    """The handler for a function of torch._dynamo."""
+    """Returns the handler for a function of torch._dynamo."""
     return _DYNAMO.get(dynamo_kind(fn))
 
 
@@ -238,7 +238,7 @@ def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, 
 
 
 def gives(value: Any) -> Callable:
-    """The handler of what always gives ``value``."""
+    """Returns the handler of what always gives ``value``."""
 
     def give(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         return vm.finish(f, value, then, data)

@@ -168,7 +168,7 @@ def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
 
 
 def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
-    """Whether either operand's class is the user's and has one of these methods in Python; guarded."""
+    """Returns whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
@@ -333,12 +333,12 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
 
 
 def _asked_first(right: Any, left: Any) -> bool:
-    """Whether an operator asks its right operand first: one of a subclass."""
+    """Returns whether an operator asks its right operand first: one of a subclass."""
     return type(right) is not type(left) and is_a(right, type(left))
 
 
 def _compared_by_identity(a: Any, b: Any) -> bool:
-    """Whether neither class has a word in it: one has no ``__eq__``, the other none either, or one that answers its own kind alone."""
+    """Returns whether neither class has a word in it: one has no ``__eq__``, the other none either, or one that answers its own kind alone."""
     plain, other = type(a).__eq__ is object.__eq__, type(b).__eq__ is object.__eq__
     return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
 
@@ -371,7 +371,7 @@ def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
 
 
 def _few_keys(cap: Any, container: Any) -> bool:
-    """Whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
+    """Returns whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
     if not is_a(container, (dict, set, frozenset)) or python_method(cap, container, None, "__contains__", "__iter__"):
         return False
     return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS

@@ -17,7 +17,7 @@ SKIPPED = ("data", "effect")
 
 
 def looked_into(fn: Any, rule: Rule) -> types.FunctionType | None:
-    """The function in Python that is run through because ``rule`` says so; None: by default it is, or there is nothing to look into.
+    """Returns the function in Python that is run through because ``rule`` says so; None: by default it is, or there is nothing to look into.
 
     What is one node by default is looked into only if the rule is about that very function: a glob or a file restores what is skipped.
     """

@@ -66,7 +66,7 @@ class PureFunction:
             self._namespaces.append((id(fn.__globals__), names))
 
     def holds(self, cap: SegmentTrace) -> bool:
-        """Tells if the captured code has changed nothing of it since."""
+        """Returns whether the captured code has changed nothing of it since."""
         # Whoever writes a global has the values that are known of its namespace forgotten.
         return (
             all([a is b for fn, parts in self._functions for a, b in zip(_parts(fn), parts, strict=True)])
@@ -75,12 +75,12 @@ class PureFunction:
         )
 
     def is_within(self, depth: int) -> bool:
-        """Tells if CPython's stack would end no later than that of eager code, whose depth here is ``depth``."""
+        """Returns whether CPython's stack would end no later than that of eager code, whose depth here is ``depth``."""
         return depth <= _LOW if self.recursive else depth + 2 * len(self._functions) < SHALLOW
 
 
 def _parts(fn: FunctionType) -> tuple:
-    """What makes a function what it is, and whether it has attributes."""
+    """Returns what makes a function what it is, and whether it has attributes."""
     return fn.__code__, fn.__defaults__, fn.__kwdefaults__, bool(fn.__dict__)
 
 
@@ -131,7 +131,7 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
 
 
 def may_hand_over(vm: Any) -> bool:
-    """Tells if nobody asks to see what the code does, and no rule may be about it."""
+    """Returns whether nobody asks to see what the code does, and no rule may be about it."""
     ruled = vm.rules is not None and vm.rules.all
     return not (ruled or vm.texts or vm.call_out is not None or vm.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
 
@@ -187,7 +187,7 @@ def _callees(vm: Any, fn: FunctionType) -> list[FunctionType] | None:
 
 
 def _is_users(vm: Any, fn: FunctionType) -> bool:
-    """Tells if a function is no more than its code: the interpreter, too, would run that."""
+    """Returns whether a function is no more than its code: the interpreter, too, would run that."""
     name = fn.__qualname__
     return (
         SPECIALS.get(fn) is None
@@ -203,7 +203,7 @@ def _is_users(vm: Any, fn: FunctionType) -> bool:
 
 
 def _is_marked(rules: Rules, values: tuple[Any, ...]) -> bool:
-    """Tells if a mark is about one of these. Rules by a name or a file may be about anything: where there are some, nothing is handed over."""
+    """Returns whether a mark is about one of these. Rules by a name or a file may be about anything: where there are some, nothing is handed over."""
     return any([rules.known(value) is not None for value in values if callable(value)])
 
 
@@ -216,7 +216,7 @@ def _is_in(value: Any, table: frozenset) -> bool:
 
 
 def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
-    """Tells if a global value may be used like that; a call of ``taker`` gets the result first."""
+    """Returns whether a global value may be used like that; a call of ``taker`` gets the result first."""
     if is_plain(value) or _is_in(value, _FUNCTIONS):
         return True
     if _is_in(value, _ITERATORS):

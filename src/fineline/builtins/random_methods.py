@@ -88,7 +88,7 @@ def _draw(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 
 
 def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
-    """A symbol for the number that the program is going to draw; None if it can't be one."""
+    """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
     kind = KINDS.get(fn)
     if kind is None or vm.may_restart is None or vm.opaque is not None or vm.subgraphs or vm.merged is not None or vm.indices:
         return None
@@ -129,7 +129,7 @@ def _other(cls: type) -> Any:
 
 
 def _is_plain(cls: type, generator: Any) -> bool:
-    """Whether no code of the user's is run by a draw."""
+    """Returns whether no code of the user's is run by a draw."""
     if type(generator) is not cls:
         return False
     return generator.__dict__.keys() <= _OWN if cls is PYTHON else True

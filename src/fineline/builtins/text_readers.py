@@ -185,7 +185,7 @@ def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: 
 
 
 def _by_itself(fn: Any) -> bool:
-    """Whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
+    """Returns whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
     if fn in SPECIALS or fn in _ALONE:
         return fn in _ALONE
     native = classify(fn)
@@ -206,7 +206,7 @@ def _among(fn: Any, functions: tuple) -> bool:
 
 
 def _reads(fn: Any) -> bool:
-    """Whether it does: what only leads to other calls, which come here in turn, and what breaks the graph anyway, need not wait."""
+    """Returns whether it does: what only leads to other calls, which come here in turn, and what breaks the graph anyway, need not wait."""
     if is_a(fn, type):
         return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and classify(fn) is None)
     if not is_a(fn, _CALLED):

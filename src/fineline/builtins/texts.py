@@ -91,12 +91,12 @@ def _size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: 
 
 
 def _waiting(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
-    """The text, if it can be made when somebody reads it."""
+    """Returns the text, if it can be made when somebody reads it."""
     return waiting(vm, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
 
 
 def _lasts(cap: Any, obj: Any) -> bool:
-    """Whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
+    """Returns whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
     src = cap.sources.get(id(obj))
     if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in cap.made:
         return False

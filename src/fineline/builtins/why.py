@@ -38,7 +38,7 @@ from fineline.torch_facts.spellings import operator_name, packet_of
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:
-    """What capture does when it meets ``target``, in a region with ``policy``: the decision, its rule, the reason and the place.
+    """Returns what capture does when it meets ``target``, in a region with ``policy``: the decision, its rule, the reason and the place.
 
     ``target`` is a function, method, class, module, operator, or a text: a dotted name, a file or folder, an operator's name, or a glob
     over these. What no rule of the user's selects is decided by a built-in rule. Of what holds others (a module, a class, a folder, a
@@ -65,7 +65,7 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
 
 
 def _resolved(name: str) -> Any:
-    """What a dotted name stands for; its module is imported."""
+    """Returns what a dotted name stands for; its module is imported."""
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:
@@ -124,7 +124,7 @@ def _extent(target: Any) -> _Extent:
 
 
 def _inside(rules: Rules, decided: Rule, extent: _Extent) -> tuple[Rule, ...]:
-    """The rules, but for the one that has decided, that are about something in it."""
+    """Returns the rules, but for the one that has decided, that are about something in it."""
     return tuple([rule for rule in rules.all if rule is not decided and _is_in(rule.selector, extent)])
 
 
@@ -159,7 +159,7 @@ def _of(rules: Rules, target: Any, holder: Any) -> Rule:
 
 
 def _reached(op: Any) -> tuple[str, ...]:
-    """What an operator surely comes down to; of other spellings it depends on the arguments."""
+    """Returns what an operator surely comes down to; of other spellings it depends on the arguments."""
     if is_a(op, OpOverload):
         return overload_name(op), op._schema.name
     packet = packet_of(op)
@@ -176,7 +176,7 @@ def _operator(text: str) -> OpOverload | OpOverloadPacket:
 
 
 def _holder(fn: Any) -> Any:
-    """The class that a function is written in, if it is a method."""
+    """Returns the class that a function is written in, if it is a method."""
     if not is_a(fn, types.FunctionType) or not is_a(fn.__module__, str):
         return None
     owner = loaded(f"{fn.__module__}.{fn.__qualname__.rpartition('.')[0]}") if "." in fn.__qualname__ else None

@@ -128,7 +128,7 @@ class CodeInfo:
         return lines
 
     def handler_at(self, ip: int) -> Handler | None:
-        """The innermost exception handler that covers instruction ``ip``."""
+        """Returns the innermost exception handler that covers instruction ``ip``."""
         # The compiler writes the rows in order of their instructions, and none overlaps another.
         k = bisect.bisect_right(self._handler_starts, ip) - 1
         return self.handlers[k] if k >= 0 and ip < self.handlers[k].end else None
@@ -199,7 +199,7 @@ class CodeInfo:
         return live
 
     def reads_slot(self, slot: int) -> bool:
-        """Whether any instruction reads the variable in ``slot``."""
+        """Returns whether any instruction reads the variable in ``slot``."""
         return any(i.arg == slot and i.name in _READS for i in self.instructions)
 
 
@@ -252,7 +252,7 @@ def _liveness(info: CodeInfo) -> list[int]:
 
 
 def global_names(code: CodeType) -> list[str]:
-    """The names that ``code``, and code inside it, takes for globals: attributes and imported modules have theirs in ``co_names`` too."""
+    """Returns the names that ``code``, and code inside it, takes for globals: attributes and imported modules have theirs in ``co_names`` too."""
     info = CODES[code]
     found: dict[str, None] = {}
     for name, arg in info.instructions:

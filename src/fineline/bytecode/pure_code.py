@@ -61,7 +61,7 @@ class PureCode(NamedTuple):
 
 
 def is_plain(value: Any) -> bool:
-    """Tells if ``value`` is of an exact built-in type that neither changes nor has an identity, and no tuple that takes long to look through."""
+    """Returns whether ``value`` is of an exact built-in type that neither changes nor has an identity, and no tuple that takes long to look through."""
     t = type(value)
     return t in PLAIN or ((t is tuple or t is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
 
@@ -143,7 +143,7 @@ def _taker(info: CodeInfo, k: int) -> str:
 
 
 def _is_walked(info: CodeInfo, k: int) -> bool:
-    """Tells if what begins at instruction ``k`` is the first argument of a method that walks it."""
+    """Returns whether what begins at instruction ``k`` is the first argument of a method that walks it."""
     name, arg = info.instructions[k - 1] if k else Instruction("", 0)
     return name == "LOAD_METHOD" and info.names[arg] in _WALKERS
 

@@ -32,7 +32,7 @@ class Outcome:
     rules: tuple[dict[str, Any], ...]
 
     def failure(self) -> str:
-        """The line on stderr that says why it failed: the last one; of a refusal, which has several, the first of these. "": it did not fail."""
+        """Returns the line on stderr that says why it failed: the last one; of a refusal, which has several, the first of these. "": it did not fail."""
         lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
         refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
         return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
@@ -70,7 +70,7 @@ class Audit:
         self.repeatable = (again.output, again.failure()) == (self.base.output, self.base.failure())
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules and marks to judge: those that fired, most often first, and the program's own that did not."""
+        """Returns the rules and marks to judge: those that fired, most often first, and the program's own that did not."""
         return [rule for rule in sorted(self.base.rules, key=lambda rule: -rule["times"]) if rule["times"] or not _foreign(rule["place"])]
 
     def verdict(self, rule: dict[str, Any]) -> Verdict:
@@ -81,13 +81,13 @@ class Audit:
         return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed")
 
     def as_dict(self, verdicts: list[Verdict]) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Returns all of it, for JSON."""
         rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text} for verdict in verdicts]
         facts = {"status": self.base.status, "graphs": self.base.graphs, "breaks": self.base.breaks, "repeatable": self.repeatable}
         return {**facts, "rules": rules}
 
     def _needed(self, other: Outcome) -> str:
-        """What is worse in another run; empty: nothing."""
+        """Returns what is worse in another run; empty: nothing."""
         base = self.base
         if other.status != base.status:
             failure = f": {other.failure()}" if other.failure() else ""
@@ -137,5 +137,5 @@ def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]])
 
 
 def _foreign(place: str) -> bool:
-    """Whether a mark is a library's own affair."""
+    """Returns whether a mark is a library's own affair."""
     return any(place.startswith(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))

@@ -69,7 +69,7 @@ class Heard:
         return sum(known, Counter[str]()) if known and len(known) == len(counts) else None
 
     def fired(self) -> Counter[Rule]:
-        """How often each rule and mark decided something, over all functions."""
+        """Returns how often each rule and mark decided something, over all functions."""
         total: Counter[Rule] = Counter()
         for explanation in self.explanations():
             for rule, times in explanation.rules.items():
@@ -77,7 +77,7 @@ class Heard:
         return total
 
     def facts(self, others: Sequence[Heard] = ()) -> dict[str, Any]:
-        """All of it, for JSON. ``rules``: over all functions, those of other processes too, the marks that nothing met included."""
+        """Returns all of it, for JSON. ``rules``: over all functions, those of other processes too, the marks that nothing met included."""
         total: dict[str, tuple[Rule, int]] = {}
         counted = [(rule, times) for heard in (self, *others) for rule, times in heard.fired().items()]
         for rule, times in (*counted, *[(mark, 0) for mark in (*MARKS, *MARKS.blocks.values())]):

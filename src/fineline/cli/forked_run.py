@@ -11,7 +11,7 @@ from typing import IO
 
 
 def run_in_copy(run: Callable[[], None], out: IO[bytes], errors: IO[bytes]) -> int:
-    """The exit status of ``run``, as that of a program of its own, which prints to these files."""
+    """Returns the exit status of ``run``, as that of a program of its own, which prints to these files."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

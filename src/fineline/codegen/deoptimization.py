@@ -26,7 +26,7 @@ from fineline.tracing.mutation_log import MOST_KEPT, has_history
 
 
 def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
-    """The call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
+    """Returns the call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
     Python's, blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
@@ -100,7 +100,7 @@ def fails(gm: GraphModule, *inputs: Any) -> bool:
 
 
 def _states(cap: Any) -> set[Any]:
-    """What the graph calls to change PyTorch's state: it may fail before it changes it back."""
+    """Returns what the graph calls to change PyTorch's state: it may fail before it changes it back."""
     return {function for function, _ in functions(cap.recorder.graph) if classify_torch(function) == "state"}
 
 
@@ -119,6 +119,6 @@ def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
 
 
 def costs_little(writer: Any, written: list[Source]) -> bool:
-    """Whether a graph that writes there may begin again: what is kept for that at each call is small."""
+    """Returns whether a graph that writes there may begin again: what is kept for that at each call is small."""
     few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
     return few and not any([has_history(writer.cap.guards.machine.memory(s.value)) for s in written])

@@ -10,7 +10,7 @@ _COMPILED_CHECK = re.compile(r"\bu\d+\b")
 
 
 def as_user(errors: Mapping[str, type[Exception]], error: BaseException) -> BaseException:
-    """What the user's code would raise, if ``error`` is of one of the graph's own checks."""
+    """Returns what the user's code would raise, if ``error`` is of one of the graph's own checks."""
     own = [cls(text) for text, cls in errors.items() if text in str(error)]
     if not own and len(errors) == 1 and _COMPILED_CHECK.search(str(error)):
         own = [cls(text) for text, cls in errors.items()]

@@ -63,7 +63,7 @@ def _alive(vm: Any) -> list[Any]:
 
 
 def _held_elsewhere(vm: Any, alive: list[Any]) -> tuple[Any, ...]:
-    """Those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
+    """Returns those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
     frames = [*stack(vm.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
     # Of those at work in C, fineline's own methods read more than their items.
     busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
@@ -123,7 +123,7 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
 
 
 def _in_slot(slot: MemberDescriptorType, holder: Any) -> Any:
-    """What a slot of an object holds; nothing: the slot itself."""
+    """Returns what a slot of an object holds; nothing: the slot itself."""
     try:
         return slot.__get__(holder)
     except AttributeError:
@@ -183,7 +183,7 @@ def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
 
 
 def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
-    """An iterator over a tuple, which may hold stand-ins."""
+    """Returns an iterator over a tuple, which may hold stand-ins."""
     _, args, *state = it.__reduce__()
     items = _real(args[0], seen)
     if items is args[0]:
@@ -194,7 +194,7 @@ def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
 
 
 def _real_tee(v: Tee, seen: dict[int, Any]) -> Any:
-    """A tee; those of one source are made together, as they share what some of them have yet to give."""
+    """Returns a tee; those of one source are made together, as they share what some of them have yet to give."""
     ahead = {id(tee): _items(tee) for tee in seen[0] if type(tee) is Tee and tee.source is v.source}
     most = max(ahead.values(), key=len)
     first = itertools.tee(itertools.chain(most, _real(v.source, seen)), 1)[0]
@@ -215,7 +215,7 @@ def _items(tee: Tee) -> list[Any]:
 
 
 def real_generator(gen: InterpretedGenerator) -> Any:
-    """One of Python's own that stands where ``gen`` does, and goes on in it."""
+    """Returns one of Python's own that stands where ``gen`` does, and goes on in it."""
     relay = _relay(gen, gen.state == "new")
     relay.__name__, relay.__qualname__ = gen.__name__, gen.__qualname__
     if gen.state == "closed":

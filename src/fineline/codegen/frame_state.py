@@ -122,7 +122,7 @@ def roots_of(spec: Any) -> Iterator[int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two parts of templates are equal; nothing of the user's is asked."""
+    """Returns whether two parts of templates are equal; nothing of the user's is asked."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -288,7 +288,7 @@ class FrameState:
         return at
 
     def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
-        """What a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
+        """Returns what a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
         if at in self.turned and (type(v) in COUNTERS or type(v) in SYMBOLIC):
             return self._number(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
@@ -301,7 +301,7 @@ class FrameState:
         return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
 
     def _state(self, v: Any) -> Any:
-        """What a continuation goes on with, and the arguments in it: tuples of the interpreter's own, whatever has been made where they lie."""
+        """Returns what a continuation goes on with, and the arguments in it: tuples of the interpreter's own, whatever has been made where they lie."""
         return self._own(v, lambda x: self._own(x, self._spec))
 
     def _own(self, v: Any, part: Callable[[Any], Any]) -> Any:
@@ -574,7 +574,7 @@ class FrameState:
         return built
 
     def same(self, other: FrameState) -> bool:
-        """Whether both stand for the same frames at the same place, whatever is alive in them."""
+        """Returns whether both stand for the same frames at the same place, whatever is alive in them."""
         return all(alike(getattr(self, name), getattr(other, name)) for name in COMPARED)
 
     def called_frames(self) -> list[FrameShape]:
@@ -587,5 +587,5 @@ class FrameState:
 
     @property
     def has_handlers(self) -> bool:
-        """Whether some frame would handle an exception raised here."""
+        """Returns whether some frame would handle an exception raised here."""
         return any(s.info.handler_at(s.ip - 1) is not None or s.on_stop is not None or s.generator >= 0 for s in self.frames)

@@ -7,7 +7,7 @@ from fineline.cpython.polyfill_iterators import RangeIterator
 
 
 def between(one: FrameState, other: FrameState) -> Turned:
-    """Where both hold other numbers, if nothing else tells them apart."""
+    """Returns where both hold other numbers, if nothing else tells them apart."""
     if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
         return frozenset()
     if any([len(getattr(one, name)) != len(getattr(other, name)) for name in ("frames", "iterators", "objects")]):

@@ -14,7 +14,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 
 def draw_lines(r: Reconstructor) -> list[str]:
-    """One for each number, in the order of the captured code."""
+    """Returns one for each number, in the order of the captured code."""
     if not r.draws:
         return []
     draws = r.cap.symbols.draws.of
@@ -22,18 +22,18 @@ def draw_lines(r: Reconstructor) -> list[str]:
 
 
 def generators(r: Reconstructor) -> str:
-    """Those that are drawn from, each once."""
+    """Returns those that are drawn from, each once."""
     found = {id(draw.args[0]): draw.args[0] for draw in r.cap.symbols.draws.of.values()}
     return r.items(found.values())
 
 
 def does_more(cap: SegmentTrace) -> bool:
-    """Whether the graph must not run twice. A hook that raises means it."""
+    """Returns whether the graph must not run twice. A hook that raises means it."""
     return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless(states=True)
 
 
 def may_fail(cap: SegmentTrace) -> bool:
-    """Whether the graph may raise, or may be found not to hold, where the guards hold."""
+    """Returns whether the graph may raise, or may be found not to hold, where the guards hold."""
     inexact = cap.symbols is not None and cap.symbols.inexact
     return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph, cap.recorder.untyped)
 

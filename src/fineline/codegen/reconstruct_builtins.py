@@ -81,12 +81,12 @@ def _dict(r: Any, v: dict) -> str:
 
 
 def names(name: str, text: str) -> bool:
-    """Whether an expression names a container that is not made yet, as it holds itself."""
+    """Returns whether an expression names a container that is not made yet, as it holds itself."""
     return re.search(rf"\b{name}\b", text) is not None
 
 
 def dict_of(name: str, t: type) -> str:
-    """An instance's dict, read past the user's ``__getattribute__``."""
+    """Returns an instance's dict, read past the user's ``__getattribute__``."""
     return f'object.__getattribute__({name}, "__dict__")' if is_a(t.__getattribute__, types.FunctionType) else f"{name}.__dict__"
 
 
@@ -188,7 +188,7 @@ def _live_iterator(r: Any, v: LiveIterator) -> str:
 
 
 def iterator(r: Any, v: Any, recipe: Recipe) -> str:
-    """An iterator of C's."""
+    """Returns an iterator of C's."""
     make, written = recipe.make, r.cap.journal.written
     if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
         # Made over the old contents it would fail when the new ones are written.

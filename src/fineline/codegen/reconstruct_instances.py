@@ -27,7 +27,7 @@ FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
 
 
 def local_class(r: Any, v: Any) -> str:
-    """A class that the captured code made: first with its names alone, as what they stand for may hold the class."""
+    """Returns a class that the captured code made: first with its names alone, as what they stand for may hold the class."""
     if id(v) not in r.cap.made:
         raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
     held = dict(type.__dict__["__dict__"].__get__(v))
@@ -81,7 +81,7 @@ def exception(r: Any, v: BaseException) -> str:
 
 
 def instance(r: Any, v: Any) -> str:
-    """An object of a class written in Python, or of a subclass of a builtin container."""
+    """Returns an object of a class written in Python, or of a subclass of a builtin container."""
     t = type(v)
     sequence = issubclass(t, tuple) and hasattr(t, "n_sequence_fields")
     if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not sequence:
@@ -102,7 +102,7 @@ def instance(r: Any, v: Any) -> str:
 
 
 def _new(r: Any, v: Any, make: str, base: Any) -> str:
-    """A call of the `__new__` of the type of C's that the class builds on."""
+    """Returns a call of the `__new__` of the type of C's that the class builds on."""
     if base is tuple or base is frozenset:
         return f"{base.__name__}.__new__({make}, {r.pack(base.__iter__(v))})"
     if base in SCALARS:

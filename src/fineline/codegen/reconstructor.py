@@ -78,11 +78,11 @@ class Reconstructor:
 
     @property
     def built(self) -> Set[int]:
-        """The objects that the program makes, by identity."""
+        """Returns the objects that the program makes, by identity."""
         return self._memo.keys()
 
     def param(self, src: Source) -> str:
-        """The parameter of the program that the guard program's register for ``src`` is passed as."""
+        """Returns the parameter of the program that the guard program's register for ``src`` is passed as."""
         name = self.params.get(src.reg)
         if name is None:
             name = self.params[src.reg] = self.fresh(short_name(src))
@@ -98,7 +98,7 @@ class Reconstructor:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def expr(self, v: Any) -> str:
-        """An expression that gives ``v`` when the program runs."""
+        """Returns an expression that gives ``v`` when the program runs."""
         cap = self.cap
         t = type(v)
         if cap.lazy and id(v) in cap.lazy:
@@ -154,7 +154,7 @@ class Reconstructor:
         return self.constant(v, t.__name__)
 
     def _number(self, v: Any) -> str:
-        """A symbolic number, computed from the sizes and numbers that the program is given."""
+        """Returns a symbolic number, computed from the sizes and numbers that the program is given."""
         names = {}
         term = self.cap.symbols.term(v)
         for symbol in symbols_of(term):
@@ -181,7 +181,7 @@ class Reconstructor:
         return self.statement("text", f"{self.constant(fn, fn.__name__)}({self.call(args, {})})", v)
 
     def graph_input(self, src: Any) -> str:
-        """What the graph is given."""
+        """Returns what the graph is given."""
         if type(src) is not Carried:
             return self.param(src)
         text = self.expr(src.value)
@@ -210,7 +210,7 @@ class Reconstructor:
         return name
 
     def _output(self, node: Any) -> str:
-        """The variable for what a node of the graph gives."""
+        """Returns the variable for what a node of the graph gives."""
         name = self._output_names.get(node)
         if name is None:
             name = self._output_names[node] = self.fresh(str(node))
@@ -230,7 +230,7 @@ class Reconstructor:
         return ", ".join([self.expr(x) for x in items])
 
     def pack(self, items: Any) -> str:
-        """A tuple of them."""
+        """Returns a tuple of them."""
         text = self.items(items)
         return f"({text},)" if text else "()"
 
@@ -238,7 +238,7 @@ class Reconstructor:
         return ", ".join([f"{self.expr(k)}: {self.expr(x)}" for k, x in dict.items(v)])
 
     def call(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
-        """The arguments of a call."""
+        """Returns the arguments of a call."""
         named = [f"{k}={self.expr(x)}" if _plain(k) else f"**{{{k!r}: {self.expr(x)}}}" for k, x in kwargs.items()]
         return ", ".join([*[self.expr(x) for x in args], *named])
 
@@ -260,7 +260,7 @@ class Reconstructor:
         return self.expr(v)
 
     def known(self, v: Any) -> str | None:
-        """The variable of what has been made already."""
+        """Returns the variable of what has been made already."""
         return self._memo.get(id(v))
 
     def forget(self, v: Any) -> None:
@@ -272,14 +272,14 @@ class Reconstructor:
         self._memo.setdefault(id(v), text)
 
     def member(self, descr: Any) -> str:
-        """A C descriptor; that of a class made by the call is the one of the class made by the program."""
+        """Returns a C descriptor; that of a class made by the call is the one of the class made by the program."""
         if descr.__objclass__ in self.cap.classes:
             return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
         return self.constant(descr, descr.__name__)
 
 
 def short_name(src: Source) -> str:
-    """A readable name for a program's parameter."""
+    """Returns a readable name for a program's parameter."""
     parts: list[str] = []
     node: Source | None = src
     while node is not None and len(parts) < 6:
@@ -301,5 +301,5 @@ def short_name(src: Source) -> str:
 
 
 def _plain(name: str) -> bool:
-    """Whether an argument can be named in source text, and is then called just that."""
+    """Returns whether an argument can be named in source text, and is then called just that."""
     return type(name) is str and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)

@@ -231,7 +231,7 @@ class ResidualWriter:
             )
 
     def _varying(self, w: Written) -> set:
-        """The keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
+        """Returns the keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
         symbols = self.cap.symbols
         numbers: Any = () if symbols is None else symbols.numbers
         return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
@@ -400,7 +400,7 @@ class ResidualWriter:
         return apart(compiled, gm) if writes else compiled
 
     def written(self) -> list[Source]:
-        """The inputs whose memory the graph writes into."""
+        """Returns the inputs whose memory the graph writes into."""
         return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
 
     def _hides_writes(self) -> bool:
@@ -441,7 +441,7 @@ class ResidualWriter:
                 cap.guards.distinct(ones.values(), others)
 
     def _kinds(self, examples: list) -> Kinds | None:
-        """What a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
+        """Returns what a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
         tensors: Mapping[int, Any] = self.cap.guards.tensors
         symbols, sizes = self.cap.symbols, None
         if symbols is not None and symbols.used:
@@ -457,32 +457,32 @@ class ResidualWriter:
         return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
 
     def _on_fakes(self) -> bool:
-        """Whether the program's own inputs are the fake tensors of a user's, or it makes such."""
+        """Returns whether the program's own inputs are the fake tensors of a user's, or it makes such."""
         mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
 
     def _lying(self) -> list[tuple[Source, int, bool]]:
-        """The tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
+        """Returns the tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
         if self._memory is None:
             memory, mutated = self.cap.guards.machine.memory, self.cap.recorder.mutated
             self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
         return self._memory
 
     def _sharing(self) -> tuple[int, ...] | None:
-        """Which inputs share memory, if the graph writes into that of one."""
+        """Returns which inputs share memory, if the graph writes into that of one."""
         if len(self.written()) == 0 or len(self._lying()) < 2:
             return None
         first: dict[int, int] = {}
         return tuple([first.setdefault(at, i) if at else i for i, (_, at, _) in enumerate(self._lying())])
 
     def _shares_what_it_writes(self) -> bool:
-        """Whether several inputs share memory that the graph writes into."""
+        """Returns whether several inputs share memory that the graph writes into."""
         pattern = self._sharing() or ()
         written = [first for first, (_, _, writes) in zip(pattern, self._lying(), strict=True) if writes] if pattern else []
         return any([pattern.count(first) > 1 for first in written])
 
     def _overlap(self, examples: list) -> bool:
-        """Whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
+        """Returns whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
         if any([lies_on_itself(s.value) for s in self.written()]):
             return True
         if not self._shares_what_it_writes():

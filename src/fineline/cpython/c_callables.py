@@ -220,7 +220,7 @@ INDEX_ARGS: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
 """Callables -> positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through
 `__bool__`. Of those that read less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read."""
 def classify(fn: object) -> Native | None:
-    """The class of a C callable, or None if it is not known and so must not be called during capture.
+    """Returns the class of a C callable, or None if it is not known and so must not be called during capture.
 
     Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
     object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
@@ -232,5 +232,5 @@ def classify(fn: object) -> Native | None:
 
 
 def listed() -> Iterator[tuple[Callable[..., Any], Native]]:
-    """All callables of the table, with their class."""
+    """Yields all callables of the table, with their class."""
     yield from _TABLE

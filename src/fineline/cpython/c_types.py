@@ -244,7 +244,7 @@ C_DESCRIPTORS: tuple[type, ...] = (
 
 
 def methods() -> Iterator[tuple[Any, str]]:
-    """Each C method of each type above, unbound, with its class."""
+    """Yields each C method of each type above, unbound, with its class."""
     everywhere = _by_name(EVERYWHERE)
     for facts in TYPES:
         own = everywhere | _by_name(facts.differ)

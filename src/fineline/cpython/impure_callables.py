@@ -75,7 +75,7 @@ def called(fn: Any, args: Any) -> tuple[Any, Any]:
 
 
 def _draws_the_same(fn: Any, name: str, args: Any, owner: Any, own: Callable[[Any], bool]) -> bool:
-    """Whether the numbers are the same at each call: those of a generator that the code makes, with a seed."""
+    """Returns whether the numbers are the same at each call: those of a generator that the code makes, with a seed."""
     seeded = bool(args) and args[-1] is not None and args[-1] is not owner
     if owner is None:
         return seeded and (is_a(fn, type) or name == "default_rng")

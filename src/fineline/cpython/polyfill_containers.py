@@ -42,7 +42,7 @@ _PLAIN = (list, tuple, Size)
 
 
 def _size(sequence: Any) -> int:
-    """The length by which C reads a list or a tuple, whatever its class says."""
+    """Returns the length by which C reads a list or a tuple, whatever its class says."""
     if type(sequence) in _PLAIN:
         return len(sequence)
     return list.__len__(sequence) if is_a(sequence, list) else tuple.__len__(sequence)
@@ -139,7 +139,7 @@ def tuple_eq(self: Any, other: Any, /) -> Any:
 
 
 def opposite(equal: Any) -> Any:
-    """What `__ne__` gives where `__eq__` gives ``equal``."""
+    """Returns what `__ne__` gives where `__eq__` gives ``equal``."""
     return equal if equal is NotImplemented else not equal
 
 

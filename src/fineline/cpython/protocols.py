@@ -44,7 +44,7 @@ def same(value: Any) -> Any:
 
 
 def of_frame(frame: Any, name: str) -> Any:
-    """The variables of a frame, or its line; the interpreter has a handler for it."""
+    """Returns the variables of a frame, or its line; the interpreter has a handler for it."""
     return getattr(frame, name)
 
 
@@ -132,7 +132,7 @@ def inplace(a: Any, b: Any, iname: str, name: str, rname: str, op: Any, iop: Any
 
 
 def joins(a: Any, method: Any) -> bool:
-    """Whether a method is C's for joining or repeating sequences: it comes behind the other operand's, as those are no numbers."""
+    """Returns whether a method is C's for joining or repeating sequences: it comes behind the other operand's, as those are no numbers."""
     return is_a(method, MethodWrapperType) and is_a(a, SEQUENCES) and method.__name__ in JOINING
 
 
@@ -194,7 +194,7 @@ def next_or(it: Any, default: Any) -> Any:
 
 
 def unpack(it: Any, n: int) -> list:
-    """The items for ``a, b, c = it``."""
+    """Returns the items for ``a, b, c = it``."""
     out: list = []
     iterator = iter(it)
     for item in iterator:
@@ -234,7 +234,7 @@ def given_twice(fn: Any, key: Any) -> TypeError:
 
 
 def described_call(fn: Any) -> str:
-    """How CPython names a callable in the errors of a call."""
+    """Returns how CPython names a callable in the errors of a call."""
     qualname = getattr(fn, "__qualname__", None)
     if not is_a(qualname, str):
         return str(fn)
@@ -290,7 +290,7 @@ def contains_pair(mapping: Any, pair: Any) -> bool:
 
 
 def match_keys(subject: Any, keys: tuple) -> Any:
-    """The values under ``keys``, or None when one is missing."""
+    """Returns the values under ``keys``, or None when one is missing."""
     values = []
     seen = []
     for key in keys:
@@ -305,7 +305,7 @@ def match_keys(subject: Any, keys: tuple) -> Any:
 
 
 def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) -> Any:
-    """The attributes that a class pattern binds, or None when it does not match."""
+    """Returns the attributes that a class pattern binds, or None when it does not match."""
     if not isinstance(subject, cls):
         return None
     attrs = []

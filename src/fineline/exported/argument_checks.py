@@ -23,7 +23,7 @@ from fineline.guards.steps import ACCESS
 def asked_module(
     parameters: list[Parameter], roots: Mapping[int, int], segment: ResidualProgram, describe: Callable[[int], str], grad_mode: bool | None
 ) -> Portable | None:
-    """The guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none.
+    """Returns the guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none.
 
     ``grad_mode``: what a graph that changes the grad mode takes it back to.
     """

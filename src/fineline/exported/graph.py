@@ -125,7 +125,7 @@ class ExportWriter(ResidualWriter):
             raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
 
     def graph(self, describe: Callable[[int], str]) -> Portable:
-        """The graph; ``describe`` gives the text of the segment's guards."""
+        """Returns the graph; ``describe`` gives the text of the segment's guards."""
         root = nn.Module()
         names = self._own(root)
         graph = Graph()
@@ -243,7 +243,7 @@ def _listed(value: Any, kind: str) -> list:
 
 
 def _fits(old: Any, new: Any, outcome: Outcome) -> bool:
-    """Whether to copy ``new`` into ``old`` is the same as to put it in its place."""
+    """Returns whether to copy ``new`` into ``old`` is the same as to put it in its place."""
     if not (is_a(old, Tensor) and is_a(new, Tensor)) or new.requires_grad:
         return False
     if (old.shape, old.dtype, old.device, old.layout) != (new.shape, new.dtype, new.device, new.layout):

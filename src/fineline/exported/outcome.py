@@ -66,7 +66,7 @@ class Outcome:
         self.tensors: list[Tensor] = []
 
     def read(self, v: Any) -> Any:
-        """What gives ``v``: its parts are those above, and constants."""
+        """Returns what gives ``v``: its parts are those above, and constants."""
         cap, t = self._cap, type(v)
         if id(v) in cap.lazy:
             return Given(cap.lazy[id(v)], v)
@@ -142,7 +142,7 @@ class Outcome:
 
 
 def _is_plain(t: type) -> bool:
-    """Whether an object of the class is what its ``__dict__`` holds."""
+    """Returns whether an object of the class is what its ``__dict__`` holds."""
     plain = [cls for cls in t.__mro__ if cls is not object]
     return all([type(cls) in (type, abc.ABCMeta) and not cls.__dict__.get("__slots__") and cls.__flags__ & HEAP_TYPE for cls in plain]) and (
         "<locals>" not in t.__qualname__ and not any(["__setstate__" in cls.__dict__ for cls in plain]) and t.__dictoffset__ != 0

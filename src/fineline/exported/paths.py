@@ -24,7 +24,7 @@ class Paths:
         self._arguments = {p.root: node for p, node in zip(parameters, self.parameters, strict=True)}
 
     def node(self, src: Source | None) -> Node | None:
-        """What the source names; None if no argument holds it."""
+        """Returns what the source names; None if no argument holds it."""
         if src is None or src.op == "dict":
             return None
         if src.op == "root":

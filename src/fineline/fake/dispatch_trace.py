@@ -35,7 +35,7 @@ _QUERIES = "prim"  # a fake tensor's own attributes
 
 
 def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any] | None = None) -> frozenset[str]:
-    """The operators that a call of an operator dispatches to, itself included: each by operator and by overload.
+    """Returns the operators that a call of an operator dispatches to, itself included: each by operator and by overload.
 
     As in ``aten::mm`` and ``aten::mm.default``, with the operator's one name (see `spellings`) beside an alias that the dispatcher
     meets. Nothing outside is changed: no tensor, no random state. For what is no known operator: empty, and nothing is run.
@@ -63,7 +63,7 @@ def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any]
 
 
 def _overload(fn: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
-    """The overload that a call of an operator takes, if it is one of `torch.ops` or `torch.library`."""
+    """Returns the overload that a call of an operator takes, if it is one of `torch.ops` or `torch.library`."""
     if is_a(fn, OpOverloadPacket):
         try:
             return f"{fn._qualified_op_name}.{torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **kwargs)}"
@@ -175,7 +175,7 @@ def _copies(*call: Any) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A generator's twin; the number seen for a symbolic one (reading it that way makes no guard)."""
+    """Returns a generator's twin; the number seen for a symbolic one (reading it that way makes no guard)."""
     if is_a(value, (SymInt, SymFloat, SymBool)):
         if value.node.hint is None:
             raise _Unknown("a number that was never seen")

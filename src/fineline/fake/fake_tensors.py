@@ -55,7 +55,7 @@ _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 @functools.cache
 def own_attributes() -> frozenset[str]:
-    """What a fake holds beside what the user's code has set on it."""
+    """Returns what a fake holds beside what the user's code has set on it."""
     # No operator of the user's, for those who count these.
     with torch._C._DisableTorchDispatch():
         t = torch.empty(0)
@@ -93,7 +93,7 @@ class Path(NamedSource):
 
 
 def carry(value: float) -> Tensor:
-    """A float in a tensor: backends take no float that changes from call to call."""
+    """Returns a float in a tensor: backends take no float that changes from call to call."""
     # It is no operator of the user's: no mode of theirs hears of it.
     with torch._C._DisableTorchDispatch():
         return torch.scalar_tensor(value, dtype=torch.float64, device="cpu")
@@ -136,7 +136,7 @@ class Drawing(FakeTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _seen(self, func: OpOverload, t: Tensor, shape: Any) -> tuple[Any, Any] | None:
-        """The sizes and strides of a view of what is not contiguous, as the kernel has them; it raises where there is no such view.
+        """Returns the sizes and strides of a view of what is not contiguous, as the kernel has them; it raises where there is no such view.
 
         PyTorch's rule for fakes gives some that are not there, and other strides to dimensions of one element.
         """
@@ -157,7 +157,7 @@ class Drawing(FakeTensorMode):
 
 
 def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
-    """The sizes and strides of a contiguous tensor's view, where some are symbolic.
+    """Returns the sizes and strides of a contiguous tensor's view, where some are symbolic.
 
     PyTorch compares the sizes one by one, to find those that it may leave: a quarter of Longformer's first capture.
     """
@@ -174,7 +174,7 @@ def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
 
 
 def _is_symbolic(a: Any) -> bool:
-    """Whether an argument is a symbolic number, or has one, or is a tensor with such a size."""
+    """Returns whether an argument is a symbolic number, or has one, or is a tensor with such a size."""
     if is_a(a, Tensor):
         return bool(a._has_symbolic_sizes_strides)
     if is_a(a, (tuple, list)):
@@ -187,12 +187,12 @@ def _is_symbolic(a: Any) -> bool:
 
 
 def expression(n: Any) -> Any:
-    """A number, or what a symbolic one is called: to compare two of these says nothing about their values."""
+    """Returns a number, or what a symbolic one is called: to compare two of these says nothing about their values."""
     return n.node.expr if type(n) is torch.SymInt else n
 
 
 def _drops(func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Whether an operator that can draw random numbers does: attention without dropout, for one, does not."""
+    """Returns whether an operator that can draw random numbers does: attention without dropout, for one, does not."""
     at = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
     if at is None:
         return True
@@ -261,7 +261,7 @@ class Fakes:
         del self.context, self.bind
 
     def twin(self, t: Tensor) -> Tensor:
-        """The fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
+        """Returns the fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
             return t
         found = self._twins.get(id(t))
@@ -301,7 +301,7 @@ class Fakes:
         return self._like(t, t.requires_grad, sizes, strides)
 
     def _like(self, t: Tensor, requires_grad: bool, sizes: Any, strides: Any) -> Tensor:
-        """A fake, of memory of its own, that has a history if ``t`` has one: into a leaf compilers write without gradients."""
+        """Returns a fake, of memory of its own, that has a history if ``t`` has one: into a leaf compilers write without gradients."""
         # What is made in an inference mode has no version: of a view that was made outside, the fake has one as well.
         inference = torch.is_inference_mode_enabled() and t.is_inference()
         with temporarily_clear_interpreter_stack(), self.mode, torch.inference_mode(inference), torch.enable_grad():
@@ -324,7 +324,7 @@ class Fakes:
             self.mode.epoch += 1
 
     def number(self, value: torch.SymFloat) -> Tensor:
-        """A float as a graph's input: a tensor that is known to hold it."""
+        """Returns a float as a graph's input: a tensor that is known to hold it."""
         fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
         fake.item_memo = value
         return fake

@@ -29,7 +29,7 @@ class _Finder(Interpreter):
 
 
 def unfaked(gm: GraphModule, examples: Sequence[Any]) -> str:
-    """The name of the first such operator; "" if there is none, or it runs graphs itself."""
+    """Returns the name of the first such operator; "" if there is none, or it runs graphs itself."""
     finder, standing = _Finder(gm), Standing(ambient_facts())
     try:
         # As AOTAutograd runs it: some operators run on fake tensors as they are, and not when what they write is a result.

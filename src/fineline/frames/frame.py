@@ -99,7 +99,7 @@ class Frame:
 
 
 def covered(f: Frame | None) -> bool:
-    """Whether an exception that is raised here meets a handler in some frame."""
+    """Returns whether an exception that is raised here meets a handler in some frame."""
     if f is None:
         return False
     if f.covered and f.generator is None:
@@ -148,7 +148,7 @@ def _only_restores(leave: Any) -> bool:
 
 
 def delegate(f: Frame) -> Any:
-    """The iterator that a suspended generator's ``yield from`` waits for."""
+    """Returns the iterator that a suspended generator's ``yield from`` waits for."""
     name, arg = f.info.instructions[f.ip]
     return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
 
@@ -177,7 +177,7 @@ class InterpretedGenerator:
         self.__qualname__ = code.co_qualname
 
     def call(self) -> tuple[FunctionType, list, dict[str, Any]] | None:
-        """The call that made one that has not begun: function, arguments, keyword arguments."""
+        """Returns the call that made one that has not begun: function, arguments, keyword arguments."""
         f = self.frame
         if self.state != "new" or f is None or f.function is None:
             return None

@@ -46,13 +46,13 @@ class GraphBreak(BaseException):
         self.data: Any = None
 
     def to(self, then: Callable | None, data: Any) -> GraphBreak:
-        """Where the result goes, unless that has been said already."""
+        """Returns where the result goes, unless that has been said already."""
         if self.then is None and self.push:
             self.then, self.data = then, data
         return self
 
     def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> GraphBreak:
-        """What the user's code calls, where an operator that stands for it has met what only real tensors tell."""
+        """Returns what the user's code calls, where an operator that stands for it has met what only real tensors tell."""
         if self.error == "FL515":
             self.fn, self.args_, self.kwargs = fn, tuple(args), kwargs or {}
         return self

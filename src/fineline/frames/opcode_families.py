@@ -12,5 +12,5 @@ Handler = Callable[[Any, Frame, int], Frame | None]
 
 
 def family(names: Mapping[str, Any], **more: Handler) -> Mapping[str, Handler]:
-    """The handlers among a file's names, and ``more`` that are made by a function."""
+    """Returns the handlers among a file's names, and ``more`` that are made by a function."""
     return MappingProxyType({k: v for k, v in names.items() if k.isupper() and callable(v)} | more)

@@ -25,12 +25,12 @@ _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, 
 
 
 def is_own(code: CodeType) -> bool:
-    """Whether this is fineline's own code."""
+    """Returns whether this is fineline's own code."""
     return code.co_filename.startswith(_PACKAGE) or is_stand_in(code)
 
 
 def frame_behind(stand_in: Any, frame: Any) -> Any:
-    """Which of the frames from ``frame`` outwards a frame on Python's own stack stands for; None: a function's that has returned, or is no stand-in."""
+    """Returns which of the frames from ``frame`` outwards a frame on Python's own stack stands for; None: a function's that has returned, or is no stand-in."""
     code, n = stand_in.f_code, 0
     while stand_in is not None and is_stand_in(stand_in.f_code):
         stand_in, n = stand_in.f_back, n + 1

@@ -25,11 +25,11 @@ class Part(Recorder):
         self.computed: dict[Any, Any] = {}
 
     def own_tensor(self, t: Tensor) -> bool:
-        """Whether it has been made here."""
+        """Returns whether it has been made here."""
         return self.known(t)
 
     def number(self, n: Any) -> Node:
-        """A symbolic number from around it."""
+        """Returns a symbolic number from around it."""
         # As it was made: what is learned of it later changes ``expr``.
         key = n.node._expr
         if key not in self.numbers:
@@ -37,7 +37,7 @@ class Part(Recorder):
         return self.numbers[key][0]
 
     def finished(self, outputs: Any, inputs: Iterable[Node], numbers: Iterable[Any], name: str) -> CapturedGraph:
-        """The graph with its inputs in order, the ``numbers`` as the last ones, whether it uses them or not."""
+        """Returns the graph with its inputs in order, the ``numbers`` as the last ones, whether it uses them or not."""
         last = self.graph._root
         for node in [*inputs, *[self.number(n) for n in numbers]]:
             last.append(node)
@@ -59,21 +59,21 @@ class BodyRecorder(Part, SubRecorder):
         return self.made(t)
 
     def hole(self, t: Any) -> Node:
-        """A tensor, or a number, that the operator is going to hand in."""
+        """Returns a tensor, or a number, that the operator is going to hand in."""
         node = self._hole(t, f"operand_{len(self.holes)}")
         self.holes.append((node, t))
         return node
 
     def given(self) -> list[Tensor]:
-        """All tensors that are not its own."""
+        """Returns all tensors that are not its own."""
         return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
 
     def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
-        """What stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
         return self._outer(t, read)
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
-        """The graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
+        """Returns the graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
         return self.finished(
             outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
         )

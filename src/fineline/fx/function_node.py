@@ -66,7 +66,7 @@ class _CapturedOnce(_Captured):
 
 
 def function_node(name: str, ways: Ways) -> Callable[..., Any]:
-    """What a node calls with the graphs, the symbolic numbers that these take, and the tensors that the function was applied to.
+    """Returns what a node calls with the graphs, the symbolic numbers that these take, and the tensors that the function was applied to.
 
     The forward graph gives the results, the tensors saved, and the ones kept on ``ctx`` otherwise; a backward graph takes the gradients
     of the results, and these. A class like the user's, so that gradients, hooks and errors are as ever; `autograd_function_apply` of

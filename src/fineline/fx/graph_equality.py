@@ -21,7 +21,7 @@ def same_graph(a: Graph, b: Graph) -> bool:
 
 
 def outputs_as(known: Graph, new: Graph) -> tuple[Node, ...] | None:
-    """What ``new`` would give if it were the graph ``known``: its own outputs, and no other but what it computes anyhow; None if it is not."""
+    """Returns what ``new`` would give if it were the graph ``known``: its own outputs, and no other but what it computes anyhow; None if it is not."""
     twin = _twins(known, new)
     if twin is None:
         return None
@@ -35,7 +35,7 @@ def outputs_as(known: Graph, new: Graph) -> tuple[Node, ...] | None:
 
 
 def _twins(a: Graph, b: Graph) -> dict[Node, Node] | None:
-    """Which node is which, if the two graphs are the same but for their outputs."""
+    """Returns which node is which, if the two graphs are the same but for their outputs."""
     if len(a.nodes) != len(b.nodes):
         return None
     twin: dict[Node, Node] = {}

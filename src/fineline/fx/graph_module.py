@@ -95,7 +95,7 @@ def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> CapturedGraph:
-    """The module of ``graph``, whose nodes find other graphs under their names."""
+    """Returns the module of ``graph``, whose nodes find other graphs under their names."""
     root = torch.nn.Module()
     root.__dict__["_modules"].update(parts)
     return CapturedGraph(root, graph, name)

@@ -92,7 +92,7 @@ def _types(args: Iterable[Any]) -> Iterator[torch.dtype]:
 
 
 def cannot_fail(graph: Graph, untyped: Collection[Node]) -> bool:
-    """Whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold.
+    """Returns whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold.
 
     ``untyped``: nodes of which it is not known whether the kernels take what they are given.
     """

@@ -37,7 +37,7 @@ def without_modes(graph: Graph) -> None:
 
 
 def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
-    """What makes ``t`` of what a compiled graph gives for it, where that is not the same.
+    """Returns what makes ``t`` of what a compiled graph gives for it, where that is not the same.
 
     ``inference_mode``: as where the graph begins; ``leaves``: the graph makes leaves of autograd.
     """
@@ -50,7 +50,7 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
 
 
 def disowned(t: Tensor) -> bool:
-    """Whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to ask for its history."""
+    """Returns whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to ask for its history."""
     # Nobody's modes and classes see this.
     with torch._C.DisableTorchFunction():
         if not (t.requires_grad and t._is_view()):
@@ -63,7 +63,7 @@ def disowned(t: Tensor) -> bool:
 
 
 def untracked(t: Tensor) -> bool:
-    """Whether ``t`` has no version: it was made in an inference mode, and is not the ``data`` of what was. (Fakes may have one.)"""
+    """Returns whether ``t`` has no version: it was made in an inference mode, and is not the ``data`` of what was. (Fakes may have one.)"""
     if not t.is_inference() or is_a(t, FakeTensor):
         return t.is_inference()
     try:
@@ -73,7 +73,7 @@ def untracked(t: Tensor) -> bool:
 
 
 def as_captured(compiled: Callable[..., Any]) -> bool:
-    """Whether a backend has given the graph as it is."""
+    """Returns whether a backend has given the graph as it is."""
     return is_a(getattr(compiled, "__self__", None), GraphModule)
 
 

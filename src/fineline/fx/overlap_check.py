@@ -18,7 +18,7 @@ _STORAGE: Any = torch._C.TensorBase.untyped_storage
 
 
 def any_foreign_in_python(inputs: tuple) -> bool:
-    """Whether one of the tensors lies in memory that is not PyTorch's alone: of a storage that can't be given more."""
+    """Returns whether one of the tensors lies in memory that is not PyTorch's alone: of a storage that can't be given more."""
     with torch._C.DisableTorchFunction():
         return any([storage_of(t) and not _STORAGE(t).resizable() for t in inputs])
 
@@ -46,12 +46,12 @@ def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
 
 
 def lie_on_each_other(inputs: tuple) -> bool:
-    """Whether two tensors of different storages have memory in common."""
+    """Returns whether two tensors of different storages have memory in common."""
     spans = sorted([(*span(t), storage_of(t)) for t in inputs if is_a(t, Tensor) and storage_of(t) and t.numel()])
     return any([start < end and a != b for (_, end, a), (start, _, b) in itertools.pairwise(spans)])
 
 
 def span(t: Tensor) -> tuple[int, int]:
-    """The addresses between which the storage of ``t`` lies."""
+    """Returns the addresses between which the storage of ``t`` lies."""
     storage = _STORAGE(t)
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()

@@ -50,7 +50,7 @@ class NotForGraph(Exception):
 
 
 def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
-    """The parts of what an operator gave: how they are read, under what, and the part."""
+    """Yields the parts of what an operator gave: how they are read, under what, and the part."""
     if is_a(out, (tuple, list)):
         yield from [(operator.getitem, i, item) for i, item in enumerate(out)]
     elif type(out) is dict:
@@ -70,7 +70,7 @@ def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
 
 
 def scattered(t: Any) -> bool:
-    """Whether ``t`` is a sparse, a nested or a quantized tensor, or a view of a sparse one's values, which few compilers take."""
+    """Returns whether ``t`` is a sparse, a nested or a quantized tensor, or a view of a sparse one's values, which few compilers take."""
     if type(t) not in (Tensor, FakeTensor):
         return False
     if t.layout is not torch.strided:
@@ -80,7 +80,7 @@ def scattered(t: Any) -> bool:
 
 
 def fatal(t: Any) -> bool:
-    """Whether AOTAutograd ends the process where it meets ``t``: "layout_impl is only implemented for TensorImpl subclasses" (torch 2.13)."""
+    """Returns whether AOTAutograd ends the process where it meets ``t``: "layout_impl is only implemented for TensorImpl subclasses" (torch 2.13)."""
     return is_a(t, Tensor) and t.requires_grad and t.layout in _COMPRESSED
 
 
@@ -121,7 +121,7 @@ def _harmless(target: Any, states: bool) -> bool:
 
 
 def computes(node: Node) -> bool:
-    """Whether the node's operator may run once more, or on other tensors, and nobody could tell; not one that runs graphs."""
+    """Returns whether the node's operator may run once more, or on other tensors, and nobody could tell; not one that runs graphs."""
     target: Any = node.target
     return node.op == "call_method" or not (is_a(target, HigherOrderOperator) or not _harmless(target, False))
 
@@ -182,7 +182,7 @@ class Recorder:
         return node
 
     def _quick_node(self, op: str, target: Any, args: tuple, kwargs: dict, name: str) -> Node | None:
-        """A node of this very name; None if it would need another."""
+        """Returns a node of this very name; None if it would need another."""
         graph = self.graph
         space = graph._graph_namespace
         if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
@@ -196,7 +196,7 @@ class Recorder:
         return node
 
     def find(self, t: Tensor) -> Node | None:
-        """The node that made ``t``, if this graph did."""
+        """Returns the node that made ``t``, if this graph did."""
         entry = self._nodes.get(id(t))
         if entry is None or entry[0]() is not t:
             return self._found_inside(t) if self.hidden else None
@@ -220,7 +220,7 @@ class Recorder:
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
-        """A new graph input for a tensor that existed before."""
+        """Returns a new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
         if is_a(source, Source):
             node.meta[SOURCE] = source
@@ -277,7 +277,7 @@ class Recorder:
             self.unmeasure(item)
 
     def measured(self, t: Any) -> bool:
-        """Whether the sizes of ``t`` follow from what is guarded."""
+        """Returns whether the sizes of ``t`` follow from what is guarded."""
         entry = self._nodes.get(id(t))
         if entry is None or entry[0]() is not t:
             return True
@@ -287,7 +287,7 @@ class Recorder:
         return all([self.all_measured(a) if type(a) in (tuple, list) else self.measured(a) for a in args])
 
     def quietly(self, op: str, target: Any, args: tuple, name: str) -> Node:
-        """A node that is no operator of the user's."""
+        """Returns a node that is no operator of the user's."""
         return self._node(op, target, args, {}, name)
 
     def literal(self, value: Any) -> Any:
@@ -300,13 +300,13 @@ class Recorder:
         return self.quietly("call_function", float_of if len(parts) == 1 else complex_of, bits, "number")
 
     def part(self, name: str, graph: Any) -> Node:
-        """A node for a graph that an operator runs; no operator itself."""
+        """Returns a node for a graph that an operator runs; no operator itself."""
         name = f"{name}_{len(self.parts)}"
         self.parts[name] = graph
         return self._node("get_attr", name, (), {}, name)
 
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
-        """A node that makes an object of a class, for another one to take; no operator."""
+        """Returns a node that makes an object of a class, for another one to take; no operator."""
         return self._node("call_function", cls, (), fields, cls.__name__)
 
     def _bind_items(self, out: Any, node: Node) -> None:
@@ -321,7 +321,7 @@ class Recorder:
                 self._bind_items(item, inner)
 
     def harmless(self, states: bool = False) -> bool:
-        """Whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
+        """Returns whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
         inside = [m for part in (*self.parts.values(), *self.modules.values()) for m in part.modules()]
         # The contexts around a checkpoint are the user's.
         plain = all([is_a(m, GraphModule) and CONTEXT not in m.meta for m in inside])

@@ -31,7 +31,7 @@ class Sizes:
         self.assumed: frozenset | None = frozenset()
 
     def _claims(self, start: int) -> frozenset | None:
-        """What the guards from ``start`` on say of these sizes; None if that depends on others."""
+        """Returns what the guards from ``start`` on say of these sizes; None if that depends on others."""
         out = set()
         for guard in self._shapes.guards[start:]:
             claim = self._shapes.simplify(guard.expr)
@@ -49,7 +49,7 @@ class Sizes:
         self._shapes = None
 
     def take_over(self, other: Sizes) -> bool:
-        """Whether the program that was compiled for ``other`` serves here; if so, what it assumes is guarded."""
+        """Returns whether the program that was compiled for ``other`` serves here; if so, what it assumes is guarded."""
         if (self.forms, self.known) != (other.forms, other.known) or other.assumed is None:
             return False
         own = {number: symbol for symbol, number in self._numbered.items()}
@@ -62,7 +62,7 @@ class Sizes:
 
 
 def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:
-    """The sizes of a graph's inputs; None if a program for them can't serve for others."""
+    """Returns the sizes of a graph's inputs; None if a program for them can't serve for others."""
     if any([is_a(x, Tensor) and x.layout is not torch.strided for x in examples]):
         return None
     numbers = [n for x in examples for n in ((*x.shape, *x.stride(), x.storage_offset()) if is_a(x, Tensor) else (x,))]
@@ -85,7 +85,7 @@ class Kinds(NamedTuple):
     sizes: Sizes | None
 
     def take_over(self, other: Kinds) -> bool:
-        """Whether a program for inputs of the ``other`` kinds serves for these; if so, what it assumes is guarded."""
+        """Returns whether a program for inputs of the ``other`` kinds serves for these; if so, what it assumes is guarded."""
         if self[:3] != other[:3] or self.sizes is None or other.sizes is None:
             return self == other
         return self.sizes.take_over(other.sizes)

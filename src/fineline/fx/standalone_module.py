@@ -74,7 +74,7 @@ def _carried(value: Any, nodes: dict[Node, _Made]) -> Any:
 
 
 def _named_as(fn: FunctionType) -> bool:
-    """Whether its module holds it under its name, though it was made in a function: torch.nn.functional.max_pool2d, for one."""
+    """Returns whether its module holds it under its name, though it was made in a function: torch.nn.functional.max_pool2d, for one."""
     return getattr(sys.modules.get(fn.__module__), fn.__name__, None) is fn
 
 
@@ -82,7 +82,7 @@ _TORCH = _Made(importlib.import_module, "torch")
 
 
 def portable(root: nn.Module, graph: Graph, name: str) -> Portable:
-    """The module of ``graph``, which finds in ``root`` what its nodes name; all that ``root`` holds besides goes with it."""
+    """Returns the module of ``graph``, which finds in ``root`` what its nodes name; all that ``root`` holds besides goes with it."""
     for child, sub in list(root.named_children()):
         if is_a(sub, GraphModule) and not is_a(sub, Portable):
             root._modules[child] = portable(sub, sub.graph, type(sub).__name__)
@@ -92,7 +92,7 @@ def portable(root: nn.Module, graph: Graph, name: str) -> Portable:
 
 
 def _objects(graph: Graph) -> list[str]:
-    """The attributes that nodes read which are neither tensors nor modules."""
+    """Returns the attributes that nodes read which are neither tensors nor modules."""
     holder = graph.owning_module
     return [n.target for n in graph.nodes if n.op == "get_attr" and n.target in vars(holder)]
 

@@ -44,7 +44,7 @@ class SubRecorder(Recorder):
         return super().measured(t) if super().known(t) else self.parent.measured(t)
 
     def made(self, t: Tensor) -> bool:
-        """Whether it was made here."""
+        """Returns whether it was made here."""
         return super().known(t) and not any([t is other for other in self.operands])
 
     def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
@@ -64,7 +64,7 @@ class SubRecorder(Recorder):
         return [t for _, t, _ in self.lifted if is_a(t, Tensor)]
 
     def module(self, outputs: list[Tensor]) -> GraphModule:
-        """The graph, which gives these tensors."""
+        """Returns the graph, which gives these tensors."""
         self.graph.output(tuple([self.find(t) for t in outputs]))
         root = nn.Module()
         for name, gm in self.modules.items():

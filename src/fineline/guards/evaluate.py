@@ -40,18 +40,18 @@ class ReferenceProgram:
         validate(n_roots, self.steps, self.outputs)
 
     def check(self, roots: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The values of the output registers, or None on a miss."""
+        """Returns the values of the output registers, or None on a miss."""
         registers: dict[int, Any] = {}
         if self._run(roots, registers) >= 0:
             return None
         return tuple([registers[number] for number in self.outputs])
 
     def failing(self, roots: tuple[Any, ...]) -> int:
-        """The index of the first failing step, -1 if all pass."""
+        """Returns the index of the first failing step, -1 if all pass."""
         return self._run(roots, {})
 
     def explain(self, roots: tuple[Any, ...]) -> str:
-        """One line on the first failing step, empty if all pass."""
+        """Returns one line on the first failing step, empty if all pass."""
         registers: dict[int, Any] = {}
         index = self._run(roots, registers)
         return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]), registers)
@@ -103,7 +103,7 @@ def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> Non
 
 
 def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
-    """The value an access step fetches; raises where there is none."""
+    """Returns the value an access step fetches; raises where there is none."""
     match op:
         case "root":
             return roots[payload]
@@ -138,7 +138,7 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
 
 
 def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bool:
-    """Whether a check step passes."""
+    """Returns whether a check step passes."""
     value: Any = registers.get(src)
     match op:
         case "is":
@@ -198,7 +198,7 @@ def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mappin
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
-    """The number a leaf of a relation stands for; raises where there is none that the machine has."""
+    """Returns the number a leaf of a relation stands for; raises where there is none that the machine has."""
     kind, register, index = leaf
     found: Any = registers[register]
     if kind != "number":
@@ -223,7 +223,7 @@ def raw_dict(value: Any) -> dict[Any, Any]:
 
 
 def raw_type_attr(klass: type, name: str) -> Any:
-    """What ``name`` finds along the MRO, not bound; a private marker if nothing."""
+    """Returns what ``name`` finds along the MRO, not bound; a private marker if nothing."""
     for base in _MRO.__get__(klass):
         found = _TYPE_DICT.__get__(base).get(name, _ABSENT)
         if found is not _ABSENT:
@@ -253,7 +253,7 @@ LENGTH = Length(raw_len)
 
 
 def raw_set(value: Any) -> frozenset[Any]:
-    """The elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
+    """Returns the elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
     return frozenset(elements)
 
@@ -264,7 +264,7 @@ def same_constant(a: Any, b: Any) -> bool:
 
 
 def constant_key(value: Any) -> Any:
-    """A key that two constants have in common exactly if no program can tell them apart."""
+    """Returns a key that two constants have in common exactly if no program can tell them apart."""
     if type(value) is float:
         return (float, struct.pack("<d", value))
     if is_a(value, np.generic):

@@ -81,7 +81,7 @@ TENSOR_NAMES = TensorFacts._fields
 
 
 def tensor_facts(t: torch.Tensor) -> TensorFacts:
-    """The facts of ``t``, read below ``__torch_function__`` and below what a subclass overrides."""
+    """Returns the facts of ``t``, read below ``__torch_function__`` and below what a subclass overrides."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         layout = base.layout.__get__(t)
@@ -103,7 +103,7 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
 
 
 def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
-    """The sizes of the tensors in a nested one, and where they lie."""
+    """Returns the sizes of the tensors in a nested one, and where they lie."""
     # Nobody's modes see these operators.
     with torch._C._DisableTorchDispatch():
         parts = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
@@ -112,7 +112,7 @@ def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
 
 
 def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
-    """The size or stride at ``index``, or the storage offset, of ``t``, read as its facts are."""
+    """Returns the size or stride at ``index``, or the storage offset, of ``t``, read as its facts are."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         if kind == "offset":
@@ -121,7 +121,7 @@ def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
 
 
 def ambient_facts() -> AmbientFacts:
-    """The facts of the calling thread and the process."""
+    """Returns the facts of the calling thread and the process."""
     core: Any = torch._C
     functions = [core._get_function_stack_at(i) for i in range(core._len_torch_function_stack())]
     dispatches = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
@@ -168,7 +168,7 @@ def ambient_facts() -> AmbientFacts:
 
 
 def tensor_agrees(expected: TensorFacts, found: TensorFacts) -> bool:
-    """Whether a tensor with the facts ``found`` passes a guard on the facts ``expected``."""
+    """Returns whether a tensor with the facts ``found`` passes a guard on the facts ``expected``."""
     return expected == found or all(map(_agrees, TENSOR_NAMES, expected, found))
 
 
@@ -194,7 +194,7 @@ _IN_WORDS = MappingProxyType({"cls": "class", "dispatch_keys": "dispatch keys", 
 
 
 def _text(name: str, value: Any) -> str:
-    """A fact as a person would write it: key sets and classes by their names."""
+    """Returns a fact as a person would write it: key sets and classes by their names."""
     if name.startswith("dispatch"):
         return str(torch._C.DispatchKeySet.from_raw_repr(value)).removeprefix("DispatchKeySet")
     if is_a(value, type):
@@ -203,7 +203,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def without_sizes(facts: TensorFacts) -> TensorFacts:
-    """The facts of a tensor with as many sizes and strides, any of them."""
+    """Returns the facts of a tensor with as many sizes and strides, any of them."""
     unknown = (None,) * len(facts.sizes)
     return facts._replace(sizes=unknown, strides=None if facts.strides is None else unknown)
 
@@ -215,7 +215,7 @@ def sizes_text(sizes: tuple[int | None, ...]) -> str:
 
 
 def has_tangent(t: torch.Tensor) -> bool:
-    """Whether ``t`` carries a tangent at the level of forward-mode gradients that is open."""
+    """Returns whether ``t`` carries a tangent at the level of forward-mode gradients that is open."""
     if forward_ad._current_level < 0 or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     # Nobody's modes see this.
@@ -224,7 +224,7 @@ def has_tangent(t: torch.Tensor) -> bool:
 
 
 def storage_of(value: Any) -> int:
-    """The address of a tensor's storage; 0 for a number, and for what shares with none: sparse tensors and some wrappers."""
+    """Returns the address of a tensor's storage; 0 for a number, and for what shares with none: sparse tensors and some wrappers."""
     with torch._C.DisableTorchFunction():
         try:
             return int(_STORAGE(value)._cdata)

@@ -56,7 +56,7 @@ OPERANDS = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | {"and": 2, "or":
 
 
 def run(code: Code, leaves: Sequence[int | float]) -> Any:
-    """What a program computes from its leaves; BAD if it has no result."""
+    """Returns what a program computes from its leaves; BAD if it has no result."""
     stack: list[Any] = []
     for op, arg in code:
         if op == "leaf":
@@ -88,7 +88,7 @@ def _apply(op: str, operands: list[Any]) -> Any:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether the machine has such an integer; a bool is one, as in Python."""
+    """Returns whether the machine has such an integer; a bool is one, as in Python."""
     return type(value) in (int, bool) and LEAST_INTEGER <= value <= MOST_INTEGER
 
 

@@ -59,7 +59,7 @@ TARGETS: dict[str, Callable] = {
 
 # -- a guard ------------------------------------------------------------------------------------------------------------
 def relation_of(expr: sympy.Basic | Term, leaves: Mapping[sympy.Symbol, Leaf], names: Mapping[sympy.Symbol, str]) -> Relation | None:
-    """The guard that ``expr`` is true; None if the stack machine has not all that this takes."""
+    """Returns the guard that ``expr`` is true; None if the stack machine has not all that this takes."""
     try:
         term = term_of(expr)
         symbols = symbols_of(term)
@@ -71,7 +71,7 @@ def relation_of(expr: sympy.Basic | Term, leaves: Mapping[sympy.Symbol, Leaf], n
 
 
 def has_code(term: Term) -> bool:
-    """Whether the stack machine can compute ``term``."""
+    """Returns whether the stack machine can compute ``term``."""
     try:
         symbols = symbols_of(term)
         check_code(tuple(_instructions(term, symbols)), len(symbols))
@@ -147,7 +147,7 @@ def _constant(value: Number) -> ast.expr:
 def nodes_of(
     expr: sympy.Basic | Term, env: Mapping[sympy.Symbol, fx.Node], graph: fx.Graph, cache: dict[Term, fx.Node | Number] | None = None
 ) -> fx.Node | Number:
-    """The node that computes ``expr`` from the nodes of its symbols, made with all that it takes where ``graph`` inserts; a constant
+    """Returns the node that computes ``expr`` from the nodes of its symbols, made with all that it takes where ``graph`` inserts; a constant
     as it is. ``cache`` has what was made before: it serves as long as its nodes stand before the place."""
     return _node(term_of(expr), env, graph, {} if cache is None else cache)
 

@@ -36,14 +36,14 @@ class Source:
         self.checked: set[Any] = set()
 
     def variable(self) -> str | None:
-        """The name of the variable that a function's closure cell holds, during the capture: the function is forgotten then."""
+        """Returns the name of the variable that a function's closure cell holds, during the capture: the function is forgotten then."""
         closure = self.parent
         function = closure.parent.value if self.op == "index" and closure is not None and closure.parent is not None else None
         code = getattr(function, "__code__", None)
         return code.co_freevars[self.key] if code is not None else None
 
     def text(self) -> str:
-        """The path as a user would write it."""
+        """Returns the path as a user would write it."""
         op, parent = self.op, self.parent
         if op in ("root", "pin"):
             return str(self.key)
@@ -74,7 +74,7 @@ def member_text(descriptor: Any, of: str) -> str:
 
 
 def root_of(src: Source) -> Source:
-    """The source that a path begins with."""
+    """Returns the source that a path begins with."""
     while src.parent is not None:
         src = src.parent
     return src
@@ -106,7 +106,7 @@ class Reads:
         self.ips: list[int] = []
 
     def source(self, step: Step) -> Source | None:
-        """What ``step`` reads or checks."""
+        """Returns what ``step`` reads or checks."""
         op, reg, parent, payload = step
         if op == "relation" and payload.leaves:
             reg = payload.leaves[0].register
@@ -116,7 +116,7 @@ class Reads:
         return self.sources[reg] if reg >= 0 else None
 
     def place(self, at: int) -> tuple[Any, int] | None:
-        """The code and the instruction that step number ``at`` is for."""
+        """Returns the code and the instruction that step number ``at`` is for."""
         info = self.infos[at]
         return None if info is None else (info, self.ips[at])
 
@@ -169,7 +169,7 @@ class GuardBuilder:
         return [self._roots[i] for i in sorted(self._roots)]
 
     def pin(self, obj: Any, name: str) -> Source:
-        """A source for an object that the program itself holds."""
+        """Returns a source for an object that the program itself holds."""
         src = self._pins.get(id(obj))
         if src is None:
             src = self._pins[id(obj)] = self._new(None, "pin", name, obj, obj)
@@ -187,7 +187,7 @@ class GuardBuilder:
             self._add(("type_lacks", -1, -1, (cls, name)))
 
     def access(self, parent: Source, op: str, key: Any, value: Any) -> Source:
-        """The source of a value reached from ``parent``; ``value`` is what is there now."""
+        """Returns the source of a value reached from ``parent``; ``value`` is what is there now."""
         if type(key) is str:
             ident: Any = key if op == "key" else (op, key)
         elif op == "key":

@@ -88,13 +88,13 @@ def _as_float(expr: Any) -> Term:
 
 
 def _has_fraction(expr: Any) -> bool:
-    """Whether there is division in a sum of products, which sympy writes as a rational factor or a negative power."""
+    """Returns whether there is division in a sum of products, which sympy writes as a rational factor or a negative power."""
     factors = [factor for summand in sympy.Add.make_args(expr) for factor in sympy.Mul.make_args(summand)]
     return any((f.is_Rational and not f.is_Integer) or (f.is_Pow and f.exp.is_negative) for f in factors)
 
 
 def _divided(expr: Any) -> Term | None:
-    """A sum or product of rationals with division in it, divided once and last; None if it is no such thing."""
+    """Returns a sum or product of rationals with division in it, divided once and last; None if it is no such thing."""
     if not (expr.is_rational and _has_fraction(expr)):
         return None
     numerator, denominator = expr.as_numer_denom()

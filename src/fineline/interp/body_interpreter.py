@@ -107,7 +107,7 @@ class BodyInterpreter(Trial):
             self.forget_generators()
 
     def number(self, n: Any) -> Any:
-        """The node of a symbolic number that the body gives."""
+        """Returns the node of a symbolic number that the body gives."""
         cap = self.cap
         before, cap.recorder = cap.recorder, self.recorder
         try:
@@ -125,7 +125,7 @@ class BodyInterpreter(Trial):
         return value
 
     def reached(self) -> str:
-        """Where it has come to."""
+        """Returns where it has come to."""
         f = self.frame
         while f is not None and is_own(f.info.code):
             f = f.back

@@ -94,7 +94,7 @@ def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: 
 
 
 def has_tensors(values: Any) -> bool:
-    """Whether there are tensors among ``values``, or in containers there."""
+    """Returns whether there are tensors among ``values``, or in containers there."""
     for v in values:
         if is_a(v, Tensor) or (type(v) in (list, tuple) and any([is_a(x, Tensor) for x in v])):
             return True

@@ -81,7 +81,7 @@ def resume_generator(
 
 
 def stopped(e: BaseException) -> RuntimeError:
-    """What a generator raises in the place of a ``StopIteration`` that leaves it (PEP 479)."""
+    """Returns what a generator raises in the place of a ``StopIteration`` that leaves it (PEP 479)."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = e
     return error

@@ -233,7 +233,7 @@ class Interpreter:
         """``then`` of a call whose result is of no interest."""
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
-        """What the captured code writes into when it writes into ``t``."""
+        """Returns what the captured code writes into when it writes into ``t``."""
         if self.fakes is None or not is_a(t, torch.Tensor):
             return t
         self.computing = True
@@ -245,7 +245,7 @@ class Interpreter:
             self.computing = False
 
     def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
-        """Whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
+        """Returns whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
 
         Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
         """
@@ -314,7 +314,7 @@ class Interpreter:
         return KINDS.get(type(obj), type(obj))
 
     def class_value(self, value: Any) -> Any:
-        """What is inside a staticmethod, classmethod or property: as fixed as its holder."""
+        """Returns what is inside a staticmethod, classmethod or property: as fixed as its holder."""
         cap = self.cap
         if cap.active and id(value) not in cap.sources and id(value) not in cap.made and not is_value(value):
             cap.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
@@ -467,7 +467,7 @@ class Interpreter:
         return f
 
     def fate(self) -> str:
-        """What an operator that runs now is to the capture; "": none of the user's."""
+        """Returns what an operator that runs now is to the capture; "": none of the user's."""
         if self.computing:
             return ""
         if self.outside or self.resume is not None:
@@ -475,7 +475,7 @@ class Interpreter:
         return OPEN if self.cap.active else "eager"
 
     def beyond(self, border: GraphBreak) -> Any:
-        """What is called at a border."""
+        """Returns what is called at a border."""
         if border.raised is not None and self.handled is not None:
             under(self.handled, border.raise_again)
         elif border.raised is not None:
@@ -496,7 +496,7 @@ class Interpreter:
         return under(self.handled, fn, *args, **(kwargs or {}))
 
     def place(self) -> Place:
-        """Where the user's code is now, for calls that must find it on the stack."""
+        """Returns where the user's code is now, for calls that must find it on the stack."""
         return Place(self.frame, self.stubs)
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:

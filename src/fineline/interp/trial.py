@@ -149,7 +149,7 @@ class Trial(Interpreter):
         self.undoable, self.journal = writes, _ReadOnly(outer.cap.journal, memory.given)
 
     def attempt(self, fn: Any, args: list) -> Any:
-        """What ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""
+        """Returns what ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""
         cap = self.cap
         before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
         assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()

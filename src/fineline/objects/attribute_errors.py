@@ -48,7 +48,7 @@ def read_attribute(vm: Any, f: Frame, obj: Any, name: str, then: Any, data: Any)
 
 
 def _unaided(vm: Any, obj: Any) -> bool:
-    """Whether LOAD_METHOD looks an attribute up itself, as `object` does: then it adds nothing to what a property raises."""
+    """Returns whether LOAD_METHOD looks an attribute up itself, as `object` does: then it adds nothing to what a property raises."""
     t = type(obj)
     if t is super or is_a(obj, (type, types.ModuleType)):
         return False

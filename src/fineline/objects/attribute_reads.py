@@ -205,12 +205,12 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
 
 
 def special_method(cap: SegmentTrace, t: type, name: str) -> Any:
-    """What Python finds under ``name`` in a class and its bases, guarded while something is captured."""
+    """Returns what Python finds under ``name`` in a class and its bases, guarded while something is captured."""
     return type_info(cap, t).look(cap, name)[1] if cap.active else raw_lookup(t, name)
 
 
 def in_python(method: Any) -> bool:
-    """Whether a special method, as it was found on a class, may run Python code: then it is no method of C's, but need not be a function."""
+    """Returns whether a special method, as it was found on a class, may run Python code: then it is no method of C's, but need not be a function."""
     t = type(method)
     if t in PYTHON_CALLABLES:
         return True
@@ -218,7 +218,7 @@ def in_python(method: Any) -> bool:
 
 
 def watches(cap: SegmentTrace, t: type) -> bool:
-    """Whether the user's code sees every attribute that is read of an instance."""
+    """Returns whether the user's code sees every attribute that is read of an instance."""
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
 
 
@@ -350,7 +350,7 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
 
 
 def module_child(cap: SegmentTrace, d: dict, src: Any, name: str) -> Any:
-    """A parameter, buffer or submodule of an nn.Module, found the way ``nn.Module.__getattr__`` finds it."""
+    """Returns a parameter, buffer or submodule of an nn.Module, found the way ``nn.Module.__getattr__`` finds it."""
     for table in ("_parameters", "_buffers", "_modules"):
         inner = d.get(table, MISSING)
         if inner is MISSING:
@@ -366,7 +366,7 @@ def module_child(cap: SegmentTrace, d: dict, src: Any, name: str) -> Any:
 
 
 def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
-    """A slot, or an attribute that C computes."""
+    """Returns a slot, or an attribute that C computes."""
     cap = vm.cap
     src = cap.sources.get(id(obj))
     try:

@@ -71,7 +71,7 @@ def _of_object(obj: Any, fn: Any) -> Any:
 
 
 def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
-    """The method of a descriptor that is called instead of a write into the object: it may have that and no ``__get__``."""
+    """Returns the method of a descriptor that is called instead of a write into the object: it may have that and no ``__get__``."""
     if kind not in (PLAIN, PY_OTHER, PY_DATA):
         return None
     method = raw_lookup(type(descr), name)

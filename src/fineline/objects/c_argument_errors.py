@@ -76,12 +76,12 @@ def counted(fn: Any, handler: Callable) -> Callable:
 
 
 def is_of_class(method: Any, args: list) -> bool:
-    """Whether an unbound method of C's is called with an object of its class, or with one of the interpreter's for it."""
+    """Returns whether an unbound method of C's is called with an object of its class, or with one of the interpreter's for it."""
     return bool(args) and (is_a(args[0], (method.__objclass__, InterpretedGenerator, Lazy)) or type(args[0]) in SYMBOLIC)
 
 
 def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
-    """Whether a function in Python that stands for one of C's, or a class of such, can be called so."""
+    """Returns whether a function in Python that stands for one of C's, or a class of such, can be called so."""
     if is_a(fn, type):
         fn, n = fn.__init__, n + 1  # type: ignore[misc]
     code, defaults, more = fn.__code__, len(fn.__defaults__ or ()), fn.__kwdefaults__ or {}

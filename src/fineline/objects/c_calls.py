@@ -139,19 +139,19 @@ ITEMS = ("__iter__", "__next__", "__getitem__")
 
 
 def hashable(obj: Any) -> bool:
-    """Whether looking ``obj`` up in a table runs no user code."""
+    """Returns whether looking ``obj`` up in a table runs no user code."""
     h = type(obj).__hash__
     return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
 
 def overridden(cap: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
-    """Whether a class defines one of these methods in Python."""
+    """Returns whether a class defines one of these methods in Python."""
     info = type_info(cap, t)
     return any(in_python(info.look(cap, n)[1]) for n in names)
 
 
 def plain(cap: SegmentTrace, a: Any) -> bool:
-    """Whether C may walk ``a`` without running Python code."""
+    """Returns whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
         return id(a) not in cap.texts
@@ -196,14 +196,14 @@ def _has_python(cap: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
 
 
 def _held_plain(cap: SegmentTrace, a: Any) -> bool:
-    """Whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
+    """Returns whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
     if is_a(a, type):
         return type(a) is type or not overridden(cap, type(a), DEFAULT_COMPARE)
     return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
 
 
 def deep_plain(cap: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
-    """Whether C may hash, compare and print ``a`` and all it holds."""
+    """Returns whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
     if id(a) in cap.texts:
         return False
@@ -236,7 +236,7 @@ def deep_plain(cap: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
 
 
 def key_plain(cap: SegmentTrace, a: Any, among: Any = None) -> bool:
-    """Whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
+    """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
     if id(a) in cap.texts:
         return False
@@ -265,7 +265,7 @@ def key_plain(cap: SegmentTrace, a: Any, among: Any = None) -> bool:
 
 
 def index_plain(a: Any) -> bool:
-    """Whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
+    """Returns whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
     if type(a) is slice:
         return index_plain(a.start) and index_plain(a.stop) and index_plain(a.step)
     return a is None or is_a(a, int)
@@ -292,7 +292,7 @@ def _settle_numbers(cap: Any, values: Any) -> None:
 
 
 def polyfill_needed(args: Any) -> bool:
-    """Whether an argument is an iterator or a callback that the interpreter must run itself."""
+    """Returns whether an argument is an iterator or a callback that the interpreter must run itself."""
     return any(is_a(a, InterpretedGenerator) for a in args)
 
 
@@ -396,7 +396,7 @@ def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, 
 
 
 def _runs_here(key: Any, info: Native | None) -> bool:
-    """Whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
+    """Returns whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
     return key in FUNCTIONS or (info is not None and info.kind != "special")
 
 
@@ -487,25 +487,25 @@ def _may_run(cap: SegmentTrace, key: Any, reads: str, values: Any, positional: i
 
 
 def _reads_arguments(fn: Any) -> bool:
-    """Whether ``fn`` is C code that reads nothing but its arguments."""
+    """Returns whether ``fn`` is C code that reads nothing but its arguments."""
     bound = types.ModuleType, types.NoneType
     return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
 
 
 def _python_items(cap: SegmentTrace, a: Any) -> bool:
-    """Whether walking ``a`` runs Python code."""
+    """Returns whether walking ``a`` runs Python code."""
     t = type(a)
     return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
 
 
 def keys_plain(cap: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
-    """Whether what of ``a`` becomes keys can do so without running Python code."""
+    """Returns whether what of ``a`` becomes keys can do so without running Python code."""
     # What an iterator gives is known only once it has given it.
     return type(a) not in ITERATORS and all([key_plain(cap, k, among) for k in _keys(a, pairs)])
 
 
 def _keys(a: Any, pairs: bool) -> Iterable:
-    """What of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
+    """Returns what of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
     if is_a(a, dict):
         return dict.keys(a)
     if not is_a(a, (list, tuple, set, frozenset, deque)) and type(a) not in VIEWS:
@@ -563,7 +563,7 @@ def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, d
 
 
 def _only_grows(cap: SegmentTrace, target: Any) -> bool:
-    """Whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
+    """Returns whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
     if type(target) is not deque:
         return type(target) is list
     src = cap.sources.get(id(target))

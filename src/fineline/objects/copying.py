@@ -27,7 +27,7 @@ HOOKS = (
 
 
 def _notes_reads(cap: Any, t: type) -> bool:
-    """Whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
+    """Returns whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
     fn = type_info(cap, t).getattribute
     if not watches(cap, t):
         return False

@@ -43,7 +43,7 @@ _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat
 
 
 def another_in_python(text: Any) -> Any:
-    """A str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
+    """Returns a str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
     return "".join([text, ""]) if type(text) is str else bytes(bytearray(text))
 
 
@@ -77,7 +77,7 @@ class Stale(NotReconstructible):
 
 
 def waiting(vm: Any, f: Frame, fn: Callable, args: Any) -> str | None:
-    """The text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
+    """Returns the text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
     return _noted(vm, f, fn, tuple(args)) if vm.cap.active and _may_wait(vm, f, fn, args) else None
 
 
@@ -118,7 +118,7 @@ def _fractional(x: Any) -> bool:
 
 
 def _plain(cap: SegmentTrace, fn: Callable, patterns: Any) -> bool:
-    """Whether what the text looks like is known, and raises an error for any number or for none."""
+    """Returns whether what the text looks like is known, and raises an error for any number or for none."""
     if not patterns:
         return True
     pattern = patterns[0]
@@ -136,7 +136,7 @@ def _plain(cap: SegmentTrace, fn: Callable, patterns: Any) -> bool:
 
 
 def _late(vm: Any, x: Any, read: bool) -> bool | None:
-    """Whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
+    """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     cap, t = vm.cap, type(x)
     if id(x) in cap.texts:
         return True
@@ -159,7 +159,7 @@ def _own(cap: SegmentTrace, t: type, name: str) -> bool:
 
 
 def _written(cap: SegmentTrace, t: Tensor) -> bool:
-    """Whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
+    """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
     memory = cap.guards.machine.memory(t)
     return memory.untyped_storage()._cdata in cap.recorder.mutated or any([owner is t for owner, *_ in cap.journal.slots.values()])
 
@@ -204,7 +204,7 @@ def given(vm: Any, v: Any, src: Source) -> Any:
 
 
 def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
-    """What stands for a text in fake mode, if such a text can be made."""
+    """Returns what stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
         fn(*[tuple([_sample(vm, x) for x in a]) if type(a) in _TUPLES else _sample(vm, a) for a in args])
     return f"<text {len(vm.texts)} made at {f.file}:{f.line}>"
@@ -278,7 +278,7 @@ def forget_dead(texts: dict[int, Text]) -> None:
 
 
 def call_of(cap: SegmentTrace, value: str) -> tuple[Callable, tuple]:
-    """The call by which a program makes ``value`` behind its graph."""
+    """Returns the call by which a program makes ``value`` behind its graph."""
     text = cap.texts[id(value)]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]

@@ -30,7 +30,7 @@ REFERENT = weakref.ref.__call__
 
 
 def load_cell(vm: Any, cell: types.CellType) -> Any:
-    """The contents of a cell, guarded if the cell existed before."""
+    """Returns the contents of a cell, guarded if the cell existed before."""
     value = cell.cell_contents
     cap = vm.cap
     src = cap.sources.get(id(cell))
@@ -52,7 +52,7 @@ def _users(f: Frame) -> Frame:
 
 
 def _namespace(vm: Any, f: Frame) -> Any:
-    """A frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
+    """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
     cap, code = vm.cap, f.info.code
     if f.namespace is not None and not code.co_flags & CO_OPTIMIZED:
@@ -256,7 +256,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 
 
 def global_value(vm: Any, f: Frame, name: str) -> Any:
-    """A global or builtin by name, guarded."""
+    """Returns a global or builtin by name, guarded."""
     cap = vm.cap
     g = f.globals
     if not cap.active:

@@ -74,7 +74,7 @@ TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingPro
 
 
 def table_recipe(it: Any) -> Recipe | None:
-    """How an iterator over a dict or a set is made again; None: it is none."""
+    """Returns how an iterator over a dict or a set is made again; None: it is none."""
     make = TABLE_ITERATORS.get(type(it))
     if make is None:
         return None
@@ -204,6 +204,6 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
 )  # fmt: skip
 
 def recipe_of(v: Any) -> Recipe | None:
-    """How the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
+    """Returns how the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
     recipe = _RECIPES.get(type(v))
     return None if recipe is None else recipe(v)

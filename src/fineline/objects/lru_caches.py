@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def full(self) -> bool:
-        """Whether a miss drops another entry, or is not kept."""
+        """Returns whether a miss drops another entry, or is not kept."""
         return self.most is not None and len(self.cache) >= self.most
 
 
@@ -123,7 +123,7 @@ def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 
 def _made_before(cap: SegmentTrace, fn: Any, entry: Entry) -> bool:
-    """Whether this very call has been made in an attempt that was taken back."""
+    """Returns whether this very call has been made in an attempt that was taken back."""
     ahead = cap.journal.ahead
     at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
     if at is not None:
@@ -132,7 +132,7 @@ def _made_before(cap: SegmentTrace, fn: Any, entry: Entry) -> bool:
 
 
 def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
-    """The function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
+    """Returns the function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
     cap, found = vm.cap, _referents(fn)
     inner = found[-4] if len(found) > 5 else None
     if cap.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
@@ -147,7 +147,7 @@ def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
 
 
 def _fixed(cap: SegmentTrace, a: Any) -> bool:
-    """Whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
+    """Returns whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
     if type(a) in (tuple, torch.Size):
         return all([_fixed(cap, item) for item in a])
     src = cap.sources.get(id(a))
@@ -168,7 +168,7 @@ def _holds(entry: Entry, fn: Any) -> bool:
 
 
 def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
-    """The entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
+    """Returns the entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
     found = _referents(fn)
     parameters = _ATTRIBUTES.__get__(fn).get("cache_parameters")
     if len(found) < 6 or type(found[-5]) is not dict or type(found[-3]) is not object or not is_a(parameters, types.FunctionType):
@@ -189,7 +189,7 @@ def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
 
 
 def _referents(fn: Any) -> list:
-    """What C's object holds: ..., the dict of its entries, the function, three more."""
+    """Returns what C's object holds: ..., the dict of its entries, the function, three more."""
     found = gc.get_referents(fn)
     if found and found[-1] is _ATTRIBUTES.__get__(fn):
         found.pop()
@@ -197,7 +197,7 @@ def _referents(fn: Any) -> list:
 
 
 def _keyed(cap: SegmentTrace, a: Any) -> bool:
-    """Whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
+    """Returns whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
     if type(a) is tuple:
         return all([_keyed(cap, item) for item in a])
     if is_a(a, type) and (id(a) in cap.made or a in cap.classes):
@@ -212,7 +212,7 @@ def _keyed(cap: SegmentTrace, a: Any) -> bool:
 
 
 def lasts(cap: SegmentTrace, v: Any) -> bool:
-    """Whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
+    """Returns whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
     if type(v) in (tuple, list):
         return all([lasts(cap, item) for item in v])
     if is_a(v, type):
@@ -227,7 +227,7 @@ def lasts(cap: SegmentTrace, v: Any) -> bool:
 
 
 def closed(fn: types.FunctionType, values: bool = True) -> bool:
-    """Whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
+    """Returns whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
 
     ``values``: whether there may be such plain values.
 

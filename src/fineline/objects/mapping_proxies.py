@@ -12,7 +12,7 @@ from fineline.tracing.identity_guards import shown_by
 
 
 def shown(cap: Any, proxy: MappingProxyType) -> Any:
-    """What ``proxy`` shows; what is read of it then is guarded as it is read."""
+    """Returns what ``proxy`` shows; what is read of it then is guarded as it is read."""
     inner = shown_by.__get__(proxy, MappingProxyType)
     for obj, _, slot, _ in cap.journal.slots.values():
         if type(slot) is OfClass and shown_by.__get__(TYPE_DICT.__get__(obj), MappingProxyType) is inner:

@@ -24,12 +24,12 @@ SMALL = 2**53
 
 
 def among(values: Any) -> bool:
-    """Whether one of NumPy's is among ``values``, or in a list or tuple there."""
+    """Returns whether one of NumPy's is among ``values``, or in a list or tuple there."""
     return any([type(a) in NUMPY_SCALARS or (type(a) in (list, tuple) and among(a)) for a in values])
 
 
 def symbol_for(cap: Any, a: Any) -> Any:
-    """What stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
+    """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
     t = type(a)
     if t in NUMBERS and cap.active and (src := cap.lazy.get(id(a))) is not None:
         number = np.generic.item(a)
@@ -45,7 +45,7 @@ def symbol_for(cap: Any, a: Any) -> Any:
 
 
 def converts(fn: Any, args: Any) -> bool:
-    """Whether a number of Python's does as well for ``fn``; floats are no indices, and the error names their type."""
+    """Returns whether a number of Python's does as well for ``fn``; floats are no indices, and the error names their type."""
     return fn in CONVERSIONS and len(args) == 1 and (fn is not operator.index or is_a(args[0], np.integer))
 
 
@@ -54,7 +54,7 @@ def symbols_for(cap: Any, values: Any) -> list:
 
 
 def answered(cap: Any, op: Callable, a: Any, b: Any) -> np.bool_ | None:
-    """A comparison of a number that varies with one of Python's; None if it is none."""
+    """Returns a comparison of a number that varies with one of Python's; None if it is none."""
     symbol: Any
     other: Any
     if ALIKE.get(type(a)) is type(b):

@@ -34,7 +34,7 @@ _ATTRIBUTE = re.compile(r"\{[^{}:!]*\.")
 
 
 def prints_plainly(cap: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
-    """Whether C makes a text of ``a``, which it may compare, without running Python code of the user's."""
+    """Returns whether C makes a text of ``a``, which it may compare, without running Python code of the user's."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
@@ -55,7 +55,7 @@ def prints_plainly(cap: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> b
 
 
 def asks(fn: Any, given: Any) -> bool:
-    """Whether ``fn`` is to read attributes of what it is ``given``, as a pattern says."""
+    """Returns whether ``fn`` is to read attributes of what it is ``given``, as a pattern says."""
     return fn in _FORMATS and is_a(given[0], str) and _ATTRIBUTE.search(given[0]) is not None
 
 
@@ -85,7 +85,7 @@ def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
 
 
 def _like(value: Any, t: type, items: list) -> Any:
-    """A container like ``value`` that holds ``items``, without a call of the user's class."""
+    """Returns a container like ``value`` that holds ``items``, without a call of the user's class."""
     if t is torch.Size:
         return torch.Size(items)
     if is_a(value, tuple):

@@ -102,5 +102,5 @@ def _code_of(member: Any) -> Collection[types.CodeType]:
 
 
 def _contains(outer: types.CodeType, code: types.CodeType) -> bool:
-    """Tells if ``code`` is ``outer``, or of a function, class body or comprehension in it."""
+    """Returns whether ``code`` is ``outer``, or of a function, class body or comprehension in it."""
     return outer is code or any(_contains(inner, code) for inner in outer.co_consts if is_a(inner, types.CodeType))

@@ -45,7 +45,7 @@ STRICT, LENIENT = Strictness(True), Strictness(False)
 
 
 def error_on_graph_break(error_on_graph_break: bool) -> Strictness:
-    """A context manager and decorator: whether a graph break in what it encloses is an error. ``fullgraph=True`` stands above it.
+    """Returns a context manager and decorator: whether a graph break in what it encloses is an error. ``fullgraph=True`` stands above it.
 
     Inside of captured code and around calls of it alike.
     """
@@ -53,7 +53,7 @@ def error_on_graph_break(error_on_graph_break: bool) -> Strictness:
 
 
 def breaks_here(breaks: str) -> str:
-    """Which graph breaks may be where capture is now, in a region whose option is ``breaks``."""
+    """Returns which graph breaks may be where capture is now, in a region whose option is ``breaks``."""
     if breaks != "none":
         for block in reversed(SCOPE.blocks):
             if is_a(block, Strictness):

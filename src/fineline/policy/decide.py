@@ -108,7 +108,7 @@ class Rules:
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
     def decide(self, fn: Any, args: Any = ()) -> Rule | None:
-        """The rule for a call of ``fn``: a function, a class, or an object that is called."""
+        """Returns the rule for a call of ``fn``: a function, a class, or an object that is called."""
         if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
         t = type(fn)
@@ -137,14 +137,14 @@ class Rules:
         return rule
 
     def known(self, fn: Any, args: Any = ()) -> Rule | None:
-        """The rule that `decide` gives; that it decides something is not counted."""
+        """Returns the rule that `decide` gives; that it decides something is not counted."""
         rule = self.decide(fn, args)
         if rule is not None:
             self._hits.pop()
         return rule
 
     def told_to_look(self, fn: Any, args: Any) -> str:
-        """What to add to the reason why ``fn`` runs eagerly, if a rule has said that it is to be looked into."""
+        """Returns what to add to the reason why ``fn`` runs eagerly, if a rule has said that it is to be looked into."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
         # It has been counted when the call was met.
         rule = None if own else self.known(fn, args)
@@ -156,7 +156,7 @@ class Rules:
         self._hits.clear()
 
     def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
-        """The rule or mark of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        """Returns the rule or mark of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
         if not MARKS.holders:
             return self.exact.of_holder(fn, holder)
         exact = self.exact
@@ -174,7 +174,7 @@ class Rules:
         return None
 
     def _kin(self, cls: type) -> Iterable[type]:
-        """What of ``cls`` and the classes that it inherits from a rule or a mark is about, the nearest first."""
+        """Returns what of ``cls`` and the classes that it inherits from a rule or a mark is about, the nearest first."""
         if MARKS.holders:
             return [k for k in cls.__mro__ if self.exact.class_rule(k) is not None or id(k) in MARKS.objects]
         return self.exact.kin(cls)
@@ -223,7 +223,7 @@ class Rules:
         return max(best, key=lambda rule: rule.selector.length) if best else None
 
     def _spelled(self, file: str) -> tuple[str, ...]:
-        """The paths of a file that code was loaded from: as Python has it, tidied, and behind symbolic links."""
+        """Returns the paths of a file that code was loaded from: as Python has it, tidied, and behind symbolic links."""
         found = self._spellings.get(file)
         if found is None:
             real = () if file.startswith("<") else (os.path.normpath(file) + "/" * file.endswith("/"), os.path.realpath(file))
@@ -231,16 +231,16 @@ class Rules:
         return found
 
     def decide_file(self, file: str | None, module: str | None = None) -> Rule | None:
-        """The rule for all code of a file, or of a Python module."""
+        """Returns the rule for all code of a file, or of a Python module."""
         return self._look(module, "", file, None)
 
     def decide_names(self, pattern: str, file: str | None) -> Rule | None:
-        """The rule for whatever has a name that fits a pattern, in a module of that file, and is selected by nothing else."""
+        """Returns the rule for whatever has a name that fits a pattern, in a module of that file, and is selected by nothing else."""
         module, _, name = pattern.rpartition(".")
         return self._look(module or None, name, file, None)
 
     def decide_break(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
-        """The rule that declares a graph break of that id in that code, which is of the module of that name."""
+        """Returns the rule that declares a graph break of that id in that code, which is of the module of that name."""
         rule = self._breaks.decide(error, code, module)
         if rule is not None:
             self._hits.append(rule)
@@ -248,7 +248,7 @@ class Rules:
 
     # -- operators -----------------------------------------------------------------------------------------------------
     def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:
-        """The rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.
+        """Returns the rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.
 
         ``function``: the name of the function that is called, where an argument makes it another operator: ``F.relu(x, inplace=True)``
         is `F.relu`, and the operator ``aten::relu_``.
@@ -309,7 +309,7 @@ class Table:
         return bool(self._kept)
 
     def get(self, fn: Any, t: type, args: Any) -> Rule | None:
-        """The rule for a call of ``fn``, which is of type ``t``."""
+        """Returns the rule for a call of ``fn``, which is of type ``t``."""
         rule = self.objects.get(id(fn))
         if rule is not None:
             return rule
@@ -322,7 +322,7 @@ class Table:
         return None
 
     def of_holder(self, fn: Any, holder: Any) -> Rule | None:
-        """The rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        """Returns the rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
         rule = self.method_rule(fn, holder)
         if rule is not None:
             return rule
@@ -336,7 +336,7 @@ class Table:
         return None
 
     def method_rule(self, fn: Any, holder: Any) -> Rule | None:
-        """The rule for the method ``fn`` of ``holder``, or of a class that it is of."""
+        """Returns the rule for the method ``fn`` of ``holder``, or of a class that it is of."""
         if not self.methods:
             return None
         own = [id(k) for k in (holder if is_a(holder, type) else type(holder)).__mro__]
@@ -346,7 +346,7 @@ class Table:
         return self.classes.get(id(cls)) or self.parts.get(id(cls))
 
     def kin(self, cls: type) -> Iterable[type]:
-        """The classes with a rule that ``cls`` is or inherits from, the nearest first."""
+        """Returns the classes with a rule that ``cls`` is or inherits from, the nearest first."""
         found = self._kin_of.get(id(cls))
         if found is None:
             # Held as long as the rules, as its id is the key.
@@ -355,7 +355,7 @@ class Table:
 
 
 def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
-    """The rules for a capture that this thread begins in a region of that policy; None: there are none at all.
+    """Returns the rules for a capture that this thread begins in a region of that policy; None: there are none at all.
 
     ``fired`` goes on counting how often each decides.
     """
@@ -367,13 +367,13 @@ def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rule
 
 
 def allowed_by_torch() -> Collection[int]:
-    """The ids of the functions that PyTorch's own ``allow_in_graph`` was given, which drops those that die."""
+    """Returns the ids of the functions that PyTorch's own ``allow_in_graph`` was given, which drops those that die."""
     known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
     return getattr(known, "function_ids", None) or ()
 
 
 def _module(target: Any) -> str | None:
-    """The module that a class, or a function in C, is found in."""
+    """Returns the module that a class, or a function in C, is found in."""
     if type(target) in DESCRIPTORS:
         target = target.__objclass__
     elif type(target) is types.BuiltinFunctionType and not is_a(target.__self__, (types.ModuleType, type(None))):
@@ -382,7 +382,7 @@ def _module(target: Any) -> str | None:
 
 
 def defines(classes: tuple[type, ...], fn: Any) -> bool:
-    """Whether one of these classes has ``fn`` for a method, class method or property."""
+    """Returns whether one of these classes has ``fn`` for a method, class method or property."""
     name = getattr(fn, "__name__", "")
     for k in classes:
         # A lambda's own name tells nothing.
@@ -393,7 +393,7 @@ def defines(classes: tuple[type, ...], fn: Any) -> bool:
 
 
 def _home(obj: Any) -> str | None:
-    """The dotted name that a function or class has where it is defined, if it is found there."""
+    """Returns the dotted name that a function or class has where it is defined, if it is found there."""
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
     dotted = f"{module}.{name}"
     return dotted if type(module) is str and type(name) is str and _plain(loaded(dotted)) is obj else None

@@ -32,7 +32,7 @@ class Disabled(contextlib.ContextDecorator):
 
     @property
     def rule(self) -> Rule:
-        """What it is as a block."""
+        """Returns what it is as a block."""
         return block_rule(self.place, self.reason)
 
     def __enter__(self) -> Disabled:

@@ -43,7 +43,7 @@ class DimTable:
         return bool(self._marks)
 
     def of(self, t: Tensor) -> Mapping[int, Mark]:
-        """The marks of a tensor by dimension: fineline's own, and those that ``torch._dynamo.mark_dynamic`` and its like have set."""
+        """Returns the marks of a tensor by dimension: fineline's own, and those that ``torch._dynamo.mark_dynamic`` and its like have set."""
         found = self._marks.get(id(t))
         marks = dict(found[1]) if found is not None and found[0]() is t else {}
         return {**_theirs(t), **marks} if t.__dict__ else marks

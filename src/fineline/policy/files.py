@@ -28,7 +28,7 @@ def _toml() -> Any:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """The policy in a TOML file: the keys of `Policy`, under ``[tool.fineline]`` or at the top.
+    """Returns the policy in a TOML file: the keys of `Policy`, under ``[tool.fineline]`` or at the top.
 
     Each rule is a text, or a table ``{select = "mypkg.io.*", reason = "..."}``; ``substitute`` is a table of dotted names (or of
     tables ``{by = "...", reason = "..."}``). Raises `BadRule`, with the file and the line, for a wrong key, a wrong type, and a
@@ -38,7 +38,7 @@ def load_policy(path: str | Path) -> Policy:
 
 
 def find_policy(start: Path) -> Path | None:
-    """The nearest pyproject.toml with a ``[tool.fineline]``, from a folder upward."""
+    """Returns the nearest pyproject.toml with a ``[tool.fineline]``, from a folder upward."""
     for folder in (start.resolve(), *start.resolve().parents):
         path = folder / PYPROJECT
         if path.is_file() and "fineline" in path.read_text(encoding="utf-8", errors="replace") and PolicyFile(path).keys:
@@ -77,7 +77,7 @@ class PolicyFile:
         return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
     def line(self, *keys: str | int) -> int:
-        """Where in the text the value at a path of keys begins.
+        """Returns where in the text the value at a path of keys begins.
 
         The parser keeps no lines, but it writes back what it has read, letter by letter: the text changes where the value does.
         """
@@ -105,7 +105,7 @@ class PolicyFile:
 
     # -- rules ---------------------------------------------------------------------------------------------------------
     def policy(self, early: bool = False) -> Policy:
-        """The rules. ``early``: the program has not begun, so that operators and what the script defines may come later."""
+        """Returns the rules. ``early``: the program has not begun, so that operators and what the script defines may come later."""
         self._early = early
         if self.path.name == PYPROJECT and not self.keys:
             raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._name())
@@ -137,7 +137,7 @@ class PolicyFile:
             yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place, key)]
 
     def _breaks(self, error: str, value: Any, reason: str) -> Iterator[Rule]:
-        """The rules that declare graph breaks of one id."""
+        """Yields the rules that declare graph breaks of one id."""
         for text, why, place in self._entries(("breaks", error), value, reason):
             try:
                 check_id(error)
@@ -149,14 +149,14 @@ class PolicyFile:
                 raise
 
     def _entries(self, path: tuple[str, ...], value: Any, reason: str) -> Iterator[tuple[str, str, str]]:
-        """The text, reason and place of each rule at a path of keys."""
+        """Yields the text, reason and place of each rule at a path of keys."""
         items = [(i, item) for i, item in enumerate(value)] if is_a(value, list) else [(None, value)]
         for i, item in items:
             text, why, keys = self._entry(item, "select", reason, path if i is None else (*path, i))
             yield text, why, self.place(*keys)
 
     def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
-        """A text, or a table of it and a reason; -> text, reason, and the path of the text."""
+        """Returns a text, or a table of it and a reason; -> text, reason, and the path of the text."""
         if is_a(item, str):
             return item, reason, keys
         if not is_a(item, dict):
@@ -184,7 +184,7 @@ class PolicyFile:
             raise
 
     def still_wrong(self) -> list[BadRule]:
-        """What `policy` let pass because operators might come, now that all are there."""
+        """Returns what `policy` let pass because operators might come, now that all are there."""
         return [e for e, text in self.waiting if not _known(text)]
 
     def unknown(self) -> list[str]:
@@ -222,7 +222,7 @@ def _known(text: str) -> bool:
 
 
 def _resolve(name: str) -> Any:
-    """What a dotted name stands for; its module is imported."""
+    """Returns what a dotted name stands for; its module is imported."""
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:

@@ -7,10 +7,10 @@ from fineline.policy.selector import OBJECT, Selector
 
 
 def block_rule(place: str, reason: str | None = None) -> Rule:
-    """What ``with disable():`` at that place is."""
+    """Returns what ``with disable():`` at that place is."""
     return Rule("disable", Selector(OBJECT, "spot", place, "with block"), reason or "", place, None, BLOCK)
 
 
 def break_rule(place: str, message: str | None = None) -> Rule:
-    """What a ``graph_break()`` at that place is."""
+    """Returns what a ``graph_break()`` at that place is."""
     return Rule("graph_break", Selector(OBJECT, "spot", place, repr(message) if message else ""), "", place, None, MARK)

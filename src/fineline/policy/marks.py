@@ -15,7 +15,7 @@ from fineline.policy.selector import is_c
 
 
 def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[], Any]:
-    """What gives ``obj`` while it lives. Methods of C types, and other objects that nothing can refer to weakly, live on."""
+    """Returns what gives ``obj`` while it lives. Methods of C types, and other objects that nothing can refer to weakly, live on."""
     try:
         return weakref.ref(obj, gone)
     except TypeError:
@@ -62,7 +62,7 @@ class MarkTable:
             RULEBOOK.changed()
 
     def is_without(self, rule: Rule) -> bool:
-        """Whether a block or call that stands in code is the one to be left out."""
+        """Returns whether a block or call that stands in code is the one to be left out."""
         return bool(self.without) and rule.key == self.without
 
     def entered(self, rule: Rule) -> bool:
@@ -101,7 +101,7 @@ MARKS = MarkTable()
 
 
 def wrapped(fn: Any) -> Any:
-    """What a function that ``disable`` made wraps; any other thing itself."""
+    """Returns what a function that ``disable`` made wraps; any other thing itself."""
     mark = MARKS.get(fn)
     return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
 
@@ -125,7 +125,7 @@ _UNASKED = ("optimizer <class", "don't trace into fused optimizer")
 
 
 def torch_mark(fn: Any) -> str | None:
-    """What PyTorch's own marks say of a function: "disable", "disable_frame", "wrapped" (compiled: run the original through), or None."""
+    """Returns what PyTorch's own marks say of a function: "disable", "disable_frame", "wrapped" (compiled: run the original through), or None."""
     d = getattr(fn, "__dict__", None)
     if not d:
         return None
@@ -161,7 +161,7 @@ DYNAMO_NAMES: dict[str, str] = {
 
 
 def dynamo_kind(fn: Any) -> str:
-    """What a function of torch._dynamo is to a capture."""
+    """Returns what a function of torch._dynamo is to a capture."""
     return DYNAMO_NAMES.get(fn.__qualname__) or DYNAMO_NAMES.get(fn.__name__, "opaque")
 
 

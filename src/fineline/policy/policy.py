@@ -64,7 +64,7 @@ class Policy:
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...]) -> Self:
-        """A policy of rules that are made already."""
+        """Returns a policy of rules that are made already."""
         made = object.__new__(cls)
         object.__setattr__(made, "rules", rules)
         return made
@@ -108,7 +108,7 @@ class Policy:
 
 
 def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator[Selector]:
-    """The selectors that ``value`` stands for under a verb: "trace" is about Python code alone."""
+    """Yields the selectors that ``value`` stands for under a verb: "trace" is about Python code alone."""
     if verb != "trace" or type(value) is Selector:
         yield from selectors(value, folder)
     elif type(value) in (list, tuple, set, frozenset):

@@ -47,17 +47,17 @@ class Rule(NamedTuple):
 
     @property
     def head(self) -> str:
-        """The verb, and what it is about."""
+        """Returns the verb, and what it is about."""
         return f"{self.verb}({self.selector.text}{self.error and ', '}{self.error})"
 
     @property
     def declared(self) -> bool:
-        """Whether a user asked for it."""
+        """Returns whether a user asked for it."""
         return self.scope != BUILT_IN
 
     @property
     def key(self) -> str:
-        """What names it, in another run of the program too."""
+        """Returns what names it, in another run of the program too."""
         return f"{self.head} at {self.place}"
 
     def __repr__(self) -> str:

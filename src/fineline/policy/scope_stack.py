@@ -17,12 +17,12 @@ class Scope:
 
     @property
     def blocks(self) -> tuple:
-        """The policies of the blocks that this thread is in, the outermost first."""
+        """Returns the policies of the blocks that this thread is in, the outermost first."""
         return getattr(self._local, "blocks", ())
 
     @property
     def disabled_by(self) -> Any:
-        """The rule of the innermost block in which nothing is captured; None outside of such blocks."""
+        """Returns the rule of the innermost block in which nothing is captured; None outside of such blocks."""
         rules = getattr(self._local, "disabled_by", ())
         return rules[-1] if rules else None
 

@@ -81,7 +81,7 @@ class Selector(NamedTuple):
 
 
 def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
-    """The selectors that ``value`` stands for: what a user gives for a verb, alone or in lists and tuples. Raises `BadRule`.
+    """Yields the selectors that ``value`` stands for: what a user gives for a verb, alone or in lists and tuples. Raises `BadRule`.
 
     ``folder``: where files that are named are looked for as well.
     """
@@ -97,7 +97,7 @@ def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
 
 
 def callables(value: Any) -> Iterator[Any]:
-    """What is called in the place of ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
+    """Yields what is called in the place of ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
     if is_a(value, property):
         yield from [fn for fn in (value.fget, value.fset, value.fdel) if fn is not None]
     elif is_a(value, (functools.cached_property, functools.partialmethod, functools.singledispatchmethod)):
@@ -107,7 +107,7 @@ def callables(value: Any) -> Iterator[Any]:
 
 
 def _has_methods(value: Any) -> bool:
-    """Tells if ``value`` is an instance of a class that is written in Python: its methods can be met."""
+    """Returns whether ``value`` is an instance of a class that is written in Python: its methods can be met."""
     return bool(type(value).__flags__ & HEAP_TYPE) and not is_a(value, (torch.Tensor, enum.Enum))
 
 
@@ -116,7 +116,7 @@ HEAP_TYPE = 1 << 9
 
 
 def of_object(value: Any) -> Selector:
-    """The selector for a function, class, module, operator or Python module itself."""
+    """Returns the selector for a function, class, module, operator or Python module itself."""
     if is_a(value, (staticmethod, classmethod)):
         value = value.__func__
     text = describe(value)
@@ -144,7 +144,7 @@ def of_object(value: Any) -> Selector:
 
 
 def parts(cls: type) -> Iterator[Any]:
-    """What belongs to a class and is met without it: its static methods, and the classes defined in it with theirs."""
+    """Yields what belongs to a class and is met without it: its static methods, and the classes defined in it with theirs."""
     for member in list(vars(cls).values()):
         if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
             yield member.__func__
@@ -154,21 +154,21 @@ def parts(cls: type) -> Iterator[Any]:
 
 
 def is_looked_into(value: Any) -> bool:
-    """Tells if capture looks into ``value``, so that it is no node of a graph: a function or class in Python, or a module instance."""
+    """Returns whether capture looks into ``value``, so that it is no node of a graph: a function or class in Python, or a module instance."""
     if is_a(value, type):
         return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
     return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
 def python_function(value: Any) -> types.FunctionType | None:
-    """The function in Python that a selector names, as an object or by a text."""
+    """Returns the function in Python that a selector names, as an object or by a text."""
     found = loaded(value.strip()) if type(value) is str else value
     found = getattr(found, "__func__", found) if is_a(found, (staticmethod, classmethod, types.MethodType)) else found
     return found if is_a(found, types.FunctionType) else None
 
 
 def is_c(value: Any) -> bool:
-    """Whether a selector names one function or class in C, as an object or by a text."""
+    """Returns whether a selector names one function or class in C, as an object or by a text."""
     found = loaded(value.strip()) if type(value) is str else value
     return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & HEAP_TYPE)
 
@@ -256,7 +256,7 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
 
 
 def operator_selector(text: str) -> Selector:
-    """The selector for an operator's name, or a glob over them, whether any is registered or not."""
+    """Returns the selector for an operator's name, or a glob over them, whether any is registered or not."""
     name = text.removeprefix("torch.ops.")
     if "::" not in name:
         # A namespace alone means all that is in it.
@@ -279,7 +279,7 @@ def _of_operator_text(text: str) -> Selector:
 
 
 def is_complete(text: str) -> bool:
-    """Tells if the operator or glob ``text`` is about a namespace that no library adds to, and that is registered already."""
+    """Returns whether the operator or glob ``text`` is about a namespace that no library adds to, and that is registered already."""
     selector = operator_selector(text)
     namespace, _, _ = (selector.key[1] if selector.kind == "glob" else selector.key).partition("::")
     return namespace in COMPLETE and any(name.startswith(f"{namespace}::") for name in registered())
@@ -290,13 +290,13 @@ COMPLETE = ("aten", "prims")
 
 
 def registered() -> list[str]:
-    """The names of all operators that PyTorch's dispatcher knows now, as ``namespace::name.overload``."""
+    """Returns the names of all operators that PyTorch's dispatcher knows now, as ``namespace::name.overload``."""
     names: list[str] = torch._C._dispatch_get_all_op_names()
     return names
 
 
 def exists(dotted: str) -> bool:
-    """Whether there is such a module, or such a name in one; nothing is imported but the packages above it."""
+    """Returns whether there is such a module, or such a name in one; nothing is imported but the packages above it."""
     parts = dotted.split(".")
     if find(dotted)[0]:
         return True
@@ -318,7 +318,7 @@ def exists(dotted: str) -> bool:
 
 
 def _in_source(spec: Any, name: str) -> bool:
-    """Whether a module's text has a name that fits the pattern; yes, if there is no text."""
+    """Returns whether a module's text has a name that fits the pattern; yes, if there is no text."""
     origin = getattr(spec, "origin", None)
     if not origin or not origin.endswith(".py"):
         return True
@@ -327,7 +327,7 @@ def _in_source(spec: Any, name: str) -> bool:
 
 
 def names_in(dotted: str, begin: str) -> Iterator[str]:
-    """The names in a module or class, as far as they can be known; ``begin`` itself where one that begins so cannot be ruled out."""
+    """Yields the names in a module or class, as far as they can be known; ``begin`` itself where one that begins so cannot be ruled out."""
     found = loaded(dotted)
     if found is not None:
         yield from dir(found)
@@ -354,7 +354,7 @@ def _module_spec(dotted: str) -> Any:
 
 
 def loaded(dotted: str) -> Any:
-    """What a dotted name stands for, if its module is loaded; else None. A bare name may be a builtin's."""
+    """Returns what a dotted name stands for, if its module is loaded; else None. A bare name may be a builtin's."""
     return find(dotted)[1]
 
 
@@ -383,7 +383,7 @@ ABSENT: Any = object()
 
 
 def stands_for(text: str) -> Iterator[Selector]:
-    """The selectors for what a dotted name stands for now, wherever that is defined and whatever it is called there: of rank `NAME`.
+    """Yields the selectors for what a dotted name stands for now, wherever that is defined and whatever it is called there: of rank `NAME`.
 
     A method that a class inherits is meant on this class alone.
     """
@@ -409,7 +409,7 @@ def stands_for(text: str) -> Iterator[Selector]:
 
 # -- files -------------------------------------------------------------------------------------------------------------
 def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
-    """The files that a pattern selects: of loaded modules first, then below ``folder``, the working directory and ``sys.path``."""
+    """Yields the files that a pattern selects: of loaded modules first, then below ``folder``, the working directory and ``sys.path``."""
     matches = file_matcher(pattern)
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -425,7 +425,7 @@ def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
 
 
 def _of_file_text(text: str, folder: Path | None) -> Selector:
-    """The selector for a file, a folder or a glob over them, however the path is spelled."""
+    """Returns the selector for a file, a folder or a glob over them, however the path is spelled."""
     roots = [root for root in (folder, Path.cwd()) if root is not None]
     pattern = os.path.normpath(text).replace("//", "/")
     if pattern.startswith(".."):
@@ -446,7 +446,7 @@ MOST_FILES = 100
 
 
 def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
-    """The paths that a pattern means where parts of it are symbolic links: code goes by the path that it was loaded from."""
+    """Yields the paths that a pattern means where parts of it are symbolic links: code goes by the path that it was loaded from."""
     parts = pattern.split("/")
     fixed = "/".join(itertools.takewhile(lambda part: not WILD.search(part), parts))
     if not fixed:
@@ -460,7 +460,7 @@ def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
 
 @functools.cache
 def file_matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a file is meant: a pattern begins at any folder, ``**`` goes through folders and ``*`` does not."""
+    """Returns whether a file is meant: a pattern begins at any folder, ``**`` goes through folders and ``*`` does not."""
     text = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     regex = re.compile(("" if pattern.startswith("/") else "(?:^|.*/)") + text + r"\Z")
     return lambda file: regex.match(file) is not None

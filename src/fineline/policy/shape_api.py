@@ -48,7 +48,7 @@ def _mark(value: Any, spec: Any) -> None:
 
 
 def _mark_of(dim: Any) -> Mark | None:
-    """The mark that a ``Dim``, or one of its hints, stands for; None: the size is as it is."""
+    """Returns the mark that a ``Dim``, or one of its hints, stands for; None: the size is as it is."""
     hint = getattr(getattr(dim, "type", None), "name", "")
     if dim is None or is_a(dim, int) or hint == "STATIC":
         return None

@@ -24,7 +24,7 @@ class Stance(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """What programs must have been captured under; None: as ever."""
+        """Returns what programs must have been captured under; None: as ever."""
         if self.backend is not None:
             return self.backend.name, id(self.backend.source.source)
         return self.name if self.name == "force_eager" else None
@@ -42,7 +42,7 @@ class Stances:
         self._local = threading.local()
 
     def here(self) -> Stance | None:
-        """The stance for a call that no program fits; None: it is captured as ever."""
+        """Returns the stance for a call that no program fits; None: it is captured as ever."""
         if getattr(self._local, "held", 0):
             return HELD
         return None if self._process is DEFAULT else self._process

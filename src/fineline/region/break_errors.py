@@ -23,7 +23,7 @@ def refused(
     error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = (),
     within: str = "",
 ) -> Unsupported:  # fmt: skip
-    """The error for what a rule forbids, or for what would have been a graph break where none may be. ``within``: a selector for the code."""
+    """Returns the error for what a rule forbids, or for what would have been a graph break where none may be. ``within``: a selector for the code."""
     where = f"{place[0]}:{place[1]}"
     if error == "FL105":
         return Forbidden(reason, where=where, rule=rule, stack=stack)
@@ -78,7 +78,7 @@ def _entry(error: str) -> str:
 
 
 def _rule_for(error: str, fn: Any, place: tuple[str, int]) -> str:
-    """The rule that would declare a graph break."""
+    """Returns the rule that would declare a graph break."""
     if error.startswith("FL5") and fn is not None:
         return f'Policy(disallow=["{describe(fn)}"])'
     if fn is not None and callable(fn) and not str(getattr(fn, "__module__", "fineline")).startswith("fineline"):

@@ -55,7 +55,7 @@ class Tree:
         return node
 
     def result(self) -> Node:
-        """The tree of the one call; its root stands for the compiled callable, which usually calls one function."""
+        """Returns the tree of the one call; its root stands for the compiled callable, which usually calls one function."""
         root = self.root
         only = joined(root.children) if not root.operators else None
         return only if only in root.children[:1] else root

@@ -178,7 +178,7 @@ class CaptureSession:
             self.vm.fail("FL413", str(e), False)
 
     def go(self) -> Any:
-        """The result of the call."""
+        """Returns the result of the call."""
         if self.vm.cap.active:
             self.vm.pause.begin()
         try:
@@ -391,7 +391,7 @@ class CaptureSession:
         return value
 
     def _written(self, template: FrameState, border: GraphBreak, place: tuple, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
-        """A program up to a border, and the ways on behind it: with its result, and with its exception if somebody handles that."""
+        """Returns a program up to a border, and the ways on behind it: with its result, and with its exception if somebody handles that."""
         template.place = place
         passed = self._passed(template)
         after = way_behind(self, template, False, declared, passed, alone)
@@ -506,7 +506,7 @@ class CaptureSession:
         return self._leave(template, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
-        """The call itself, by the program that fake mode has made of it."""
+        """Returns the call itself, by the program that fake mode has made of it."""
         take_back(self)
         self.vm.cap.journal.forget()
         _, _, program, run = self.site.dispatcher.entries[0]

@@ -93,7 +93,7 @@ def _forward_of(mod: nn.Module, rebuild: Callable[[nn.Module], Callable] | None)
 
 
 def rebuilt(mod: nn.Module, rebuild: Callable[[nn.Module], Callable] | None) -> Callable:
-    """A region for another module."""
+    """Returns a region for another module."""
     if rebuild is None:
         raise TypeError("this OptimizedModule was made without a function that rebuilds its region for another module")
     return rebuild(mod)

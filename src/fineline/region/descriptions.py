@@ -45,7 +45,7 @@ def guard_at(segment: ResidualProgram, at: int) -> Guard:
 
 
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
-    """All that a program checks before it runs."""
+    """Returns all that a program checks before it runs."""
     return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
 
 
@@ -54,7 +54,7 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:
-    """The guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
+    """Returns the guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
     reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
     _, _, change = reference.explain(roots).partition(": ")
     change = _of_sources(segment, at) or change or "changed"
@@ -81,13 +81,13 @@ def _of_sources(segment: ResidualProgram, at: int) -> str:
 
 
 def _listed(texts: list[str]) -> str:
-    """A few of many."""
+    """Returns a few of many."""
     shown = texts[:_MOST_NAMES] + [f"{len(texts) - _MOST_NAMES} others"] * (len(texts) > _MOST_NAMES)
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def subject(segment: ResidualProgram, at: int) -> str:
-    """The user's expression that guard number ``at`` is about, and where it is read."""
+    """Returns the user's expression that guard number ``at`` is about, and where it is read."""
     return _subject(segment, at) + _read_at(segment, at)
 
 
@@ -188,7 +188,7 @@ def call_stack(fn: Any, template: FrameState | None) -> tuple[StackPlace, ...]:
 
 
 def place_of(fn: Any) -> tuple[str, int]:
-    """Where a callable is defined."""
+    """Returns where a callable is defined."""
     fn = fn.forward if is_a(fn, nn.Module) else fn
     while True:
         inner = getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)

@@ -83,7 +83,7 @@ class FrameRunner:
     frame = None  # what a Capture asks of its machine
 
     def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
-        """What runs a call that the frame makes itself; None: the interpreter is to."""
+        """Returns what runs a call that the frame makes itself; None: the interpreter is to."""
         kwargs = kwargs or {}
         if is_a(fn, nn.Module):
             region = self._child(caller, fn, fn)

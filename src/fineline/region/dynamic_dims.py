@@ -69,17 +69,17 @@ class DynamicDims:
 
     @property
     def any(self) -> bool:
-        """Whether anything is known to vary before the call is looked at."""
+        """Returns whether anything is known to vary before the call is looked at."""
         return bool(self.dynamic or self.found or DIMS)
 
     @property
     def found(self) -> bool:
-        """Whether something has been seen to vary."""
+        """Returns whether something has been seen to vary."""
         return bool(self._sizes or self._strides or self._numbers)
 
     @property
     def told_apart(self) -> bool:
-        """Whether something of what comes from a border has been seen to vary, texts too."""
+        """Returns whether something of what comes from a border has been seen to vary, texts too."""
         return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
@@ -94,7 +94,7 @@ class DynamicDims:
             self._numbers.add(name)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
-        """The sizes of a tensor that vary."""
+        """Returns the sizes of a tensor that vary."""
         if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:
             return {}
         marks = DIMS.of(t)
@@ -117,17 +117,17 @@ class DynamicDims:
         return dims
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
-        """The sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
+        """Returns the sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
         if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
             return frozenset()
         return frozenset(self._sizes.get(src.text(), ()))
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
-        """The strides of a tensor that vary by themselves, and not as its sizes do."""
+        """Returns the strides of a tensor that vary by themselves, and not as its sizes do."""
         return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
 
     def number(self, src: Source, v: int | float) -> bool:
-        """Whether the number ``v`` that comes from ``src`` varies."""
+        """Returns whether the number ``v`` that comes from ``src`` varies."""
         if type(v) is float and (not self.floats or src.text() in self.fixed or v == 0 or not math.isfinite(v)):
             return False
         if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
@@ -249,7 +249,7 @@ MARKED: Mapping[str, Any] = MappingProxyType(
 
 
 def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
-    """Whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others)."""
+    """Returns whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others)."""
     for v in values:
         if type(v) is Tensor:
             if v.__dict__ and DIMS.of(v):

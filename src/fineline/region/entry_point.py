@@ -131,7 +131,7 @@ class EntryPoint:
 
     @property
     def dispatcher(self) -> Any:
-        """What is called; whoever wants it to stay holds it."""
+        """Returns what is called; whoever wants it to stay holds it."""
         found = self._dispatcher()
         if found is None:
             region = self.region
@@ -151,7 +151,7 @@ class EntryPoint:
             raise
 
     def stands_for(self, template: FrameState, raised: bool, declared: bool) -> bool:
-        """Whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
+        """Returns whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
         own = self.template
         if own is None or own.stack != template.stack or (self.raised, self.declared) != (raised, declared):
             return False
@@ -160,11 +160,11 @@ class EntryPoint:
 
     @property
     def free(self) -> bool:
-        """Whether its programs rely on nothing that the way here has told them."""
+        """Returns whether its programs rely on nothing that the way here has told them."""
         return not (self.informed or self.blocked or self.left)
 
     def fits(self, live: tuple) -> bool:
-        """Whether it has a program for what is alive."""
+        """Returns whether it has a program for what is alive."""
         dispatcher = self._dispatcher()
         entries = dispatcher.entries if dispatcher is not None and self.free else ()
         return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])

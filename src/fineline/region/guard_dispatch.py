@@ -81,14 +81,14 @@ class ReferenceDispatcher:
 
 
 def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
-    """A guard program for one of the two evaluators; both have ``check``, ``failing``, ``steps`` and ``outputs``."""
+    """Returns a guard program for one of the two evaluators; both have ``check``, ``failing``, ``steps`` and ``outputs``."""
     if evaluator == "native" and _native_available():
         return _native.GuardProgram(n_roots, tuple(steps), tuple(outputs))
     return ReferenceProgram(n_roots, steps, outputs)
 
 
 def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None, finish: Finish | None = None) -> Any:
-    """A dispatcher for the guard programs of one evaluator."""
+    """Returns a dispatcher for the guard programs of one evaluator."""
     if evaluator == "native" and _native_available():
         return _native.Dispatcher(miss, failed, finish)
     return ReferenceDispatcher(miss, failed, finish)
@@ -96,7 +96,7 @@ def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed 
 
 @functools.cache
 def _native_available() -> bool:
-    """Whether the extension is there; says so once if it is not."""
+    """Returns whether the extension is there; says so once if it is not."""
     if _native is None:
         logging.getLogger("fineline").warning("the native guard evaluator is not available (%s); using the slower Python one", _missing)
     return _native is not None

@@ -30,7 +30,7 @@ class Way(NamedTuple):
     go_on: Callable[..., Any]
 
     def leads_back(self, live: tuple) -> bool:
-        """Whether the programs of an earlier turn of a loop do the rest, with so much alive."""
+        """Returns whether the programs of an earlier turn of a loop do the rest, with so much alive."""
         return type(self.go_on) is Loop and self.go_on.leads_back(live)
 
 
@@ -87,7 +87,7 @@ def template_at(run: Any, border: GraphBreak, held: Set[int] = frozenset()) -> F
 
 
 def way_behind(run: Any, template: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
-    """The way on behind a border; unless it is to be ``alone``, to where others lead as well."""
+    """Returns the way on behind a border; unless it is to be ``alone``, to where others lead as well."""
     region = run.region
     if alone:
         own = EntryPoint(region, template, raised, declared, passed)
@@ -106,7 +106,7 @@ def way_behind(run: Any, template: FrameState, raised: bool, declared: bool, pas
 
 
 def turns_before(run: Any, template: FrameState) -> Iterator[EntryPoint]:
-    """The continuations at the same place that were made last, the newest first."""
+    """Returns the continuations at the same place that were made last, the newest first."""
     # Turns without an operator are no work for programs: in the end the function is left to run eagerly.
     if template.chain in run.region.turns.unrolled or not run.vm.cap.recorder.calls:
         return iter(())
@@ -124,7 +124,7 @@ class Turns:
         self._others: Counter[Any] = Counter()
 
     def learn(self, run: Any, template: FrameState) -> bool:
-        """Whether there is more that tells this turn from the one before it."""
+        """Returns whether there is more that tells this turn from the one before it."""
         known = self.numbers.get(template.chain, frozenset())
         if run.region.options.dynamic is False or (not known and run.passed.get(template.stack, 0) < FEW_TURNS):
             return False

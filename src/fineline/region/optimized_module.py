@@ -103,7 +103,7 @@ class OptimizedModule(nn.Module):
 
     @property
     def _called(self) -> Callable[..., Any]:
-        """What captured code runs through instead of the region."""
+        """Returns what captured code runs through instead of the region."""
         call: Region = object.__getattribute__(self, "__call__")
         return self._orig_mod if call is self._fineline_region else call
 
@@ -122,7 +122,7 @@ class OptimizedModule(nn.Module):
 
     @property
     def _torchdynamo_orig_callable(self) -> nn.Module:
-        """What PyTorch's own compiler starts from, when it is given this module."""
+        """Returns what PyTorch's own compiler starts from, when it is given this module."""
         return self._orig_mod
 
     @property

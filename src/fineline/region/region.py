@@ -207,7 +207,7 @@ class Region:
             self.sites.remove(own)
 
     def segments(self) -> list[ResidualProgram]:
-        """All programs, in the order of the sites' making."""
+        """Returns all programs, in the order of the sites' making."""
         return [s for site in self.sites for s in site.segments]
 
     def _refusal(self) -> str | None:
@@ -223,7 +223,7 @@ class Region:
 
     @property
     def shows_graphs(self) -> bool:
-        """Whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
+        """Returns whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
         return bool(self.backend.sees_graphs or TRACE.is_read)
 
     # -- capture -------------------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class Region:
             raise Unsupported(last.reason, where=last.where)
 
     def symbols(self, vm: Interpreter, site: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
-        """What a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
+        """Returns what a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
         own = self.options
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
@@ -518,7 +518,7 @@ class Region:
         return event
 
     def child(self, fn: Callable) -> Callable:
-        """A region for what such a function calls: its dispatcher."""
+        """Returns a region for what such a function calls: its dispatcher."""
         own = self.options
         region = Region(fn, self.backend, replace(own, opaque=set(), linked={}, name=None))
         self.watch_alike(region)

@@ -17,7 +17,7 @@ from fineline.torch_facts.thread_state import leave_dual_levels, put_back_hidden
 
 
 def may_restart(run: Any) -> bool:
-    """Whether the segment that is being captured on the real values can be taken back: it has written into no tensor of others."""
+    """Returns whether the segment that is being captured on the real values can be taken back: it has written into no tensor of others."""
     vm, cap = run.vm, run.vm.cap
     recorder = cap.recorder
     if run.why or not cap.active or recorder.once or not recorder.harmless():
@@ -34,7 +34,7 @@ def may_restart(run: Any) -> bool:
 
 
 def amid_transforms(entry: bool) -> bool:
-    """Whether what comes next may leave a transform of torch.func, or a level of forward AD, that was entered before: nothing undoes that."""
+    """Returns whether what comes next may leave a transform of torch.func, or a level of forward AD, that was entered before: nothing undoes that."""
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 

@@ -63,11 +63,11 @@ class Settings:
     # -- what has one ------------------------------------------------------------------------------------------------------
     @property
     def disabled(self) -> bool:
-        """Whether the environment says that torch.compile returns what it is given."""
+        """Returns whether the environment says that torch.compile returns what it is given."""
         return os.environ.get("TORCHDYNAMO_DISABLE") == "1"
 
     def options(self, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """What they now say of the options of a region, which has ``given`` ones of its own: those stand above."""
+        """Returns what they now say of the options of a region, which has ``given`` ones of its own: those stand above."""
         # Compared with fineline's defaults: those in PyTorch's table may be the environment's.
         config = sys.modules.get("torch._dynamo.config")
         now = {name: getattr(config, name, getattr(Options, name)) for name in OPTIONS}
@@ -82,7 +82,7 @@ def _dynamic(config: Any) -> bool | None:
 
 
 def _environment() -> Iterator[tuple[str, str, Row]]:
-    """The variables that are set and have no effect."""
+    """Yields the variables that are set and have no effect."""
     rows = {name: DYNAMO.get(setting) or COMPILER[setting] for name, setting in FIRST_VALUES.items()} | dict(ENVIRONMENT)
     for name, row in rows.items():
         value = os.environ.get(name, "")
@@ -91,7 +91,7 @@ def _environment() -> Iterator[tuple[str, str, Row]]:
 
 
 def _changed(home: str, table: Mapping[str, Row]) -> Iterator[tuple[str, Any]]:
-    """The settings that have another value than at first, and no effect."""
+    """Yields the settings that have another value than at first, and no effect."""
     # Looked up, as what compiled modules are pickled with has no place for a module.
     config: Any = sys.modules.get(home)
     for name, row in table.items() if config is not None else ():

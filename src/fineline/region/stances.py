@@ -13,7 +13,7 @@ from fineline.region.descriptions import call_stack, place_of
 
 
 def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
-    """What runs the call in place of a capture; None: it is captured."""
+    """Returns what runs the call in place of a capture; None: it is captured."""
 
     def eagerly() -> Any:
         return region.run_eagerly(site, args, kwargs)
@@ -44,7 +44,7 @@ def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -
 
 
 def _another(region: Any, backend: Backend, key: Any) -> Callable:
-    """The dispatcher, which owns it, of a region for the same function, whose graphs another backend compiles."""
+    """Returns the dispatcher, which owns it, of a region for the same function, whose graphs another backend compiles."""
     other = type(region)(region.fn, backend, replace(region.options, opaque=set(), linked={}))
     other.stands_for, other.had_first_call = key, True
     region.watch_alike(other)

@@ -43,12 +43,12 @@ class Event:
 
     @property
     def function(self) -> str:
-        """The name of the function that the place is in, where it is known."""
+        """Returns the name of the function that the place is in, where it is known."""
         return self.stack[-1][2] if self.stack and self.stack[-1][:2] == (self.file, self.line) else ""
 
     @property
     def users_rule(self) -> str:
-        """The text of the rule or mark of the user's that decided."""
+        """Returns the text of the rule or mark of the user's that decided."""
         return "" if self.detail.get("built_in") else self.rule
 
     @property

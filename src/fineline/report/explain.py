@@ -58,17 +58,17 @@ class Explanation(FamiliarNames):
 
     @property
     def program(self) -> str:
-        """The source of all programs."""
+        """Returns the source of all programs."""
         return "\n".join(self.programs)
 
     @property
     def codes(self) -> list[str]:
-        """The code of the graphs."""
+        """Returns the code of the graphs."""
         return [graph.code for graph in self.graphs] if self._codes is None else list(self._codes)
 
     @property
     def unmatched(self) -> list[Any]:
-        """The rules that never matched."""
+        """Returns the rules that never matched."""
         return [rule for rule, times in self.rules.items() if not times]
 
     @property
@@ -91,7 +91,7 @@ class Explanation(FamiliarNames):
 
     @property
     def headline(self) -> str:
-        """The numbers, in one line."""
+        """Returns the numbers, in one line."""
         if not self.events:
             return f"{self.name}: nothing has been captured"
         eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
@@ -154,7 +154,7 @@ class Explanation(FamiliarNames):
         return [line for line in lines if line]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it but the graphs' modules, for JSON."""
+        """Returns all of it but the graphs' modules, for JSON."""
         return {
             "name": self.name,
             "graphs": len(self.graphs_kept),
@@ -175,7 +175,7 @@ class Explanation(FamiliarNames):
 
 
 def rule_as_dict(rule: Any, times: int) -> dict[str, Any]:
-    """A rule, and how often it decided something."""
+    """Returns a rule, and how often it decided something."""
     known = {"verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place}
     return {**known, "key": rule.key, "times": times}
 

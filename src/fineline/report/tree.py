@@ -42,7 +42,7 @@ class Node:
 
     @property
     def matters(self) -> bool:
-        """Whether operators ran in it, or something below it was not captured."""
+        """Returns whether operators ran in it, or something below it was not captured."""
         return any(node.operators or node.colour != "captured" for node in self)
 
     def folded_children(self) -> Iterator[tuple[Node, int]]:
@@ -52,7 +52,7 @@ class Node:
                 yield child, len(list(equal))
 
     def lines(self, indent: str = "") -> Iterator[str]:
-        """A line for each that matters; equal siblings that follow each other once, with how often."""
+        """Yields a line for each that matters; equal siblings that follow each other once, with how often."""
         operators = f", {self.operators} operator{'' if self.operators == 1 else 's'}" if self.operators else ""
         yield f"{indent}{self.colour:<8} {self.name}{operators}  {self.file}:{self.line}"
         for child, times in self.folded_children():

@@ -30,12 +30,12 @@ MOST_PARTS = 200
 
 
 def _known(v: Any) -> Any:
-    """A symbolic number that can have one value only is that value."""
+    """Returns a symbolic number that can have one value only is that value."""
     return settled(v) if type(v) in SYMBOLIC and v.node.expr.is_number else v
 
 
 def unknown(v: Any) -> bool:
-    """Whether only the graph will know the value of ``v``: it was read from a tensor."""
+    """Returns whether only the graph will know the value of ``v``: it was read from a tensor."""
     return type(v) in SYMBOLIC and bool(free_unbacked_symbols(v.node.expr))
 
 
@@ -46,7 +46,7 @@ def text_of(v: Any) -> str:
 
 
 def decided(v: Any) -> bool | None:
-    """The truth of a symbolic number, guarded; None if only the graph knows it."""
+    """Returns the truth of a symbolic number, guarded; None if only the graph knows it."""
     if not unknown(v):
         return bool(compared(operator.ne, v, 0) if type(v) is torch.SymFloat else v)
     condition = v if type(v) is torch.SymBool else v != 0
@@ -55,7 +55,7 @@ def decided(v: Any) -> bool | None:
 
 
 def settled(v: Any) -> Any:
-    """The value of a symbolic number; from now on it is guarded to be this."""
+    """Returns the value of a symbolic number; from now on it is guarded to be this."""
     t = type(v)
     if t in SYMBOLIC and unknown(v):
         if t is torch.SymBool and (found := decided(v)) is not None:
@@ -67,7 +67,7 @@ def settled(v: Any) -> Any:
 
 
 def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
-    """The symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of (``within`` them: a list may hold itself)."""
+    """Yields the symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of (``within`` them: a list may hold itself)."""
     t = type(value)
     if t in SYMBOLIC:
         yield value
@@ -81,7 +81,7 @@ def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
 
 
 def holds(value: Any) -> bool:
-    """Whether there is a symbolic number in ``value``."""
+    """Returns whether there is a symbolic number in ``value``."""
     return any(True for _ in numbers(value))
 
 
@@ -112,7 +112,7 @@ def is_large(v: Any) -> bool:
 
 
 def calculate(op: Callable, *values: Any) -> Any:
-    """An operator on numbers of which some are symbolic."""
+    """Returns an operator on numbers of which some are symbolic."""
     if op not in ARITHMETIC:
         return op(*[settled(v) for v in values])
     own = _symbols(values)
@@ -162,19 +162,19 @@ def _has_bits(v: Any) -> bool:
 
 
 def _symbols(values: Any) -> Any:
-    """What keeps the numbers of this capture; None if these are of a fake mode of the user's."""
+    """Returns what keeps the numbers of this capture; None if these are of a fake mode of the user's."""
     shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
     machine = getattr(shapes, "machine", None)
     return machine.cap.symbols if machine is not None else None
 
 
 def _floats(v: Any) -> Any:
-    """What keeps the floats of this capture; None if ``v`` is none of its, or only the graph knows it."""
+    """Returns what keeps the floats of this capture; None if ``v`` is none of its, or only the graph knows it."""
     return getattr(v.node.shape_env, "floats", None) if v.node.has_hint() else None
 
 
 def _float(fn: Callable, *values: Any) -> Any:
-    """The float that ``fn`` gives."""
+    """Returns the float that ``fn`` gives."""
     own = _symbols(values)
     if own is None or any([unknown(v) for v in values]):
         return _known(PLAIN[fn](*values)) if fn in PLAIN else fn(*[settled(v) for v in values])
@@ -271,7 +271,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _int_power(base: Any, exponent: Any) -> Any:
-    """A power whose exponent is symbolic; of what Inductor has no code for, or FX writes wrongly ("-1 ** n"), the number itself."""
+    """Returns a power whose exponent is symbolic; of what Inductor has no code for, or FX writes wrongly ("-1 ** n"), the number itself."""
     if type(base) is int and base in (1, 2, -1) and compared(operator.ge, exponent, 0):
         if base == 1:
             return 1

@@ -65,7 +65,7 @@ class Floats:
         return made
 
     def calculate(self, fn: Callable, values: tuple) -> Any:
-        """The float that ``fn`` gives; None if it gives none that a symbol can stand for."""
+        """Returns the float that ``fn`` gives; None if it gives none that a symbol can stand for."""
         hints = [hint(v) for v in values]
         if fn not in OPERATORS or None in hints:
             return None
@@ -85,7 +85,7 @@ class Floats:
         return self.new(value, f"float{len(self.exact)}", Exact(Term(OPERATORS[fn], tuple([part.term for part in parts])), size, plain))
 
     def whole(self, fn: Callable, v: torch.SymFloat) -> Any:
-        """The int that ``fn`` makes of a float: PyTorch's expression if sizes alone decide it, else a symbol of its own, as floats have."""
+        """Returns the int that ``fn`` makes of a float: PyTorch's expression if sizes alone decide it, else a symbol of its own, as floats have."""
         value, exact = fn(hint(v)), self.exactly(v)
         name, symbolic = WHOLE[fn]
         term = Term(name, (exact.term,))
@@ -114,7 +114,7 @@ class Floats:
         return self.exact.get(expr) or Exact(Term("symbol", (expr,)), 1)
 
     def expanded(self, expr: Any, whole: bool = True) -> Term:
-        """The term of an expression of PyTorch's, with what computes each float in its place; ``whole``: and each int made of one."""
+        """Returns the term of an expression of PyTorch's, with what computes each float in its place; ``whole``: and each int made of one."""
         return self._expand(term_of(expr), whole)
 
     def _expand(self, term: Term, whole: bool = True) -> Term:
@@ -157,5 +157,5 @@ PLAIN: Mapping[Any, Callable] = MappingProxyType(
 
 
 def hint(v: Any) -> Any:
-    """The value that a number has in this call; None if nobody knows it yet."""
+    """Returns the value that a number has in this call; None if nobody knows it yet."""
     return v.node.hint if type(v) in (torch.SymInt, torch.SymFloat) else None if type(v) is torch.SymBool else v

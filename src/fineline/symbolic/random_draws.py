@@ -41,7 +41,7 @@ class Draws:
         self._spans: dict[sympy.Symbol, tuple[float, float]] = {}
 
     def add(self, draw: Draw, example: Any, span: tuple | None) -> Any:
-        """A symbol for what ``draw`` gives: a number such as ``example``, within ``span`` if that is known, as it is of ints."""
+        """Returns a symbol for what ``draw`` gives: a number such as ``example``, within ``span`` if that is known, as it is of ints."""
         shapes, name = self._shapes, f"draw{len(self.of)}"
         if type(example) is float:
             number = shapes.floats.new(example, name)
@@ -57,7 +57,7 @@ class Draws:
         return number
 
     def always(self, op: Callable, a: Any, b: Any) -> bool | None:
-        """What a comparison gives for all numbers that may come; None if that depends on them, or neither is a float that is drawn."""
+        """Returns what a comparison gives for all numbers that may come; None if that depends on them, or neither is a float that is drawn."""
         if op not in MIRRORED:
             return None
         if type(a) is not torch.SymFloat:
@@ -70,7 +70,7 @@ class Draws:
         return answers.pop() if len(answers) == 1 else None
 
     def changed(self) -> list[sympy.Symbol]:
-        """Those that can't be any number any more."""
+        """Returns those that can't be any number any more."""
         shapes = self._shapes
         return [s for s, span in self._ranges.items() if shapes.simplify(s) != s or shapes.var_to_range[s] != span]
 

@@ -79,7 +79,7 @@ def _in_words(vm: Any, text: str) -> str:
 
 
 def _open(result: Any, given: Any) -> bool:
-    """Whether only the graph knows a size of what an operator gave; ``given``: the symbols of inputs, of which some may be marked so."""
+    """Returns whether only the graph knows a size of what an operator gave; ``given``: the symbols of inputs, of which some may be marked so."""
     if type(result) in (tuple, list):
         return any([_open(t, given) for t in result])
     sizes: list[Any] = [n for n in result.shape if type(n) is torch.SymInt] if is_a(result, torch.Tensor) else []
@@ -87,7 +87,7 @@ def _open(result: Any, given: Any) -> bool:
 
 
 def _always(vm: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
-    """Whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
+    """Returns whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         # What a transform wraps is on no fake; and PyTorch's words for that would leave the thread's dispatch other than it was.
         return False

@@ -97,7 +97,7 @@ class ConstantTensors:
         return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
 
     def all_known(self, values: Any, mutated: Collection[int]) -> bool:
-        """Whether no tensor among ``values`` is unknown."""
+        """Returns whether no tensor among ``values`` is unknown."""
         for v in values:
             if is_a(v, Tensor):
                 if not self.has(v, mutated):
@@ -122,7 +122,7 @@ class ConstantTensors:
 
     # -- symbolic numbers ----------------------------------------------------------------------------------------------
     def number(self, t: Any, mutated: Collection[int]) -> Any:
-        """The symbolic number that is all of ``t``; None if there is none."""
+        """Returns the symbolic number that is all of ``t``; None if there is none."""
         held = self._symbolic.get(id(t))
         if held is None or held[1] != held[0]._version or held[0].untyped_storage()._cdata in mutated:
             return None
@@ -157,5 +157,5 @@ class ConstantTensors:
 
 
 def _fits(number: torch.SymInt) -> bool:
-    """Whether ``number`` is what a tensor holds, where larger ones wrap around; guarded, but for what was read as it is."""
+    """Returns whether ``number`` is what a tensor holds, where larger ones wrap around; guarded, but for what was read as it is."""
     return bool(number.node.expr.is_Symbol) or bool(number <= _LARGEST and number >= -_LARGEST)

@@ -62,7 +62,7 @@ INFIX = frozenset(map(id, vars(operator).values())) - {id(operator.getitem)}
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Whether the sizes of the result depend on the numbers in a tensor."""
+    """Returns whether the sizes of the result depend on the numbers in a tensor."""
     if id(fn) not in ASKED:
         return type(fn) in PACKETS and _says_so(_overload(fn, args, kwargs), args, kwargs)
     if fn is operator.getitem or fn is Tensor.__getitem__:
@@ -90,7 +90,7 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
 
 
 def _overload(fn: Any, args: Any, kwargs: dict | None) -> OpOverload:
-    """The operator proper: of several by one name, the one that takes these arguments."""
+    """Returns the operator proper: of several by one name, the one that takes these arguments."""
     if is_a(fn, CustomOpDef):
         return fn._opoverload
     if is_a(fn, OpOverload):
@@ -115,7 +115,7 @@ def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
 
 
 def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-    """What is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
+    """Returns what is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
     if id(fn) in UNSEEN:
         return Foresight.UNFORESEEN
     if type(fn) in DISPATCHED:
@@ -136,7 +136,7 @@ def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
 
 
 def by_data(fn: Any, args: Any, kwargs: dict | None) -> GraphBreak:
-    """The graph break where Python would see what the numbers in a tensor decide."""
+    """Returns the graph break where Python would see what the numbers in a tensor decide."""
     if fn is getattr:
         what = f"the tensor's {args[1]}"
     else:
@@ -145,12 +145,12 @@ def by_data(fn: Any, args: Any, kwargs: dict | None) -> GraphBreak:
 
 
 def splits(fn: Any) -> bool:
-    """Whether the sizes of what it is given say how many tensors it gives, which Python sees at once."""
+    """Returns whether the sizes of what it is given say how many tensors it gives, which Python sees at once."""
     return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
 
 
 def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-    """A library's operator: its rule for tensors without numbers tells, if there is one."""
+    """Returns a library's operator: its rule for tensors without numbers tells, if there is one."""
     if is_a(fn, torch.jit.ScriptFunction):
         if not _only_tensors(fn.schema):
             return Foresight.BY_DATA
@@ -168,7 +168,7 @@ def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
 
 
 def _only_computes(fn: Any) -> bool:
-    """Whether a scripted function runs PyTorch's operators alone: no library's, no Python code (written with a ^), nothing that is heard of."""
+    """Returns whether a scripted function runs PyTorch's operators alone: no library's, no Python code (written with a ^), nothing that is heard of."""
     called = set(re.findall(r"= (\^?\w+(?:::\w+)?)", str(fn.inlined_graph)))
     return all([name.startswith(("aten::", "prim::")) for name in called]) and called.isdisjoint(("prim::Print", "aten::warn"))
 
@@ -179,7 +179,7 @@ def _has_rule(op: OpOverload) -> bool:
 
 
 def _told(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
-    """Whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
+    """Returns whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     try:
@@ -202,7 +202,7 @@ def _tensor_type(t: Any) -> bool:
 
 
 def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
-    """The tensors of one integer among the arguments, but for what a method is called of: C may take them for integers."""
+    """Returns the tensors of one integer among the arguments, but for what a method is called of: C may take them for integers."""
     found: list[Tensor] = []
     for a in args[1:] if type(fn) in METHODS else args:
         if type(a) in NESTING:

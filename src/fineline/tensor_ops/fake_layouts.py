@@ -18,7 +18,7 @@ from fineline.tables import attributes
 
 
 def laid_out(found: Tensor, strides: Any) -> Tensor:
-    """What an operator has ``found``, with these strides."""
+    """Returns what an operator has ``found``, with these strides."""
     return found if _same(found.stride(), strides) else found.as_strided(found.shape, tuple(strides))
 
 
@@ -104,7 +104,7 @@ def cross_entropy(input: Tensor, target: Tensor, *args: Any, **how: Any) -> Tens
 
 
 def _ldexp(fn: Callable) -> Callable:
-    """A product with a power of two, which is contiguous."""
+    """Returns a product with a power of two, which is contiguous."""
 
     def ldexp(input: Tensor, other: Any, **how: Any) -> Tensor:
         found: Tensor = fn(input, other, **how)

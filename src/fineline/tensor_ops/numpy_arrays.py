@@ -70,11 +70,11 @@ class Arrays:
                 self.made(cap, part)
 
     def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = lambda t: True) -> bool:
-        """Whether a tensor lies in the memory of ``a``, one that has been ``written``."""
+        """Returns whether a tensor lies in the memory of ``a``, one that has been ``written``."""
         return any([written(t) and np.may_share_memory(a, other) for other, t in self.shared])
 
     def constant(self, vm: Any, v: Any) -> bool:
-        """Whether ``v``, an argument, will be the same at each call."""
+        """Returns whether ``v``, an argument, will be the same at each call."""
         cap = vm.cap
         if type(v) is np.ndarray:
             known = id(v) in cap.made or (v.base is not None and id(v.base) in cap.made)
@@ -98,7 +98,7 @@ def _usable(result: Any) -> bool:
 
 
 def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
-    """What ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
+    """Returns what ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
     if vm.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
@@ -164,7 +164,7 @@ class TensorOf(_Nth):
 
 
 def _is_plain(a: Any) -> bool:
-    """Whether operators alone write into the memory of ``a``, and PyTorch doesn't warn of it: that of a bytearray is written after a graph."""
+    """Returns whether operators alone write into the memory of ``a``, and PyTorch doesn't warn of it: that of a bytearray is written after a graph."""
     holder = a
     while is_a(holder, np.ndarray):
         holder = holder.base
@@ -180,7 +180,7 @@ def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data
 
 
 def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
-    """A tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
+    """Returns a tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
     cap = vm.cap
     options = {k: v for k, v in kwargs.items() if v is not None}
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):

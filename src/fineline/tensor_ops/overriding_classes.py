@@ -13,7 +13,7 @@ _PLAIN = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 def overrides(t: Any) -> bool:
-    """Whether ``t`` is such a tensor."""
+    """Returns whether ``t`` is such a tensor."""
     if type(t) in PLAIN_TENSORS or not is_a(t, Tensor):
         return False
     own = getattr(type(t).__torch_function__, "__func__", None)

@@ -28,7 +28,7 @@ MOVING = frozenset(_MOVING.split())
 
 
 def refusal(targets: Iterable[Any], history: bool) -> str:
-    """What PyTorch has against writes into ``targets``; "" if nothing. It may have written, or drawn numbers, when it says so.
+    """Returns what PyTorch has against writes into ``targets``; "" if nothing. It may have written, or drawn numbers, when it says so.
 
     ``history``: whether the writes become part of one.
     """
@@ -130,7 +130,7 @@ def _still_of(kind: tuple[bool, bool], t: Tensor) -> bool:
 
 
 def _refused(t: Tensor) -> bool:
-    """Whether autograd refuses a write into ``t`` that becomes part of a history."""
+    """Returns whether autograd refuses a write into ``t`` that becomes part of a history."""
     if not t._is_view():
         return t.requires_grad and t.is_leaf
     of_leaf = t.requires_grad and t._base is not None and t._base.is_leaf
@@ -138,7 +138,7 @@ def _refused(t: Tensor) -> bool:
 
 
 def lies_on_itself(t: Tensor) -> bool:
-    """Whether several numbers of ``t`` are one in memory, as in what ``expand`` gives."""
+    """Returns whether several numbers of ``t`` are one in memory, as in what ``expand`` gives."""
     # Without a question to symbols: none stands for a stride of zero.
     layers = zip(t.shape, t.stride(), strict=True) if t.layout is torch.strided and not t.is_nested else ()
     return any([type(stride) is int and stride == 0 and (type(n) is not int or n > 1) for n, stride in layers])

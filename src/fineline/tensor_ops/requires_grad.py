@@ -12,7 +12,7 @@ from fineline.fx.recorder import Recorder
 
 
 def dormant(vm: Any, fn: Any, args: Any) -> bool:
-    """Whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
+    """Returns whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
     cap = vm.cap
     if cap.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(cap.recorder) is not Recorder:
         return False

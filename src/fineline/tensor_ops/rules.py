@@ -40,7 +40,7 @@ def call_ruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then
 
 
 def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
-    """The rule for a tensor operator, however it is spelled."""
+    """Returns the rule for a tensor operator, however it is spelled."""
     rules = vm.rules
     if not (rules.operators or rules.globs["operator"] or MARKS.operators):
         return None
@@ -53,7 +53,7 @@ OTHER: Any = object()
 
 
 def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
-    """What the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
+    """Returns what the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
     # By identity: distinct C functions may compare equal.
     key = (id(fn), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
     if OTHER in key:
@@ -65,7 +65,7 @@ def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[s
 
 
 def _kind(a: Any) -> Any:
-    """What a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
+    """Returns what a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
     t = type(a)
     if t in (Tensor, torch.nn.Parameter):
         return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad

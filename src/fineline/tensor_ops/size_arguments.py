@@ -52,12 +52,12 @@ NUMBER = Number(Tensor.item)
 
 
 def tensor_size(args: Any) -> bool:
-    """Whether there is a tensor among arguments that are sizes, or in lists among them."""
+    """Returns whether there is a tensor among arguments that are sizes, or in lists among them."""
     return any(is_a(a, Tensor) or (is_a(a, (tuple, list)) and tensor_size(a)) for a in args)
 
 
 def tensors_for_sizes(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Whether a tensor is among the arguments of an operator that takes sizes, but for the one that it works on, and those that are values."""
+    """Returns whether a tensor is among the arguments of an operator that takes sizes, but for the one that it works on, and those that are values."""
     others = args[1:] if _works_on_first(fn, args) else args
     return tensor_size(others) or tensor_size([v for k, v in (kwargs or {}).items() if k not in _values(fn)])
 
@@ -71,7 +71,7 @@ def _values(fn: Any) -> frozenset[str]:
 
 
 def sizes(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
-    """The arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
+    """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
     state = (fn, args, kwargs, then, data)
     own = _works_on_first(fn, args)
     if kwargs and tensors_for_sizes(fn, (), kwargs):
@@ -119,7 +119,7 @@ def _with_size(a: Any, t: Tensor, value: Any) -> Any:
 
 
 def subscript(vm: Any, key: Any) -> Any:
-    """An index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
+    """Returns an index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
     if type(key) is tuple:
         return tuple([subscript(vm, k) for k in key]) if slice in map(type, key) else key
     if type(key) is not slice or not any([guardable(vm, x) for x in (key.start, key.stop, key.step)]):
@@ -128,7 +128,7 @@ def subscript(vm: Any, key: Any) -> Any:
 
 
 def guardable(vm: Any, t: Any) -> bool:
-    """Whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
+    """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
     cap = vm.cap
     if type(t) is not Tensor or vm.opaque is not None or id(t) not in cap.sources or t.dim() or t.dtype not in INTEGERS:
         return False
@@ -140,6 +140,6 @@ def guardable(vm: Any, t: Any) -> bool:
 
 
 def guarded(cap: Any, t: Tensor) -> Any:
-    """The number in ``t``: guarded, or a symbol if it is known to vary."""
+    """Returns the number in ``t``: guarded, or a symbol if it is known to vary."""
     value = t.item()
     return cap.read(value, cap.guards.access(cap.sources[id(t)], "member", NUMBER, value))

@@ -89,7 +89,7 @@ def _granted(cap: Any) -> bool:
 
 
 def writes_too_soon(vm: Any, targets: Any, history: bool) -> bool:
-    """Whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
+    """Returns whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
     return _granted(vm.cap) and writes_too_early(vm, targets, history)
 
 
@@ -103,7 +103,7 @@ def writes_too_early(vm: Any, targets: Any, history: bool = False) -> bool:
 
 
 def _kept(vm: Any, targets: Any) -> bool:
-    """Whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
+    """Returns whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
     cap = vm.cap
     if is_a(cap.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
         return False
@@ -115,7 +115,7 @@ def _kept(vm: Any, targets: Any) -> bool:
 
 
 def writes_outside(vm: Any, targets: Any) -> bool:
-    """Whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
+    """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     cap = vm.cap
     inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs if is_a(src.value, Tensor)}
     return not inputs.isdisjoint(cap.recorder.mutated) or _among(vm, inputs | _checked(vm), targets, cap.sources)

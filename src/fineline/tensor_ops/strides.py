@@ -61,7 +61,7 @@ class Unconfirmed(Exception):
 
 
 def reads_strides(fn: Any) -> bool:
-    """Whether what ``fn`` answers follows from the strides of its arguments."""
+    """Returns whether what ``fn`` answers follows from the strides of its arguments."""
     return getattr(fn, "__name__", "").partition(".")[0] in _READERS
 
 
@@ -84,7 +84,7 @@ def confirm(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> No
 
 
 def _agree(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
-    """Whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
+    """Returns whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         raise Unconfirmed("it is computed inside of a transform")
     scales: list[dict] = [{}]
@@ -94,7 +94,7 @@ def _agree(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> boo
 
 
 def _one_wide(vm: Any, t: Tensor) -> bool:
-    """Whether a dimension of one element has a stride that varies."""
+    """Returns whether a dimension of one element has a stride that varies."""
     fake = vm.memory(t)
     return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
 
@@ -155,7 +155,7 @@ class Kernels:
         self.known: dict[Node, Layout] = {} if sizes else recorder.layouts
 
     def of(self, t: Tensor) -> Tensor:
-        """A tensor with the strides that ``t`` will have."""
+        """Returns a tensor with the strides that ``t`` will have."""
         node = self.recorder.find(t)
         if node is None:
             return self._layout(t).zeros()
@@ -169,7 +169,7 @@ class Kernels:
         return found
 
     def _needed(self, node: Node) -> tuple[list[Node], bool]:
-        """The nodes that make ``node``, in order, and whether some of them change how a tensor is laid out."""
+        """Returns the nodes that make ``node``, in order, and whether some of them change how a tensor is laid out."""
         needed, reshaped = {node}, False
         found = []
         for at in reversed(self.recorder.graph.nodes):

@@ -23,7 +23,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def form_of(cap: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
-    """An operator and its arguments, or what does the same with numbers some of which are symbolic."""
+    """Returns an operator and its arguments, or what does the same with numbers some of which are symbolic."""
     form = _OF_NUMBERS.get(fn)
     if form is not None or fn is Tensor.new_tensor:
         if kwargs and "data" in kwargs:
@@ -44,7 +44,7 @@ def _read(cap: Any, a: Any) -> None:
 
 
 def picks(k: Any) -> bool:
-    """Whether ``k``, a tensor in an index, stands for the one number in it: what comes out is a view."""
+    """Returns whether ``k``, a tensor in an index, stands for the one number in it: what comes out is a view."""
     return is_a(k, Tensor) and k.dim() == 0 and k.dtype in _INTEGERS
 
 

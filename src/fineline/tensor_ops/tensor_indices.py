@@ -21,7 +21,7 @@ _INTEGERS = (torch.int64, torch.int32)
 
 
 def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
-    """What ``aten.index`` takes in the place of ``args[1]``; None if this is another operator, or another index."""
+    """Returns what ``aten.index`` takes in the place of ``args[1]``; None if this is another operator, or another index."""
     if fn is not operator.getitem and fn is not Tensor.__getitem__:
         return None
     places = args[1] if type(args[1]) is tuple else (args[1],)

@@ -36,7 +36,7 @@ def _make(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data:
 
 
 def _tensors(a: Any) -> bool:
-    """Whether there are tensors in ``a``, whose numbers are read."""
+    """Returns whether there are tensors in ``a``, whose numbers are read."""
     return is_a(a, torch.Tensor) or (type(a) in (list, tuple) and any(map(_tensors, a)))
 
 

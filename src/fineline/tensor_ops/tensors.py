@@ -94,7 +94,7 @@ CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "r
 
 
 def passed(value: Any) -> Any:
-    """What runs at a forced border."""
+    """Returns what runs at a forced border."""
     return value
 
 
@@ -190,7 +190,7 @@ class TensorOps:
         raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
     def constant(self, vm: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """The result of a call that answers from guarded facts."""
+        """Returns the result of a call that answers from guarded facts."""
         cap = vm.cap
         if cap.lazy:
             for a in (*args, *(kwargs or {}).values()):
@@ -302,17 +302,17 @@ class TensorOps:
     indices = False
 
     def shapes(self, vm: Any) -> bool:
-        """Whether sizes may depend on a tensor's values."""
+        """Returns whether sizes may depend on a tensor's values."""
         return vm.cap.symbols is not None and vm.cap.symbols.shaped and self.symbolic
 
     def foreseen(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-        """What is known of the sizes of an operator's result before it runs."""
+        """Returns what is known of the sizes of an operator's result before it runs."""
         if id(fn) in INFIX:
             return Foresight.FORESEEN
         return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(vm) else foreseen(vm, fn, args, kwargs)
 
     def reads(self, vm: Any, t: Any) -> bool:
-        """Whether the number in ``t`` may be a symbol."""
+        """Returns whether the number in ``t`` may be a symbol."""
         return unbacked.readable(vm, t)
 
     def number(self, vm: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
@@ -390,7 +390,7 @@ class TensorOps:
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
 
     def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
-        """A tensor's attribute that C computes."""
+        """Returns a tensor's attribute that C computes."""
         cap = vm.cap
         if vm.opaque is not None:
             return vm.opaque.run(vm, getattr, (t, name), None, kind)
@@ -456,7 +456,7 @@ class TensorOps:
 
 
 def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
-    """Whether ``value`` is what ``t.data`` has given, as it was."""
+    """Returns whether ``value`` is what ``t.data`` has given, as it was."""
     recorder = vm.cap.recorder
     node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
     if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
@@ -466,7 +466,7 @@ def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:
-    """Whether what an operator writes becomes part of an autograd history."""
+    """Returns whether what an operator writes becomes part of an autograd history."""
     if not torch.is_grad_enabled():
         return False
     given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
@@ -479,7 +479,7 @@ def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
 
 
 def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
-    """The arguments that an operator writes into."""
+    """Returns the arguments that an operator writes into."""
     if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
         schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
         given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
@@ -504,14 +504,14 @@ def _note_mutation(vm: Any, t: Tensor, journal: MutationLog | None) -> None:
 
 
 def _memory(vm: Any, t: Tensor) -> Tensor:
-    """The tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
+    """Returns the tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return vm.memory(t)
 
 
 def _written(vm: Any, t: Tensor) -> bool:
-    """Whether the graph has, or may have, written into the memory of ``t`` so far."""
+    """Returns whether the graph has, or may have, written into the memory of ``t`` so far."""
     t = _memory(vm, t)
     return t.layout is not torch.strided or t.untyped_storage()._cdata in vm.cap.recorder.mutated
 

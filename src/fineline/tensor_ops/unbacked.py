@@ -42,7 +42,7 @@ WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error me
 
 
 def readable(vm: Any, t: Any) -> bool:
-    """Whether the number in ``t`` may be a symbol."""
+    """Returns whether the number in ``t`` may be a symbol."""
     symbols = vm.cap.symbols
     if symbols is not None and vm.known.number(t, vm.cap.recorder.mutated) is not None:
         return True
@@ -50,7 +50,7 @@ def readable(vm: Any, t: Any) -> bool:
 
 
 def read(vm: Any, fn: Any, t: Tensor) -> Any:
-    """The number in ``t`` as ``fn``, one of the `READERS`, gives it."""
+    """Returns the number in ``t`` as ``fn``, one of the `READERS`, gives it."""
     number, convert = item(vm, t), READERS[fn]
     if convert is operator.index and type(number) not in (int, torch.SymInt):
         raise NotForGraph("an index that is no integer")
@@ -80,12 +80,12 @@ def warn(vm: Any, f: Frame, fn: Callable) -> Callable | None:
 
 
 def used(args: Any, kwargs: dict | None) -> bool:
-    """Whether a number that only the graph knows is among the arguments of an operator."""
+    """Returns whether a number that only the graph knows is among the arguments of an operator."""
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
 def item(vm: Any, t: Tensor) -> Any:
-    """The number in ``t``."""
+    """Returns the number in ``t``."""
     known = vm.known.number(t, vm.cap.recorder.mutated)
     if known is not None:
         return known
@@ -115,7 +115,7 @@ def listed(vm: Any, t: Tensor) -> Any:
 
 
 def listable(vm: Any, t: Tensor) -> bool:
-    """Whether ``t`` has a known number of numbers, and not too many."""
+    """Returns whether ``t`` has a known number of numbers, and not too many."""
     symbols = vm.cap.symbols
     if symbols is None or not symbols.scalars or not vm.tensors.symbolic or vm.opaque is not None:
         return False
@@ -171,7 +171,7 @@ def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:
 
 
 def _with_numbers(vm: Any, key: Any) -> Any:
-    """An index with numbers for the tensors that bound its slice."""
+    """Returns an index with numbers for the tensors that bound its slice."""
     if type(key) is not slice or not any([readable(vm, x) for x in (key.start, key.stop, key.step)]):
         return key
     return slice(*[read(vm, operator.index, x) if readable(vm, x) else x for x in (key.start, key.stop, key.step)])
@@ -191,7 +191,7 @@ def _check(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
 
 
 def _constant(message: Any) -> str | None:
-    """What a function without any names in it gives: a text."""
+    """Returns what a function without any names in it gives: a text."""
     code = getattr(message, "__code__", None)
     if code is None or code.co_names or code.co_freevars or code.co_argcount or len(code.co_consts) > 2:
         return None

@@ -148,7 +148,7 @@ METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type
 """Class `op`, but `metadata` when called without arguments."""
 
 def classify_torch(fn: object) -> str | None:
-    """The class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
+    """Returns the class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
     kind = _TABLE.get(id(fn), _UNKNOWN)[1]
     if kind is None and type(fn) is not types.FunctionType:
         if is_a(fn, OpOverload):
@@ -159,7 +159,7 @@ def classify_torch(fn: object) -> str | None:
 
 
 def listed() -> Iterator[tuple[Callable[..., Any], str]]:
-    """All callables of the table, with their class."""
+    """Yields all callables of the table, with their class."""
     yield from _TABLE.values()
 
 

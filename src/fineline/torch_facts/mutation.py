@@ -110,7 +110,7 @@ def is_inplace(fn: object) -> bool:
 
 
 def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) -> str:
-    """What a call does to metadata that no graph can hold: to a tensor whose id is among those that ``existed`` when the graph began, or
+    """Returns what a call does to metadata that no graph can hold: to a tensor whose id is among those that ``existed`` when the graph began, or
     as a leaf of autograd; "" if nothing.
     """
     if id(fn) in _RESHAPERS and args and id(args[0]) in existed:
@@ -130,7 +130,7 @@ _RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
 
 
 def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
-    """Whether the result is a tensor that asks for a gradient and has no history."""
+    """Returns whether the result is a tensor that asks for a gradient and has no history."""
     if fn is torch.Tensor.requires_grad_:
         # Those that a transform of torch.func makes are its own.
         plain = type(args[0]) in (torch.Tensor, FakeTensor) and not torch._C._functorch.get_dynamic_layer_stack_depth()

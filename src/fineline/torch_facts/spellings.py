@@ -41,7 +41,7 @@ _INPLACE_AT: Mapping[int, int] = MappingProxyType({id(fn): position for fn, posi
 
 
 def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> str | None:
-    """The name of the operator that a callable is a spelling of, or None if it is no operator that is known here.
+    """Returns the name of the operator that a callable is a spelling of, or None if it is no operator that is known here.
 
     The arguments matter only for ``inplace=True``, which makes a call one of the in-place variant.
     """
@@ -61,12 +61,12 @@ def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None =
 
 
 def overload_of(fn: object) -> str | None:
-    """The dispatcher's own name of an `OpOverload`, as in ``aten::add.Tensor`` or ``aten::mm.default``."""
+    """Returns the dispatcher's own name of an `OpOverload`, as in ``aten::add.Tensor`` or ``aten::mm.default``."""
     return f"{fn._schema.name}.{fn._overloadname}" if is_a(fn, OpOverload) else None
 
 
 def packet_of(fn: object) -> str | None:
-    """The dispatcher's own name of an operator of `torch.ops` or of `torch.library`, as in ``aten::add``; aliases keep theirs."""
+    """Returns the dispatcher's own name of an operator of `torch.ops` or of `torch.library`, as in ``aten::add``; aliases keep theirs."""
     if is_a(fn, OpOverload):
         return fn._schema.name
     if is_a(fn, OpOverloadPacket):
@@ -75,7 +75,7 @@ def packet_of(fn: object) -> str | None:
 
 
 def is_custom(fn: object) -> bool:
-    """Whether an operator is a library's and not PyTorch's: what it does besides computing, nobody can tell."""
+    """Returns whether an operator is a library's and not PyTorch's: what it does besides computing, nobody can tell."""
     if not is_a(fn, _DISPATCHED):
         return False
     packet = packet_of(fn)
@@ -112,7 +112,7 @@ def _dunders() -> Iterator[tuple[str, str]]:
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Where operators live, by dotted name; the dotted name of an operator is the last one's that lists it."""
+    """Yields where operators live, by dotted name; the dotted name of an operator is the last one's that lists it."""
     yield "torch._C._autograd", torch._C._autograd
     yield "torch._C._functorch", torch._C._functorch
     for module in torch_names.ELSEWHERE:

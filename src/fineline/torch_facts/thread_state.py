@@ -77,7 +77,7 @@ def answers_before(fn: Callable, known: dict[Any, Any]) -> None:
 
 
 def changed(known: dict[Any, Any]) -> list[tuple[Callable[[Any], Any], Any, Any]]:
-    """What of that is not as it was: what sets it, how it was, and how it is."""
+    """Returns what of that is not as it was: what sets it, how it was, and how it is."""
     pairs: list[tuple[Any, Callable[[Any], Any]]] = [(_HOOKS[0], set_hooks_message), *_FLAGS]
     return [(set_, known[ask], ask()) for ask, set_ in pairs if ask in known and ask() != known[ask]]
 
@@ -91,7 +91,7 @@ def set_hooks_message(message: str | None) -> None:
 
 
 def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:
-    """What of the state is not the same, by name, each with what sets it."""
+    """Returns what of the state is not the same, by name, each with what sets it."""
     return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
 
 
@@ -118,7 +118,7 @@ def set_autocast_depth(depth: int) -> None:
 
 
 def hidden_states() -> tuple[Any, ...]:
-    """What no guard is on unless it is asked for: transforms of torch.func, and blocks of autocast, change it, and change it back."""
+    """Returns what no guard is on unless it is asked for: transforms of torch.func, and blocks of autocast, change it, and change it back."""
     return _HOOKS[0](), [ask() for ask, _ in _FLAGS], autocast_depth()
 
 

@@ -27,7 +27,7 @@ class Foresight(enum.Enum):
 
 
 def sized_by(node: Node, name: str) -> Iterable[Node]:
-    """The operands that decide the sizes of what a node gives. Sparse tensors are made of others with a size that is given."""
+    """Returns the operands that decide the sizes of what a node gives. Sparse tensors are made of others with a size that is given."""
     if name.startswith("sparse_") and name.endswith("_tensor"):
         return ()
     return [a for a in node.args[:1] if is_a(a, Node)] if name in _LIKE_FIRST else node.all_input_nodes

@@ -61,7 +61,7 @@ OPEN = (
 
 
 def has_hidden_state(obj: Any) -> bool:
-    """Whether C code keeps something in ``obj`` that no guard can read: a file's place, an array's numbers, an exception's text."""
+    """Returns whether C code keeps something in ``obj`` that no guard can read: a file's place, an array's numbers, an exception's text."""
     t = type(obj)
     if is_a(obj, OPEN) or (is_a(obj, BaseException) and _shows_arguments(t)):
         return False
@@ -71,7 +71,7 @@ def has_hidden_state(obj: Any) -> bool:
 
 
 def _shows_arguments(t: type) -> bool:
-    """Whether an exception's texts are made of its arguments alone."""
+    """Returns whether an exception's texts are made of its arguments alone."""
     return t.__str__ in (BaseException.__str__, KeyError.__str__) and t.__repr__ is BaseException.__repr__
 
 
@@ -96,7 +96,7 @@ def known_code(cap: Any, fn: FunctionType) -> None:
 
 
 def parts(cap: Any, obj: Any) -> tuple:
-    """What ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
+    """Returns what ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
     t = type(obj)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
@@ -141,7 +141,7 @@ def tell_from(cap: Any, obj: Any, among: Any) -> None:
 
 
 def leaves(cap: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
-    """The objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
+    """Yields the objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
     for v in values:
         t = type(v)
         if t in HOLDERS or is_a(v, tuple):
@@ -320,7 +320,7 @@ class DequeLength:
 
 
 def member_is_empty(descr: Any, obj: Any) -> bool:
-    """Whether reading a slot still fails."""
+    """Returns whether reading a slot still fails."""
     try:
         descr.__get__(obj, type(obj))
     except AttributeError:

@@ -134,7 +134,7 @@ class LocalClasses:
         return True
 
     def is_given(self, cls: Any) -> bool:
-        """Tells if ``cls`` is a class that an eager call makes anew."""
+        """Returns whether ``cls`` is a class that an eager call makes anew."""
         return self._given.get(id(cls)) is cls
 
     @property
@@ -146,7 +146,7 @@ class LocalClasses:
         return self.add(make(*args, **kwargs))
 
     def rebuild(self, meta: Any, name: str, bases: tuple, names: tuple[str, ...], namespace: dict[str, Any]) -> Any:
-        """A class as captured code left it, but for what ``names`` stand for: that is set afterwards, as it may hold the class."""
+        """Returns a class as captured code left it, but for what ``names`` stand for: that is set afterwards, as it may hold the class."""
         return self.add(meta.__new__(meta, name, bases, {**dict.fromkeys(names), **namespace}))
 
 
@@ -155,7 +155,7 @@ def _name(cls: type) -> tuple:
 
 
 def _is_read_by_content(cls: type) -> bool:
-    """Tells if guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
+    """Returns whether guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
     if type(cls) not in PLAIN_METACLASSES or issubclass(cls, Tensor):
         return False
     for name, v in TYPE_DICT.__get__(cls).items():
@@ -220,7 +220,7 @@ def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
 
 
 def is_local(cap: Any, cls: Any) -> bool:
-    """Whether another call would have another class in the place of ``cls``."""
+    """Returns whether another call would have another class in the place of ``cls``."""
     return cls in cap.classes
 
 
@@ -271,7 +271,7 @@ def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
 
 
 def is_method(src: Any) -> bool:
-    """Whether ``src`` is what such a class holds, or what a descriptor holds for it."""
+    """Returns whether ``src`` is what such a class holds, or what a descriptor holds for it."""
     return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
 
 
@@ -329,12 +329,12 @@ class SlotOf:
 
 
 def member_of(cap: Any, obj: Any, descr: Any) -> Any:
-    """The descriptor that reads the member in another call."""
+    """Returns the descriptor that reads the member in another call."""
     return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in cap.classes else descr
 
 
 class SameLayout:
-    """Tells if a class agrees with the one seen at capture in what C makes of it: the fields of instances and its flags."""
+    """Returns whether a class agrees with the one seen at capture in what C makes of it: the fields of instances and its flags."""
 
     def __init__(self, cls: type) -> None:
         self.seen = self._layout(cls)

@@ -23,7 +23,7 @@ _HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
 
 def contents(cell: CellType) -> Any:
-    """What the cell holds; EMPTY if nothing."""
+    """Returns what the cell holds; EMPTY if nothing."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -70,7 +70,7 @@ class MutationLog:
         self.met: list[tuple[str, Source, str]] | None = None
 
     def wrote(self, obj: Any) -> bool:
-        """Whether an object, other than a dict, was written to: what it holds is then not what the next call will find."""
+        """Returns whether an object, other than a dict, was written to: what it holds is then not what the next call will find."""
         return self._meet(self.written.get(id(obj))) is not None
 
     def is_dirty(self, d: Any, key: Any) -> bool:
@@ -101,7 +101,7 @@ class MutationLog:
             w.keys.add(key)
 
     def replaceable(self, obj: Any, key: Any, value: Any) -> bool:
-        """Whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
+        """Returns whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
         if type(value) not in _NUMBERS or type(obj) not in _HOLDERS:
             return False
         return id(obj) not in self.written or (is_a(obj, dict) and not self.is_dirty(obj, key))

@@ -80,5 +80,5 @@ def _add_module(cap: Any, f: Frame, trail: Trail) -> None:
 
 
 def _outermost(f: Frame) -> bool:
-    """Whether ``f`` is the frame of what is compiled: fineline's own may be around it."""
+    """Returns whether ``f`` is the frame of what is compiled: fineline's own may be around it."""
     return f.back is None or (f.back.back is None and is_own(f.back.info.code))

@@ -224,7 +224,7 @@ class SegmentTrace:
         return self.load(v, src)
 
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
-        """A tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
+        """Returns a tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
         guards = self.guards
         found = self.symbolic.get(id(v))
         if found is None and not src.checked and id(v) not in self.sources:
@@ -307,7 +307,7 @@ class SegmentTrace:
 
     # -- instance dicts ----------------------------------------------------------------------------------------------
     def dict_source(self, obj: Any, d: dict) -> Source | None:
-        """The source of an existing object's ``__dict__``; None if the object was made here."""
+        """Returns the source of an existing object's ``__dict__``; None if the object was made here."""
         src = self.sources.get(id(d))
         if src is None:
             owner = self.sources.get(id(obj))
@@ -329,7 +329,7 @@ class SegmentTrace:
         return src
 
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
-        """A value just read from dict ``d`` under ``key``."""
+        """Returns a value just read from dict ``d`` under ``key``."""
         if src is None or id(d) in self.expanded:
             return value
         if id(d) in self.journal.written and self.journal.is_dirty(d, key):
@@ -447,7 +447,7 @@ class SegmentTrace:
 
     # -- tensors ---------------------------------------------------------------------------------------------------
     def node(self, t: Tensor) -> Any:
-        """The FX node that stands for ``t``."""
+        """Returns the FX node that stands for ``t``."""
         node = self.recorder.find(t)
         if node is None:
             src = self.sources.get(id(t))
@@ -460,7 +460,7 @@ class SegmentTrace:
         return node
 
     def to_fx(self, a: Any) -> Any:
-        """An operator's argument as FX carries it."""
+        """Returns an operator's argument as FX carries it."""
         t = type(a)
         if t in PLAIN_TENSORS:
             return self.node(a)
@@ -515,7 +515,7 @@ def _base(t: type) -> type:
 
 
 def is_value(v: Any) -> bool:
-    """Whether ``v`` is compared by value: it has no identity that a program could tell apart."""
+    """Returns whether ``v`` is compared by value: it has no identity that a program could tell apart."""
     t = type(v)
     if t in SINGLETONS or t in VALUES:
         return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
@@ -529,7 +529,7 @@ def is_value(v: Any) -> bool:
 
 
 def hashes_plainly(k: Any) -> bool:
-    """Whether ``k`` is a key that C finds without asking the user's code."""
+    """Returns whether ``k`` is a key that C finds without asking the user's code."""
     t = type(k)
     if t is str or is_a(k, (Tensor, *PINNED)):
         return True

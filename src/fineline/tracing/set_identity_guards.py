@@ -81,7 +81,7 @@ class Lookups:
 
 
 def lookups(cap: Any, target: set) -> Lookups:
-    """What is known of ``target``, whatever has been added to it."""
+    """Returns what is known of ``target``, whatever has been added to it."""
     found: Lookups | None = cap.lookups.get(id(target))
     if found is None or found.target() is not target:
         if found is not None:

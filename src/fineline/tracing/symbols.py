@@ -64,7 +64,7 @@ _CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasa
 
 @functools.cache
 def _without_tensor_form() -> tuple[type, ...]:
-    """The functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
+    """Returns the functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
     return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
 
 
@@ -82,7 +82,7 @@ class Shapes(ShapeEnv):
 
     @property
     def machine(self) -> Any:
-        """The machine that captures, while it does."""
+        """Returns the machine that captures, while it does."""
         return self._machine()
 
     def _note(self, expr: Any) -> None:
@@ -140,7 +140,7 @@ class Symbols:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def facts(self, t: Tensor, src: Source) -> TensorFacts:
-        """What is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
+        """Returns what is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
         loose = self.varying.loose(src, t)
         if loose and breaks_here(self.machine.options.breaks) == "any":
@@ -190,7 +190,7 @@ class Symbols:
                 self.leaves.setdefault(expr, place)
 
     def number(self, v: Any, src: Source) -> Any:
-        """The symbol for a number that varies; None if this one does not."""
+        """Returns the symbol for a number that varies; None if this one does not."""
         found = self.numbers.get(src.reg)
         if found is None and self.varying.number(src, v):
             if type(v) is float:
@@ -205,12 +205,12 @@ class Symbols:
         return found
 
     def term(self, number: Any) -> Term:
-        """What computes a symbolic number from the leaves."""
+        """Returns what computes a symbolic number from the leaves."""
         return self.shapes.floats.expanded(number.node.expr)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
     def node(self, number: Any) -> Any:
-        """What stands in the graph for a symbolic number."""
+        """Returns what stands in the graph for a symbolic number."""
         expr = number.node.expr
         if is_a(self.cap.recorder, Part):
             return self._in_part(self.cap.recorder, number)
@@ -241,7 +241,7 @@ class Symbols:
         return nodes_of(term, env, part.graph, part.computed)
 
     def _own(self, part: Part, symbol: sympy.Symbol) -> Any:
-        """The node of a symbol that is known inside only."""
+        """Returns the node of a symbol that is known inside only."""
         if symbol in part.own or symbol in self.leaves or symbol not in self._born:
             return part.own.get(symbol)
         tensor, kind, at = self._born[symbol]
@@ -325,7 +325,7 @@ class Symbols:
         return _called(node, {hole: src.text() for hole, src in self.cap.recorder.inputs if is_a(src, Source)})
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
-        """The node of a symbol that only the graph knows; None if the program knows it."""
+        """Returns the node of a symbol that only the graph knows; None if the program knows it."""
         return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
 
     # -- what only the graph knows -------------------------------------------------------------------------------------
@@ -365,12 +365,12 @@ class Symbols:
                 self.told(v.node.expr, self.cap.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
 
     def handed(self) -> torch.SymInt:
-        """A number that an operator is going to hand to a graph."""
+        """Returns a number that an operator is going to hand to a graph."""
         with self.shapes.ignore_fresh_unbacked_symbols():
             return self.shapes.create_unbacked_symint()
 
     def apart(self, op: Any, values: Any) -> Any:
-        """An operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
+        """Returns an operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
         node = self.cap.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
         return self.read(self.shapes.create_unbacked_symfloat(), node)
 
@@ -385,7 +385,7 @@ class Symbols:
         self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
     def example(self, value: Any, src: Any) -> Any:
-        """A graph input as the backend is shown it."""
+        """Returns a graph input as the backend is shown it."""
         if type(src) is Carried:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
@@ -497,7 +497,7 @@ def _called(node: Any, inputs: Mapping[Any, str]) -> str:
 
 
 def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
-    """Whether a symbol still stands for itself."""
+    """Returns whether a symbol still stands for itself."""
     return bool(shapes.simplify(symbol) == symbol)
 
 

@@ -78,7 +78,7 @@ def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
 
 
 def raised_inside(e: BaseException) -> bool:
-    """Whether ``e`` was raised by Python code of fineline's (or by C called from there)."""
+    """Returns whether ``e`` was raised by Python code of fineline's (or by C called from there)."""
     tb = TRACEBACK.__get__(e)
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
@@ -86,12 +86,12 @@ def raised_inside(e: BaseException) -> bool:
 
 
 def frames_behind(e: BaseException) -> TracebackType | None:
-    """What of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
+    """Returns what of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
     return _behind_the_call(TRACEBACK.__get__(e))
 
 
 def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
-    """The traceback of ``e``, guarded if the segment has found it there."""
+    """Returns the traceback of ``e``, guarded if the segment has found it there."""
     tb: TracebackType | None = TRACEBACK.__get__(e)
     src = cap.sources.get(id(e))
     if src is not None and cap.active and not cap.journal.slot_written(e, TRACEBACK):
@@ -100,7 +100,7 @@ def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
 
 
 def variables_of(frame: Frame) -> dict[str, Any]:
-    """The variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
+    """Returns the variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
     if frame.namespace is not None and not frame.info.code.co_flags & CO_OPTIMIZED:
         return {name: value for name, value in frame.namespace.items() if type(name) is str}
     variables: dict[str, Any] = {}
@@ -198,7 +198,7 @@ def check_depth(vm: Any) -> None:
 
 
 def frames_below() -> int:
-    """How many Python frames are under way outside of the interpreter."""
+    """Returns how many Python frames are under way outside of the interpreter."""
     n, f = 0, sys._getframe(1)
     while f is not None:
         n += 1

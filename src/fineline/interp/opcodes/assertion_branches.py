@@ -28,7 +28,7 @@ _LEAVES = frozenset({"RETURN_VALUE", "YIELD_VALUE", "FOR_ITER", "SEND", "RERAISE
 
 
 def only_raises(info: CodeInfo, ip: int) -> bool:
-    """Whether the code at ``ip`` runs straight into a ``raise``, if need be its caller's."""
+    """Returns whether the code at ``ip`` runs straight into a ``raise``, if need be its caller's."""
     if info.code in _JUDGES and [name for name, _ in info.instructions[ip : ip + 2]] == ["LOAD_FAST", "RETURN_VALUE"]:
         return True
     for _ in range(FAR):
@@ -42,7 +42,7 @@ def only_raises(info: CodeInfo, ip: int) -> bool:
 
 
 def assume(vm: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
-    """The truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
+    """Returns the truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
 
     When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before, or
     it is taken back.
@@ -64,7 +64,7 @@ def assume(vm: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | Non
 
 
 def _looked_at(vm: Any, t: Tensor, truth: bool) -> bool:
-    """Whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
+    """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
     cap = vm.cap
     if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
@@ -91,5 +91,5 @@ def _expect(vm: Any, f: Frame, v: Any, truth: bool) -> bool | None:
 
 
 def may_expect(vm: Any) -> bool:
-    """Whether the graph can check a number: what it has done by then can be taken back."""
+    """Returns whether the graph can check a number: what it has done by then can be taken back."""
     return not (vm.cap.recorder.once or vm.cap.start_ambient.saved_tensor_hooks or writes_too_early(vm, ()))

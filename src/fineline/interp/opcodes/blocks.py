@@ -86,7 +86,7 @@ def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
 
 
 def _caught(classes: Any) -> tuple:
-    """What an ``except`` clause names, one by one."""
+    """Returns what an ``except`` clause names, one by one."""
     found: tuple = classes if is_a(classes, tuple) else (classes,)
     for c in found:
         if not (is_a(c, type) and issubclass(c, BaseException)):
@@ -135,7 +135,7 @@ def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> None:
 
 
 def _reraised(orig: BaseException, excs: list) -> BaseException | None:
-    """What leaves a try/except* statement, from what its clauses raised and what none of them matched."""
+    """Returns what leaves a try/except* statement, from what its clauses raised and what none of them matched."""
     if not excs:
         return None
     if not is_a(orig, BaseExceptionGroup):
@@ -171,7 +171,7 @@ def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> None:
 
 # -- with --------------------------------------------------------------------------------------------------------------
 def _bound(vm: Any, obj: Any, name: str) -> Any:
-    """A special method, bound; MISSING if the class has none."""
+    """Returns a special method, bound; MISSING if the class has none."""
     cap = vm.cap
     descr = special_method(cap, type(obj), name)
     if descr is None or descr is MISSING:

@@ -89,7 +89,7 @@ def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> None:
 
 
 def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
-    """What a comprehension, or a call's keywords, add to: behind a border it is a live value of before. ``fn`` is what adds to it."""
+    """Returns what a comprehension, or a call's keywords, add to: behind a border it is a live value of before. ``fn`` is what adds to it."""
     cap = vm.cap
     src = cap.sources.get(id(container))
     try:

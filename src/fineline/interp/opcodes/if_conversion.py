@@ -37,7 +37,7 @@ _BUILTINS = (abs, bool, float, int, isinstance, len, max, min)
 
 
 def _end(info: CodeInfo, start: int) -> int | None:
-    """Where all ways from ``start`` on that do not raise meet; None if they do other things than computing conditions, or all go on."""
+    """Returns where all ways from ``start`` on that do not raise meet; None if they do other things than computing conditions, or all go on."""
     waiting, seen, raising = {start}, 0, False
     while True:
         at = min(waiting)

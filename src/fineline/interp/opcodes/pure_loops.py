@@ -186,7 +186,7 @@ class _Entry:
         return self._taken(args, at, references)
 
     def takes(self, values: tuple) -> bool:
-        """Tells if the capture may go on with what a loop gives: with plain values, and containers of these."""
+        """Returns whether the capture may go on with what a loop gives: with plain values, and containers of these."""
         todo, seen = [*values, *self._copies.values()], set[int]()
         for value in todo:
             if value is NULL or is_plain(value) or id(value) in seen:

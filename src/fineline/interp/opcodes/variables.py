@@ -145,7 +145,7 @@ def LOAD_NAME(vm: Any, f: Frame, arg: int) -> None:
 
 
 def _name_in(vm: Any, f: Frame, name: str) -> Any:
-    """A name of a class body, whose namespace may come from before a border."""
+    """Returns a name of a class body, whose namespace may come from before a border."""
     cap = vm.cap
     src = cap.sources.get(id(f.namespace))
     return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])

@@ -79,7 +79,7 @@ class OpaqueCall:
             vm.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
 
     def fault(self) -> str | None:
-        """What it did that one node can't do."""
+        """Returns what it did that one node can't do."""
         containers = {id(part) for part in self.before}
         # Writes first.
         for verb, src, text in sorted(self.met, key=itemgetter(0)):
@@ -148,14 +148,14 @@ class OpaqueCall:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in what a graph can carry."""
+    """Yields the tensors in what a graph can carry."""
     for leaf in leaves(value):
         if is_a(leaf, Tensor):
             yield leaf
 
 
 def parts(value: Any) -> Iterator[Any]:
-    """A container, and all that it holds, in order."""
+    """Yields a container, and all that it holds, in order."""
     yield value
     if is_a(value, (tuple, list)):
         held: Any = value
@@ -204,7 +204,7 @@ def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
 
 
 def _marked_by_torch(vm: Any, fn: Any) -> bool:
-    """Whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
+    """Returns whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
     return vm.rules is not None and id(fn) in vm.rules.allowed_by_torch
 
 
@@ -241,7 +241,7 @@ def _run_once(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
 
 
 def _target(vm: Any, fn: Any, args: list) -> Any:
-    """What the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
+    """Returns what the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
     cap = vm.cap
     if fn is APPLY:
         target = node_target(args[0])
@@ -274,7 +274,7 @@ def _target(vm: Any, fn: Any, args: list) -> Any:
 
 
 def _carried(vm: Any, a: Any) -> Any:
-    """An argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
+    """Returns an argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
     cap, t = vm.cap, type(a)
     if t is list or t is dict:
         cap.expand(a)
@@ -297,7 +297,7 @@ def _carried(vm: Any, a: Any) -> Any:
 
 
 def _copies(args: list, kwargs: dict | None) -> tuple:
-    """The arguments once more, for a second run, and the random state to run it in."""
+    """Returns the arguments once more, for a second run, and the random state to run it in."""
     def copy(value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad) if is_a(value, Tensor) else value
 
@@ -346,7 +346,7 @@ def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
 
 
 def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
-    """What is wrong with a part of the result."""
+    """Returns what is wrong with a part of the result."""
     if is_a(leaf, Tensor):
         return None if id(leaf) in opaque.known else "it gives a tensor that it has not computed from its arguments"
     if type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
@@ -357,7 +357,7 @@ def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
 
 
 def _rebound(fn: Any, target: Any) -> str | None:
-    """Whether it has set a variable of the captured code around it, while its copy keeps what that was."""
+    """Returns whether it has set a variable of the captured code around it, while its copy keeps what that was."""
     for name, ours, kept in zip(fn.__code__.co_freevars, fn.__closure__, target.__closure__, strict=True) if target is not fn and fn.__closure__ else ():
         if contents(ours) is not (fn if contents(kept) is target else contents(kept)):
             return f"it changes the variable {name}"
@@ -376,7 +376,7 @@ def _fresh(cap: Any, value: Any) -> None:
 
 
 def named(fn: Any) -> Any:
-    """A function for FX to name."""
+    """Returns a function for FX to name."""
     if getattr(fn, "__name__", "").isidentifier() and is_a(getattr(fn, "__module__", None), str):
         return fn
 

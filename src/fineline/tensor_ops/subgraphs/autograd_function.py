@@ -71,7 +71,7 @@ def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
 
 
 def _with_defaults(vm: Any, forward: types.FunctionType, args: list) -> list:
-    """The arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
+    """Returns the arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
     defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
     if not 0 < missing <= len(defaults) or not is_value(defaults):
         return args
@@ -97,7 +97,7 @@ def see_methods(vm: Any, cls: Any) -> bool:
 
 
 def node_target(cls: Any) -> Callable:
-    """A function for FX to name: it can't print a bound classmethod."""
+    """Returns a function for FX to name: it can't print a bound classmethod."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)

@@ -48,14 +48,14 @@ class NoBody(Exception):
         self.error, self.rule, self.raised = error, rule, raised
 
     def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
-        """Where the operator runs instead, as it does in eager code."""
+        """Returns where the operator runs instead, as it does in eager code."""
         border = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self}")
         border.rule, border.raised, self.raised = self.rule, self.raised, None
         return border
 
 
 def computed(vm: Any, op: Any, args: tuple) -> Any:
-    """What an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
+    """Returns what an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
     try:
         return compute(vm, op, args, None)
     except GraphBreak as b:
@@ -95,11 +95,11 @@ class Body:
 
     @property
     def leaves(self) -> list[Any]:
-        """All that it gives, with a mark for what its graph does."""
+        """Returns all that it gives, with a mark for what its graph does."""
         return [EMPTY if i in self._given else leaf for i, leaf in enumerate(self.flat)]
 
     def rebuilt(self, tensors: Iterable[Any]) -> Any:
-        """What the body gives, made of these tensors."""
+        """Returns what the body gives, made of these tensors."""
         rest = iter(tensors)
         return tree_unflatten([next(rest) if leaf is EMPTY else leaf for leaf in self.leaves], self.spec)
 
@@ -148,7 +148,7 @@ class Bodies:
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
-        """Whether two tensors look the same from outside."""
+        """Returns whether two tensors look the same from outside."""
         a, b = self.twin(a), self.twin(b)
         facts = [[t.dtype, t.device, *[str(n) for n in (*t.shape, *(t.stride() if strides else ()))]] for t in (a, b)]
         return facts[0] == facts[1]
@@ -237,13 +237,13 @@ class Bodies:
 
     # -- in the end ----------------------------------------------------------------------------------------------------
     def lifted(self) -> tuple[list[Any], list[Any]]:
-        """What all bodies take as further operands: the values, and their nodes in the graph around them."""
+        """Returns what all bodies take as further operands: the values, and their nodes in the graph around them."""
         tensors, numbers = self._tensors(), self._numbers()
         nodes = [body.recorder.node_outside(t, read) for body, t, read in tensors]
         return [t for _, t, _ in tensors] + numbers, nodes + [self.vm.cap.to_fx(n) for n in numbers]
 
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
-        """The graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
+        """Returns the graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
         outputs = body.nodes[0] if single else tuple(body.nodes)
         self.vm.cap.recorder.fatal |= body.recorder.fatal
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)

@@ -88,7 +88,7 @@ class Unasked(Context):
 
 
 def needed(args: Iterable[Any]) -> tuple[bool, ...]:
-    """What ``ctx.needs_input_grad`` says."""
+    """Returns what ``ctx.needs_input_grad`` says."""
     return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
 
 
@@ -104,13 +104,13 @@ class FunctionGraphs:
         self._results = results
 
     def apply(self, vm: Any) -> Any:
-        """The results, which have been computed already, with the history that they have when the graphs run."""
+        """Returns the results, which have been computed already, with the history that they have when the graphs run."""
         results = self._results if vm.fakes is None else vm.fakes.inside(self._results)
         return compute(vm, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
 def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
-    """The graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
+    """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
     if vm.trial is None or vm.opaque is not None or vm.options.force_borders or not _usual(vm, cls, args, given):
         return None
@@ -144,7 +144,7 @@ def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
 
 
 def transformed() -> bool:
-    """Whether a transform or forward AD is under way: there a function's own rules count, whatever its arguments say of gradients."""
+    """Returns whether a transform or forward AD is under way: there a function's own rules count, whatever its arguments say of gradients."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
@@ -192,7 +192,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
 
 
 def _bare(t: Tensor) -> bool:
-    """Whether the user's code has hung nothing on ``t``."""
+    """Returns whether the user's code has hung nothing on ``t``."""
     return t.__dict__.keys() <= own_attributes() if type(t) is FakeTensor else not t.__dict__
 
 
@@ -204,7 +204,7 @@ def _node(recorder: Any, t: Tensor) -> Any:
 
 
 def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
-    """The tensors that ``ctx`` holds: those saved, those kept otherwise; and which results are not differentiable."""
+    """Returns the tensors that ``ctx`` holds: those saved, those kept otherwise; and which results are not differentiable."""
     saved = () if ctx.to_save is None else ctx.to_save
     passed = () if ctx.non_differentiable is None else ctx.non_differentiable
     if type(saved) is not tuple or type(passed) is not tuple or type(ctx.materialize_grads) is not bool:
@@ -221,7 +221,7 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
 
 
 def _dirty(vm: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
-    """Which tensors it was given are written into: those, and no other ones, that it says are."""
+    """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
     storages = {vm.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
@@ -244,12 +244,12 @@ def _tensors_in(value: Any, found: dict[int, Tensor], depth: int = 0) -> bool:
 
 
 def _fixed(value: Any) -> bool:
-    """Whether ``value`` is a constant, or is made of these and of symbolic numbers."""
+    """Returns whether ``value`` is a constant, or is made of these and of symbolic numbers."""
     return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
 
 
 def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
-    """The backward for each set of gradients that may be missing: the machine that it ran on, and what it gave. And whether it runs once."""
+    """Returns the backward for each set of gradients that may be missing: the machine that it ran on, and what it gave. And whether it runs once."""
     run = cls.backward
     once = run.__code__ is _ONCE
     if once:
@@ -272,7 +272,7 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
 
 
 def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
-    """A trial of the backward, on these ``grads``: the machine, and the gradients of the tensors among ``args``."""
+    """Returns a trial of the backward, on these ``grads``: the machine, and the gradients of the tensors among ``args``."""
     trial = vm.trial(vm, given, {id(ctx)}, later=True, turned=turned)
     if not once:
         # A function in it may have to be differentiated as that one says; but not those in its own backward.
@@ -291,7 +291,7 @@ def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, give
 
 
 def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
-    """Whether two trials have come to the same graph. They have not if a part hangs on it: each makes its own."""
+    """Returns whether two trials have come to the same graph. They have not if a part hangs on it: each makes its own."""
     nodes = [list(trial.recorder.graph.nodes) for trial, _ in (one, other)]
     # As it is written, since 1 is not True here.
     written = [
@@ -302,7 +302,7 @@ def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
 
 
 def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
-    """The graph of a backward, without the saved tensors if nobody asked for them."""
+    """Returns the graph of a backward, without the saved tensors if nobody asked for them."""
     nodes = [node for node, _ in recorder.inputs]
     if not ctx._fineline_asked:
         kept = [node for node in nodes if not str(node.target).startswith("saved")]
@@ -314,5 +314,5 @@ def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: 
 
 
 def _state_changes(recorder: Any) -> int:
-    """How often a graph sets the grad mode."""
+    """Returns how often a graph sets the grad mode."""
     return sum([node.op == "call_function" and node.target is torch._C._set_grad_enabled for node in recorder.graph.nodes])

@@ -34,7 +34,7 @@ _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
 
 
 def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """What PyTorch's own functions do with such an operator in eager code."""
+    """Returns what PyTorch's own functions do with such an operator in eager code."""
     if op is cond_op:
         return torch.cond(*args)
     if op is while_loop_op:
@@ -187,7 +187,7 @@ def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: A
 
 
 def _over(call: Call, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
-    """An operator that runs ``body`` over rows."""
+    """Returns an operator that runs ``body`` over rows."""
     if len(body.outputs) < len(body.leaves) or not body.outputs:
         raise NoBody(f"{name} gives something else than tensors")
     lifted, nodes = bodies.lifted()

@@ -38,7 +38,7 @@ class Subgraph:
         self.ambient = ambient_facts()
 
     def outputs(self, value: Any) -> list[Tensor] | None:
-        """What must come out of it: the tensors in its result that it made; None if no sub-graph can hold the body.
+        """Returns what must come out of it: the tensors in its result that it made; None if no sub-graph can hold the body.
 
         Such are bodies that change PyTorch's state or their operands, or give what shares memory.
         """
@@ -98,7 +98,7 @@ def call_nested(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
 
 
 def is_nested(fn: types.FunctionType) -> bool:
-    """Whether it is a wrapper of ``nested_compile_region``'s, fineline's or PyTorch's."""
+    """Returns whether it is a wrapper of ``nested_compile_region``'s, fineline's or PyTorch's."""
     # By its code: a wrapper of the user's has a copy of what stands in its dict.
     return _WRAPPERS.get(fn.__code__.co_qualname) in fn.__code__.co_freevars
 
