@@ -89,6 +89,7 @@ def test_the_picture_is_what_its_script_draws() -> None:
     assert runpy.run_path(str(script))["picture"]() == script.with_suffix(".svg").read_text()
 
 
-def test_internals_name_files_that_exist() -> None:
-    named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", (ROOT / "docs" / "internals.md").read_text())
-    assert len(named) > 20 and [path for path in named if not (ROOT / "src" / "fineline" / path).exists()] == []
+@pytest.mark.parametrize("page", ["internals.md", "tour.md"])
+def test_pages_name_files_that_exist(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", (ROOT / "docs" / page).read_text())
+    assert len(named) > 10 and [path for path in named if not (ROOT / "src" / "fineline" / path).exists()] == []
