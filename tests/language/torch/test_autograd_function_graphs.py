@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 import fineline
-from tests.language.autograd_functions import (
+from tests.language.torch.autograd_functions import (
     DOUBLE,
     DROP,
     EAGER,

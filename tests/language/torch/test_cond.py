@@ -9,7 +9,7 @@ from torch import nn
 from torch._higher_order_ops import scan
 
 import fineline
-from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, same_gradients, targets
+from tests.language.torch.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, same_gradients, targets
 from tests.oracle import Table, t
 
 table = Table()

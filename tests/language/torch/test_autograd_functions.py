@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.language.autograd_functions import (
+from tests.language.torch.autograd_functions import (
     CALLS,
     DOUBLE,
     DROP,

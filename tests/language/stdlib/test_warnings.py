@@ -81,7 +81,7 @@ class Keep(logging.Handler):
 
 
 def test_log_records_and_frames_name_the_user() -> None:
-    log = logging.getLogger("tests.language.test_warnings")
+    log = logging.getLogger("tests.language.stdlib.test_warnings")
     log.propagate = False
     log.setLevel("INFO")
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import fineline
-from tests.language.higher_order import BACKENDS, captured, check_afresh, targets
+from tests.language.torch.higher_order import BACKENDS, captured, check_afresh, targets
 from tests.oracle import Table, t
 
 table = Table()

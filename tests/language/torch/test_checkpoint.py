@@ -13,7 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, checkpoint_sequ
 
 import fineline
 from tests import oracle
-from tests.language.higher_order import BACKENDS, captured, same_gradients
+from tests.language.torch.higher_order import BACKENDS, captured, same_gradients
 from tests.oracle import Table, t
 
 table = Table()

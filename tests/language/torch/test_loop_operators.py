@@ -12,7 +12,7 @@ from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as hop_map
 
 import fineline
-from tests.language.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, targets
+from tests.language.torch.higher_order import BACKENDS, MODES, STRICT, captured, check_afresh, targets
 from tests.oracle import Table, t
 
 table = Table()

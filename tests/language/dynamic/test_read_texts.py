@@ -24,7 +24,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import fineline
-from tests.language.texts import Held, Pair, mask
+from tests.language.dynamic.texts import Held, Pair, mask
 from tests.oracle import Program, Table, check, t
 
 table = Table()

@@ -14,7 +14,7 @@ from torch import nn
 
 import fineline
 from fineline.errors import FinelineError
-from tests.language.texts import Held, mask
+from tests.language.dynamic.texts import Held, mask
 from tests.oracle import Program, Table, check, t
 
 table = Table()
