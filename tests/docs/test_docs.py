@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 import sys
@@ -16,6 +17,7 @@ from fineline.cli.commands import cli
 from fineline.policy.policy import KEYS
 from fineline.refusals import REFUSALS
 from fineline.report.logs import CATEGORIES
+from tests import oracle
 
 ROOT = Path(__file__).parent.parent.parent
 # The page of numbers has no example.
@@ -93,3 +95,10 @@ def test_the_picture_is_what_its_script_draws() -> None:
 def test_pages_name_files_that_exist(page: str) -> None:
     named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", (ROOT / "docs" / page).read_text())
     assert len(named) > 10 and [path for path in named if not (ROOT / "src" / "fineline" / path).exists()] == []
+
+
+def test_the_tests_page_has_each_twin_flag_and_folder() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    flags = [field.name for field in dataclasses.fields(oracle.Program) if field.name not in ("name", "make", "steps")]
+    folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("test_*.py")} - {"."}
+    assert [word for word in (*oracle.TWINS, *flags, *(f"{folder}/" for folder in folders)) if f"`{word}`" not in text] == []
