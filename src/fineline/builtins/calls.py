@@ -204,8 +204,8 @@ def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = N
 
 def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     cap = vm.cap
-    # Most have run before; a mark may have come since.
-    if fn in cap.run_through and not fn.__dict__:
+    # Most have run before; a mark may have come since, or a function of other code at the same address.
+    if cap.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
         handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if cap.active else _left_alone(fn))
@@ -244,7 +244,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     if fn.__dict__:
         return marked_by_torch(vm, fn)
     if not ruled:
-        vm.cap.run_through.add(fn)
+        vm.cap.run_through[id(fn)] = fn.__code__
     return None
 
 

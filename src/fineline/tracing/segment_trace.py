@@ -125,8 +125,9 @@ class SegmentTrace:
         self.symbolic: dict[int, tuple] = {}
         self.types: dict[type, Any] = {}
         self.functions: dict[int, bool] = {}
-        # Functions in Python that capture looks into, unless they get attributes.
-        self.run_through: set[types.FunctionType] = set()
+        # By id: functions in Python that capture looks into, unless they get attributes -> their code. They are not held: what closures hold
+        # is to go when it goes in eager code.
+        self.run_through: dict[int, types.CodeType] = {}
         # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
         self.pure: dict[int, Any] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
