@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -186,3 +187,15 @@ def test_import_fineline_stays_cheap():
 
 def test_policy_is_still_one(project):
     assert isinstance(load_policy(project("", "empty.toml")), Policy)
+
+
+def test_a_folder_of_folders(tmp_path, monkeypatch) -> None:
+    """It is a folder with all that is in it, as one that holds files itself."""
+    (tmp_path / "outer_of_rules" / "inner").mkdir(parents=True)
+    (tmp_path / "outer_of_rules" / "inner" / "mod.py").write_text("def f(x):\n    return x.sin()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    f = importlib.import_module("outer_of_rules.inner.mod").f
+    policy = Policy(disable="outer_of_rules/")
+    assert fineline.why(f, policy=policy).verb == "disable"
+    with pytest.raises(BadRule):
+        Policy(disable="outer_of_rules/inner/none/")

@@ -421,7 +421,7 @@ def files(pattern: str, folder: Path | None = None) -> Iterator[str]:
         return
     for root in {folder or Path.cwd(), Path.cwd(), *map(Path, sys.path)}:
         if root.is_dir():
-            yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or any(found.glob("*.py")))
+            yield from (str(found) for found in root.glob(pattern.removeprefix("./")) if found.is_file() or any(found.rglob("*.py")))
 
 
 def _of_file_text(text: str, folder: Path | None) -> Selector:
