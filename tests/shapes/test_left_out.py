@@ -32,6 +32,8 @@ from fineline.report.events import LISTENERS
 from tests.oracle import Program, Step, check, t
 from tests.shapes.varied import graphs_of_each_call
 
+# Thirty calls each; with a graph break after each operator, none is left out.
+IN_TWINS = ("captured", "reference", "fake")
 # Before the limit is met there are eight programs, and a function inside may be left out first.
 CALLS, LEARNED = 30, 22
 
