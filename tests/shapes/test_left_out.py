@@ -128,6 +128,30 @@ def test_graphs_run_in_the_end(act: str) -> None:
     assert not any(made[LEARNED:]) and all(ran[LEARNED:]), (made, ran)
 
 
+def _number_at_a_break(x: torch.Tensor, n: Any) -> Any:
+    fineline.graph_break()
+    return x + 1 if n < 1 << 80 else x - 1
+
+
+FAR = (3, 4, 5, 2**100, 6, -(2**100), 7, 2**80, 2**63, 2**64, 8)
+BEYOND: dict[str, Any] = {
+    "less": lambda x, n: x + 1 if n < 1 << 80 else x - 1,
+    "greater": lambda x, n: x + 1 if n > -(1 << 70) else x - 1,
+    "equal": lambda x, n: (x + 1 if n != 1 << 80 else x - 1, n == -(1 << 70), n >= -(1 << 70)),
+    "the_other_way": lambda x, n: x + 1 if 1 << 80 > n else x - 1,
+    "of_a_float": lambda x, n: x + 1 if int(n / 2) < 1 << 70 else x - 1,
+    "computed": lambda x, n: x + 1 if n * 3 < 1 << 80 else x - 1,
+    "a_part": lambda x, n: x + 1 if n.real < 1 << 80 else x - 1,
+    "behind_a_break": _number_at_a_break,
+}
+
+
+@pytest.mark.parametrize("act", BEYOND)
+def test_comparisons_with_integers_beyond_64_bits_hold_for_such_numbers_too(act: str, twin: str) -> None:
+    steps = [Step(place, lambda place: (t(place), FAR[place])) for place in range(len(FAR))]
+    check(Program(act, lambda: BEYOND[act], steps, frozenset(range(len(FAR))), breaks=True, repeats=True), twin)
+
+
 def helper(n: int) -> dict[str, int]:
     return {**{f"step {n}": 1}}
 
@@ -140,6 +164,26 @@ def with_a_helper(x: torch.Tensor, n: int) -> Any:
 def test_the_users_own_function_that_reads_the_value_is_left_out() -> None:
     made, ran = graphs_of_each_call(with_a_helper, [(torch.ones(4), 3 + 5 * place) for place in range(CALLS)])
     assert not any(made[LEARNED:]) and all(ran[LEARNED:]), (made, ran)
+
+
+def test_a_graph_break_that_nobody_declared_is_made_by_none() -> None:
+    """Where breaks must be declared, the limit leaves no function out: that would be one more, and an error."""
+    fn = around(LIBRARIES["json_indented"])
+    declared = fineline.Policy(breaks={"FL410": ["json/**"], "FL417": ["json/**"]})
+    fast = fineline.compile(fn, backend="eager", breaks="declared", policy=declared)
+    for place in range(CALLS):
+        n = 3 + 5 * place
+        assert fast(torch.ones(4), n)[0] == LIBRARIES["json_indented"](n)
+
+
+def test_the_capture_after_it_is_told(monkeypatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(LISTENERS, "all", (told.append,))
+    fast = fineline.compile(around(LIBRARIES["json_indented"]), backend="eager")
+    for place in range(CALLS):
+        fast(torch.ones(4), 3 + 5 * place)
+    left = next(n for n, event in enumerate(told) if event.id == "FL448" and event.kind == "eager")
+    assert any(event.kind == "recompile" and "given up" in event.reason for event in told[left:])
 
 
 def test_it_is_told_once_and_by_name(monkeypatch) -> None:

@@ -86,8 +86,8 @@ class Region:
         # What has come from outside into a capture, and is leaving it.
         self.interrupt: BaseException | None = None
         self.programs = 0
-        # How often all of these have been given up for better ones.
-        self.starts = 0
+        # How often all of these have been given up for better ones, and how many those were: they do not count against the limit.
+        self.starts = self.uncounted = 0
         # The call that was counted last; None for one whose own entry was captured.
         self.counted: object = None
         self.failures = 0
@@ -185,7 +185,7 @@ class Region:
             self.loops.clear()
             self.turns.forget()
             self.varying = {None: self.entry.varying}
-            self.programs = self.failures = self.starts = 0
+            self.programs = self.failures = self.starts = self.uncounted = 0
             self.eager_reason = None
             self.rests.clear()
             self.missed.clear()
@@ -265,8 +265,9 @@ class Region:
                 if reason is not None:
                     self._note_skipped(reason)
                     return self.fn(*args, **kwargs)
-                if self.programs >= self.options.recompile_limit and not self._leaves_out(site, args, kwargs):
-                    self._at_limit(self.programs, site, args, kwargs)
+                counted = self.programs - self.uncounted
+                if counted >= self.options.recompile_limit and not self._leaves_out(site, args, kwargs):
+                    self._at_limit(counted, site, args, kwargs)
                     return self.fn(*args, **kwargs)
             elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
                 text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
@@ -438,7 +439,8 @@ class Region:
 
     def _leaves_out(self, site: EntryPoint, args: tuple, kwargs: dict) -> bool:
         """At the limit: has a function that asks for a program for each value run eagerly, and the next call captured anew; -> whether there is one."""
-        if self.options.limit_is_error or self.options.error_on_recompile:
+        # What is left out is a graph break, which has to be allowed.
+        if self.options.limit_is_error or self.options.error_on_recompile or self.options.breaks != "any":
             return False
         found = self._failing(site, args, kwargs)
         place = found[0].reads.place(found[1]) if found is not None else None

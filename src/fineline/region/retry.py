@@ -80,8 +80,7 @@ def start_anew(region: Any) -> None:
     region.sites = [region.entry]
     region.loops.clear()
     if region.starts < MOST_STARTS:
-        # What is given up does not count against the limit.
-        region.starts, region.programs = region.starts + 1, 0
+        region.starts, region.uncounted = region.starts + 1, region.programs
 
 
 def stop_in_debugger(run: Any, border: GraphBreak, place: tuple[str, int]) -> Any:

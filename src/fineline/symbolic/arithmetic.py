@@ -189,15 +189,17 @@ def _numbers_of(values: tuple) -> tuple:
     return tuple([int(v) if type(v) is bool else v for v in values])
 
 
-def _is_beyond(v: Any, number: Any) -> bool:
-    """Returns whether ``v`` is further from zero than any value of ``number``: what varies is an integer of 64 bits."""
-    return type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER and type(number) is torch.SymInt and bool(number.node.expr.is_symbol)
+def _lies_below(v: Any, number: Any) -> bool:
+    """Returns whether ``v`` is an integer that no relation can hold, and ``number`` is guarded to be nearer to zero: within 64 bits."""
+    if type(v) is not int or LEAST_INTEGER <= v <= MOST_INTEGER or type(number) is not torch.SymInt:
+        return False
+    return decided(number <= MOST_INTEGER if v > 0 else number >= LEAST_INTEGER) is True
 
 
 def compared(op: Callable, a: Any, b: Any) -> Any:
     """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
     a, b = _numbers_of((a, b))
-    if _is_beyond(a, b) or _is_beyond(b, a):
+    if _lies_below(a, b) or _lies_below(b, a):
         return op(a, 0) if type(a) is int else op(0, b)
     if hint(a) is not None and hint(b) is not None:
         for v in (a, b):
