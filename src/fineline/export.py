@@ -120,8 +120,8 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []
 
-    def writer(cap: Any, name: str) -> ExportWriter:
-        written.append(ExportWriter(cap, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
+    def writer(trace: Any, name: str) -> ExportWriter:
+        written.append(ExportWriter(trace, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
         return written[-1]
 
     region.writer = writer

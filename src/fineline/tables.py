@@ -17,7 +17,7 @@ def imported(path: str) -> Any:
 def attributes(owner: Any, names: str) -> Iterator[Any]:
     """Yields the attributes that exist and are not None. ``names``: separated by blanks; ``owner``: an object, or the path of one for `imported`.
 
-    Which exist is not fixed: notebooks hide `exit` and `quit`, ``python -S`` and frozen programs have none of the `site` builtins,
+    Which exist is not fixed: notebooks hide `exit` and `quit`, ``python -S`` and frozen programs have none of the `entry_point` builtins,
     hosts may take others away, and a build of PyTorch or NumPy may leave modules and functions out.
     """
     found = imported(owner) if isinstance(owner, str) else owner

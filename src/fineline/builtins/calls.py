@@ -61,19 +61,19 @@ ANSWERS_TRUE = gives(True)
 VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 
-def see_function(cap: SegmentTrace, fn: types.FunctionType) -> None:
+def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
-    if id(fn) in cap.functions:
+    if id(fn) in trace.functions:
         return
-    cap.functions[id(fn)] = True
-    src = cap.sources.get(id(fn))
+    trace.functions[id(fn)] = True
+    src = trace.sources.get(id(fn))
     if src is None:
-        if id(fn) in cap.made:
+        if id(fn) in trace.made:
             return
-        src = cap.pin(fn, fn.__qualname__)
+        src = trace.pin(fn, fn.__qualname__)
         if is_own(fn.__code__):
             return
-    guards = cap.guards
+    guards = trace.guards
     if root_of(src).op == "root" and (fn.__defaults__ or fn.__kwdefaults__ or is_method(src)):
         # Each run may make the function anew, and its defaults with it: they are compared one by one.
         code = guards.access(src, "member", F_CODE, fn.__code__)
@@ -87,37 +87,37 @@ def see_function(cap: SegmentTrace, fn: types.FunctionType) -> None:
             if is_value(value):
                 guards.check(held, "eq", value)
             else:
-                cap.load(value, held)
+                trace.load(value, held)
         if fn.__kwdefaults__:
-            cap.expand(fn.__kwdefaults__)
+            trace.expand(fn.__kwdefaults__)
     else:
         guards.check(src, "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
     if src.op not in ("type_attr", "pin"):
         g = fn.__globals__
         inner = guards.access(src, "member", F_GLOBALS, g)
-        if is_method(src) and id(g) not in cap.sources:
-            cap.adopt(g, inner)
+        if is_method(src) and id(g) not in trace.sources:
+            trace.adopt(g, inner)
         else:
             guards.check(inner, "is", g)
     for i, cell in enumerate(fn.__closure__ or ()):
-        known = cap.sources.get(id(cell))
-        if id(cell) not in cap.made and (known is None or src.op not in ("type_attr", "pin")):
+        known = trace.sources.get(id(cell))
+        if id(cell) not in trace.made and (known is None or src.op not in ("type_attr", "pin")):
             closure = guards.access(src, "member", F_CLOSURE, fn.__closure__)
             inner = guards.access(closure, "index", i, cell)
             if known is None:
-                cap.adopt(cell, inner)
+                trace.adopt(cell, inner)
             elif known is not inner:
                 guards.check(inner, "same", known.reg)
     if fn.__defaults__ and not is_value(fn.__defaults__):
         defaults = guards.access(src, "member", F_DEFAULTS, fn.__defaults__)
-        cap.load(fn.__defaults__, defaults)
+        trace.load(fn.__defaults__, defaults)
     if fn.__kwdefaults__:
         kwdefaults = guards.access(src, "member", F_KWDEFAULTS, fn.__kwdefaults__)
-        cap.load(fn.__kwdefaults__, kwdefaults)
-        cap.expand(fn.__kwdefaults__)
+        trace.load(fn.__kwdefaults__, kwdefaults)
+        trace.expand(fn.__kwdefaults__)
 
 
-def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
+def bind_arguments(interp: Any, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
     """Returns the local variables of a call, parameters first, as CPython binds them."""
     argcount, kwonly, flags = code.co_argcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_varnames
@@ -161,24 +161,24 @@ def bind_arguments(vm: Any, fn: types.FunctionType, code: types.CodeType, args: 
     if varargs:
         local.append(tuple(args[argcount:]))
     if varkw:
-        vm.cap.made.add(id(extra))
+        interp.trace.made.add(id(extra))
         local.append(extra)
     return local
 
 
-def call_value(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_value(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
-    if vm.rules is not None and vm.opaque is None and vm.cap.active and type(fn) is not types.MethodType:
-        rule = vm.rules.decide(fn, args)
+    if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
+        rule = interp.rules.decide(fn, args)
         if rule is not None:
             if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
-                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+                return call_ruled(interp, f, fn, args, kwargs, then, data, rule)
             inside = looked_into(fn, rule)
             if inside is not None:
-                identify(vm.cap, fn)
-                vm.cap.pin(inside, inside.__qualname__)
-                return vm.push_function(f, inside, args, kwargs, then, data)
-    return call_unruled(vm, f, fn, args, kwargs, then, data)
+                identify(interp.trace, fn)
+                interp.trace.pin(inside, inside.__qualname__)
+                return interp.push_function(f, inside, args, kwargs, then, data)
+    return call_unruled(interp, f, fn, args, kwargs, then, data)
 
 
 # What they are about runs in Python.
@@ -192,35 +192,35 @@ def runs_no_code(fn: Any) -> bool:
     return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
-def call_unruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_unruled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """... whatever the rules say of it."""
-    if vm.texts:
-        read_by(vm, fn, args, kwargs, then, data)
+    if interp.texts:
+        read_by(interp, fn, args, kwargs, then, data)
     handler = CALLERS.get(type(fn))
     if handler is not None:
-        return handler(vm, f, fn, args, kwargs, then, data)
-    return call_object(vm, f, fn, args, kwargs, then, data)
+        return handler(interp, f, fn, args, kwargs, then, data)
+    return call_object(interp, f, fn, args, kwargs, then, data)
 
 
-def call_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    cap = vm.cap
+def call_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    trace = interp.trace
     # Most have run before; a mark may have come since, or a function of other code at the same address.
-    if cap.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
+    if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
-        handler = SPECIALS.get(fn) or (_not_run_through(vm, fn) if cap.active else _left_alone(fn))
+        handler = SPECIALS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
     if handler is None:
         # Most calls are methods, and end at the first test.
-        if (not args or type(args[0]) in MAYBE_PLAIN) and cap.active and (value := run_pure(vm, fn, args, kwargs)) is not NULL:
-            return vm.finish(f, value, then, data)
-        return vm.push_function(f, fn, args, kwargs, then, data)
+        if (not args or type(args[0]) in MAYBE_PLAIN) and trace.active and (value := run_pure(interp, fn, args, kwargs)) is not NULL:
+            return interp.finish(f, value, then, data)
+        return interp.push_function(f, fn, args, kwargs, then, data)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:
-        identify(cap, fn)
-    return handler(vm, f, fn, args, kwargs, then, data)
+        identify(trace, fn)
+    return handler(interp, f, fn, args, kwargs, then, data)
 
 
-def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
+def _not_run_through(interp: Any, fn: types.FunctionType) -> Callable | None:
     """Returns the handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
         return explicit_break
@@ -233,7 +233,7 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
         return stop
     # A rule decides about these, and rules have a scope.
     ruled = id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES
-    if ruled and (known := known_function(vm, fn)) is not None:
+    if ruled and (known := known_function(interp, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
         own = own_function(fn) or (call_nested if is_nested(fn) else None)
@@ -242,9 +242,9 @@ def _not_run_through(vm: Any, fn: types.FunctionType) -> Callable | None:
     if fn.__module__ is not None and fn.__module__.startswith("torch._dynamo"):
         return dynamo_function(fn)
     if fn.__dict__:
-        return marked_by_torch(vm, fn)
+        return marked_by_torch(interp, fn)
     if not ruled:
-        vm.cap.run_through[id(fn)] = fn.__code__
+        interp.trace.run_through[id(fn)] = fn.__code__
     return None
 
 
@@ -258,46 +258,46 @@ def _left_alone(fn: types.FunctionType) -> Callable | None:
     return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
-def _natively(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+def _natively(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _torch_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return vm.tensors.call(vm, f, fn, classify_torch(fn), args, kwargs, then, data)
+def _torch_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
 
 
-def call_method(vm: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    cap = vm.cap
+def call_method(interp: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    trace = interp.trace
     func, self = fn.__func__, fn.__self__
-    src = cap.sources.get(id(fn))
+    src = trace.sources.get(id(fn))
     if src is not None:
-        cap.load_members(fn, src, METHOD)
-    return call_value(vm, f, func, [self, *args], kwargs, then, data)
+        trace.load_members(fn, src, METHOD)
+    return call_value(interp, f, func, [self, *args], kwargs, then, data)
 
 
-def call_builtin(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_builtin(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A C function, or a C method bound to its object."""
     special = SPECIALS.get(fn)
     if special is not None:
-        return special(vm, f, fn, args, kwargs, then, data)
+        return special(interp, f, fn, args, kwargs, then, data)
     owner = fn.__self__
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
-                return c_calls.call(vm, f, fn, fn if c_calls.classify(fn) is not None else descr, args, kwargs, then, data)
+                return c_calls.call(interp, f, fn, fn if c_calls.classify(fn) is not None else descr, args, kwargs, then, data)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
-                return vm.call(f, descr, [owner, *args], kwargs, then, data)
+                return interp.call(f, descr, [owner, *args], kwargs, then, data)
         else:
             descr = raw_lookup(type(owner), fn.__name__)
             if type(descr) is types.MethodDescriptorType:
-                return vm.tensors.call(vm, f, descr, classify_torch(descr), [owner, *args], kwargs, then, data)
+                return interp.tensors.call(interp, f, descr, classify_torch(descr), [owner, *args], kwargs, then, data)
     kind = classify_torch(fn)
     if kind is not None:
-        return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
 def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
@@ -309,168 +309,168 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
     return raw_lookup(cls, fn.__name__)
 
 
-def call_descriptor(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_descriptor(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An unbound C method with its object as first argument."""
     if args and KINDS.get(type(args[0])) is fn.__objclass__:
         own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
-            return vm.call(f, own, args, kwargs, then, data)
+            return interp.call(f, own, args, kwargs, then, data)
         if type(args[0]) in STANDING:
             raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
     special = SPECIALS.get(fn)
     if special is not None:
-        return special(vm, f, fn, args, kwargs, then, data)
+        return special(interp, f, fn, args, kwargs, then, data)
     kind = classify_torch(fn)
-    if kind is not None and not (fn is torch.Size.numel and vm.fakes is not None and holds(args)):
-        return vm.tensors.call(vm, f, fn, kind, args, kwargs, then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    if kind is not None and not (fn is torch.Size.numel and interp.fakes is not None and holds(args)):
+        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def call_method_wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_method_wrapper(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     # Not the type's own method of that name: super() may have passed over it.
     descr = fn.__objclass__.__dict__.get(fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
-        return vm.call(f, descr, [fn.__self__, *args], kwargs, then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+        return interp.call(f, descr, [fn.__self__, *args], kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def call_partial(vm: Any, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    vm.cap.load_partial(fn)
+def call_partial(interp: Any, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    interp.trace.load_partial(fn)
     merged = {**fn.keywords, **(kwargs or {})}
-    return call_value(vm, f, fn.func, [*fn.args, *args], merged, then, data)
+    return call_value(interp, f, fn.func, [*fn.args, *args], merged, then, data)
 
 
-def call_type(vm: Any, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    cap = vm.cap
+def call_type(interp: Any, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    trace = interp.trace
     special = SPECIALS.get(cls)
     if special is not None:
-        return special(vm, f, cls, args, kwargs, then, data)
-    if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(cap, a) for a in args]):
-        return vm.finish(f, cls(*args, **(kwargs or {})), then, data)
-    if not cap.active:
+        return special(interp, f, cls, args, kwargs, then, data)
+    if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
+        return interp.finish(f, cls(*args, **(kwargs or {})), then, data)
+    if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
-            return vm.finish(f, vm.native(cls, tuple(args), kwargs), then, data)
+            return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
     if not cls.__flags__ & HEAP_TYPE or c_calls.classify(cls) is not None:
-        return c_calls.call(vm, f, cls, cls, args, kwargs, then, data)
+        return c_calls.call(interp, f, cls, cls, args, kwargs, then, data)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
-            return vm.tensors.call(vm, f, cls, kind, args, kwargs, then, data)
+            return interp.tensors.call(interp, f, cls, kind, args, kwargs, then, data)
         if issubclass(cls, Tensor):
             raise GraphBreak(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
-    kind_of_call, meta_call = type_info(cap, type(cls)).look(cap, "__call__")
+    kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")
     if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
-        return vm.call(f, meta_call, args, kwargs, then, data)
+        return interp.call(f, meta_call, args, kwargs, then, data)
     if is_a(meta_call, types.FunctionType):
         handler = SPECIALS.get(meta_call)
         if handler is not None:
-            return handler(vm, f, cls, args, kwargs, then, data)
-        return vm.call(f, meta_call, [cls, *args], kwargs, then, data)
+            return handler(interp, f, cls, args, kwargs, then, data)
+        return interp.call(f, meta_call, [cls, *args], kwargs, then, data)
     if in_python(meta_call):
-        return bound(vm, f, kind_of_call, meta_call, cls, type(cls), _call_loaded, (args, kwargs, then, data))
-    return make_instance(vm, f, cls, args, kwargs, then, data)
+        return bound(interp, f, kind_of_call, meta_call, cls, type(cls), _call_loaded, (args, kwargs, then, data))
+    return make_instance(interp, f, cls, args, kwargs, then, data)
 
 
 def _has_python_init(cls: type) -> bool:
     return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
 
 
-def call_object(vm: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_object(interp: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
-    cap = vm.cap
-    if not cap.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
-        return vm.finish(f, vm.native(obj, tuple(args), kwargs), then, data)
-    if vm.call_out is not None and f is vm.eager_frame and is_a(obj, nn.Module):
-        return vm.finish(f, vm.native(vm.call_out(obj, args, kwargs), (), None), then, data)
+    trace = interp.trace
+    if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
+        return interp.finish(f, interp.native(obj, tuple(args), kwargs), then, data)
+    if interp.call_out is not None and f is interp.eager_frame and is_a(obj, nn.Module):
+        return interp.finish(f, interp.native(interp.call_out(obj, args, kwargs), (), None), then, data)
     if is_a(obj, type):
-        return call_type(vm, f, obj, args, kwargs, then, data)
-    if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and cap.active:
-        return vm.tensors.call(vm, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
+        return call_type(interp, f, obj, args, kwargs, then, data)
+    if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:
+        return interp.tensors.call(interp, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
     if c_calls.hashable(obj):
         special = SPECIALS.get(obj)
         kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
         if special is not None or kind != "python":
-            identify(cap, obj)
+            identify(trace, obj)
         if special is not None:
-            return special(vm, f, obj, args, kwargs, then, data)
+            return special(interp, f, obj, args, kwargs, then, data)
         if kind != "python":
-            return vm.tensors.call(vm, f, obj, kind, args, kwargs, then, data)
+            return interp.tensors.call(interp, f, obj, kind, args, kwargs, then, data)
     if c_calls.classify(obj) is not None:
-        identify(cap, obj)
-        return c_calls.call(vm, f, obj, obj, args, kwargs, then, data)
+        identify(trace, obj)
+        return c_calls.call(interp, f, obj, obj, args, kwargs, then, data)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:
         # A region met inside a capture is run through: the outer region's backend gets its operators.
-        return load_attr(vm, f, obj, inner, _call_loaded, (args, kwargs, then, data))
-    info = type_info(cap, type(obj))
-    kind, call = info.look(cap, "__call__")  # type: ignore[assignment]
-    if is_a(obj, nn.Module) and call is MODULE_CALL and cap.active and no_hooks(cap, obj):
-        return load_attr(vm, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
+        return load_attr(interp, f, obj, inner, _call_loaded, (args, kwargs, then, data))
+    info = type_info(trace, type(obj))
+    kind, call = info.look(trace, "__call__")  # type: ignore[assignment]
+    if is_a(obj, nn.Module) and call is MODULE_CALL and trace.active and no_hooks(trace, obj):
+        return load_attr(interp, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
     if is_a(call, types.FunctionType):
-        return vm.call(f, call, [obj, *args], kwargs, then, data)
+        return interp.call(f, call, [obj, *args], kwargs, then, data)
     if is_a(call, staticmethod):
-        return vm.call(f, vm.class_value(call.__func__), args, kwargs, then, data)
+        return interp.call(f, interp.class_value(call.__func__), args, kwargs, then, data)
     if kind == C_OTHER:
         if not c_calls.hashable(call):
             # A method that C++ bindings made: of a TorchScript module, for one.
             text = f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of"
             raise GraphBreak(obj, tuple(args), kwargs, "FL410", text).to(then, data)
-        return call_descriptor(vm, f, call, [obj, *args], kwargs, then, data)
+        return call_descriptor(interp, f, call, [obj, *args], kwargs, then, data)
     if kind:
-        return load_attr(vm, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
+        return load_attr(interp, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
     raise TypeError(f"'{type(obj).__name__}' object is not callable")
 
 
-def _call_loaded(vm: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
+def _call_loaded(interp: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
     args, kwargs, then, data = state
-    return vm.call(f, fn, list(args), kwargs, then, data)
+    return interp.call(f, fn, list(args), kwargs, then, data)
 
 
-def no_hooks(cap: SegmentTrace, m: nn.Module) -> bool:
+def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
     """Returns whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
     d = m.__dict__
-    if "_call_impl" in d or type_info(cap, type(m)).look(cap, "_call_impl")[1] is not CALL_IMPL:
+    if "_call_impl" in d or type_info(trace, type(m)).look(trace, "_call_impl")[1] is not CALL_IMPL:
         return False
-    src = cap.dict_source(m, d)
-    if d.get("_compiled_call_impl") is not None or not _no_global_hooks(cap):
+    src = trace.dict_source(m, d)
+    if d.get("_compiled_call_impl") is not None or not _no_global_hooks(trace):
         return False
-    guards, written = cap.guards, cap.journal.written
+    guards, written = trace.guards, trace.mutations.written
     for name in NO_HOOKS:
         hooks = d.get(name)
         if hooks is None or len(hooks):
             return False
         if (
             src is not None
-            and id(d) not in cap.expanded
-            and not (id(d) in written and cap.journal.is_dirty(d, name))
+            and id(d) not in trace.expanded
+            and not (id(d) in written and trace.mutations.is_dirty(d, name))
             and id(hooks) not in written
         ):
             guards.check(guards.access(src, "key", name, hooks), "len", 0)
     if src is not None:
         if "_compiled_call_impl" in d:
-            cap.read_key(d, src, "_compiled_call_impl", None)
+            trace.read_key(d, src, "_compiled_call_impl", None)
         else:
-            cap.read_absent(d, src, "_compiled_call_impl")
-        cap.read_absent(d, src, "_call_impl")
+            trace.read_absent(d, src, "_compiled_call_impl")
+        trace.read_absent(d, src, "_call_impl")
     return torch._C._get_tracing_state() is None
 
 
-def _no_global_hooks(cap: SegmentTrace) -> bool:
+def _no_global_hooks(trace: SegmentTrace) -> bool:
     if any(MODULE_GLOBALS[name] for name in GLOBAL_HOOKS):
         return False
-    if not cap.hooks_seen:
-        cap.hooks_seen = True
-        g = cap.pin(MODULE_GLOBALS, "torch.nn.modules.module")
+    if not trace.hooks_seen:
+        trace.hooks_seen = True
+        g = trace.pin(MODULE_GLOBALS, "torch.nn.modules.module")
         for name in GLOBAL_HOOKS:
             hooks = MODULE_GLOBALS[name]
-            cap.guards.check(cap.guards.access(g, "key", name, hooks), "len", 0)
+            trace.guards.check(trace.guards.access(g, "key", name, hooks), "len", 0)
     return True
 
 
-def call_generic(vm: Any, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_generic(interp: Any, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     # What has no dict does not keep that it was made as a dict[str, int].
-    return vm.call(f, fn.__origin__, args, kwargs, then, data) if fn.__origin__ in PLAIN else call_object(vm, f, fn, args, kwargs, then, data)
+    return interp.call(f, fn.__origin__, args, kwargs, then, data) if fn.__origin__ in PLAIN else call_object(interp, f, fn, args, kwargs, then, data)
 
 
 CALLERS: dict[type, Callable] = {

@@ -43,24 +43,24 @@ STATIC_CHECKS = frozenset(
 )
 
 
-def _object_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _object_new(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj = fn(*args, **(kwargs or {}))
-    vm.cap.made.add(id(obj))
-    return vm.finish(f, obj, then, data)
+    interp.trace.made.add(id(obj))
+    return interp.finish(f, obj, then, data)
 
 
-def _object_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, fn(*args, **(kwargs or {})), then, data)
+def _object_init(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
 
 
-def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _isinstance(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, classes = args
-    cap = vm.cap
+    trace = interp.trace
     # Of what stands for another object, the type of that.
     kind = KINDS.get(type(obj), type(obj))
     stands = kind is not type(obj)
-    if cap.active:
-        by_class = not stands and kind is not classes and answers_class(cap, kind)
+    if trace.active:
+        by_class = not stands and kind is not classes and answers_class(trace, kind)
         stack = [classes]
         while stack:
             c = stack.pop()
@@ -68,106 +68,106 @@ def _isinstance(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
                 stack.extend(c)
             elif is_a(c, type) and not (type(c) is type and issubclass(kind, c)):
                 check = raw_lookup(type(c), "__instancecheck__")
-                _guard_check(cap, c, "__instancecheck__", check)
+                _guard_check(trace, c, "__instancecheck__", check)
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
-                        _guard_abstract(cap, obj, c)
+                        _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):
                     if c is classes:
-                        return vm.call(f, check, [c, obj], None, _to_bool, (then, data))
+                        return interp.call(f, check, [c, obj], None, _to_bool, (then, data))
                     raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
                         then, data
                     )
-        src = cap.sources.get(id(obj))
+        src = trace.sources.get(id(obj))
         if src is not None and not src.checked and not stands:
-            cap.check_type(src, kind)
+            trace.check_type(src, kind)
         if kind is not classes and not stands:
-            guard_mro(cap, kind)
+            guard_mro(trace, kind)
         if by_class:
-            return vm.call(f, protocols.is_instance, [obj, classes], None, then, data)
-    return vm.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
+            return interp.call(f, protocols.is_instance, [obj, classes], None, then, data)
+    return interp.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
 
 
-def answers_class(cap: Any, t: type) -> bool:
+def answers_class(trace: Any, t: type) -> bool:
     """Returns whether reading ``__class__`` of an instance runs the user's code."""
-    return watches(cap, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(cap, t).look(cap, "__class__")[1] is not OBJECT_CLASS)
+    return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
-def _is_a(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _is_a(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What C asks of an object by its type, in the interpreted stand-ins for C."""
     obj, kinds = args
-    if vm.cap.active and type(obj) is not kinds:
-        guard_mro(vm.cap, type(obj))
-    found = issubclass(vm.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
-    return vm.finish(f, found, then, data)
+    if interp.trace.active and type(obj) is not kinds:
+        guard_mro(interp.trace, type(obj))
+    found = issubclass(interp.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
+    return interp.finish(f, found, then, data)
 
 
-def _guard_check(cap: Any, cls: Any, name: str, check: Any) -> None:
+def _guard_check(trace: Any, cls: Any, name: str, check: Any) -> None:
     """A metaclass of the user's has a say, or may come to have one."""
     if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
-        type_info(cap, type(cls)).look(cap, name)
+        type_info(trace, type(cls)).look(trace, name)
 
 
-def _guard_abstract(cap: Any, obj: Any, cls: Any) -> None:
+def _guard_abstract(trace: Any, obj: Any, cls: Any) -> None:
     """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
-    src = cap.sources.get(id(obj))
+    src = trace.sources.get(id(obj))
     if getattr(cls, "_is_protocol", False):
         if src is not None:
-            cap.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
-    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or cap.classes.is_given(cls)):
-        _guard_subclass(cap, type(obj), cls, isinstance(obj, cls))
+            trace.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
+    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or trace.classes.is_given(cls)):
+        _guard_subclass(trace, type(obj), cls, isinstance(obj, cls))
 
 
-def _guard_subclass(cap: Any, cls: type, base: Any, answer: bool) -> None:
+def _guard_subclass(trace: Any, cls: type, base: Any, answer: bool) -> None:
     """Guards what an abstract class answers about ``cls``; that it is a base says enough, unless it has a say of its own."""
     inherits = answer and any([k is base for k in CLASS_MRO.__get__(cls)])
-    if not inherits or special_method(cap, base, "__subclasshook__") is not OBJECT_HOOK:
-        guard_subclass(cap, cls, base, answer)
+    if not inherits or special_method(trace, base, "__subclasshook__") is not OBJECT_HOOK:
+        guard_subclass(trace, cls, base, answer)
 
 
-def _to_bool(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    return vm.finish(f, bool(value), *state)
+def _to_bool(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+    return interp.finish(f, bool(value), *state)
 
 
-def _issubclass(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _issubclass(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cls, classes = args
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
-        if vm.cap.active:
-            _guard_check(vm.cap, c, "__subclasscheck__", check)
+        if interp.trace.active:
+            _guard_check(interp.trace, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
             raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
-        if vm.cap.active and is_a(cls, type) and cls is not c:
-            guard_mro(vm.cap, cls)
+        if interp.trace.active and is_a(cls, type) and cls is not c:
+            guard_mro(interp.trace, cls)
             if is_a(c, abc.ABCMeta):
-                _guard_subclass(vm.cap, cls, c, issubclass(cls, c))
-    return vm.finish(f, issubclass(cls, classes), then, data)
+                _guard_subclass(interp.trace, cls, c, issubclass(cls, c))
+    return interp.finish(f, issubclass(cls, classes), then, data)
 
 
-def _callable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if vm.cap.active and args and type(args[0]).__flags__ & HEAP_TYPE:
-        type_info(vm.cap, type(args[0])).look(vm.cap, "__call__")
-    return vm.finish(f, callable(*args), then, data)
+def _callable(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if interp.trace.active and args and type(args[0]).__flags__ & HEAP_TYPE:
+        type_info(interp.trace, type(args[0])).look(interp.trace, "__call__")
+    return interp.finish(f, callable(*args), then, data)
 
 
-def _type(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1 and not kwargs:
-        t = vm.type_of(args[0])
-        return vm.finish(f, t, then, data)
+        t = interp.type_of(args[0])
+        return interp.finish(f, t, then, data)
     if len(args) != 3:
-        return refused(vm, f, fn, args, kwargs, then, data)
+        return refused(interp, f, fn, args, kwargs, then, data)
     name, bases, namespace = args
     if type(namespace) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.
-        vm.cap.expand(namespace)
-        namespace = vm.cap.fresh({"__module__": f.globals.get("__name__"), **namespace})
+        interp.trace.expand(namespace)
+        namespace = interp.trace.fresh({"__module__": f.globals.get("__name__"), **namespace})
         args = [name, bases, namespace]
-    if vm.cap.active and type(namespace) is dict and all(type(b) is type for b in bases):
-        return _class_body_done(vm, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
-    raise natively(vm, type, args, kwargs, "making a class").to(then, data)
+    if interp.trace.active and type(namespace) is dict and all(type(b) is type for b in bases):
+        return _class_body_done(interp, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
+    raise natively(interp, type, args, kwargs, "making a class").to(then, data)
 
 
-def _super(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _super(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         info = f.info
         if not info.code.co_argcount:
@@ -176,95 +176,95 @@ def _super(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data:
             raise RuntimeError("super(): __class__ cell not found")
         at = info.slots.index("__class__")
         cell = f.local[at]
-        cls = load_cell(vm, cell)
+        cls = load_cell(interp, cell)
         self = f.local[0]
         if type(self) is types.CellType:
             self = self.cell_contents
         args = [cls, self]
     obj = super(*args)
-    vm.cap.made.add(id(obj))
-    return vm.finish(f, obj, then, data)
+    interp.trace.made.add(id(obj))
+    return interp.finish(f, obj, then, data)
 
 
-def _build_class(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _build_class(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """The class statement: its body is run through, the class itself is made for the capture alone."""
     body, name, *bases = args
-    if not vm.cap.active:
-        return vm.finish(f, vm.cap.classes.add(vm.native(fn, tuple(args), kwargs)), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then, data)
     real = types.resolve_bases(tuple(bases))
     meta, namespace, rest = types.prepare_class(name, real, kwargs)
     if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not is_a(body, types.FunctionType):
-        raise natively(vm, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
+        raise natively(interp, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
     if tuple(bases) != tuple(real):
         namespace["__orig_bases__"] = tuple(bases)
-    vm.cap.made.add(id(namespace))
-    frame = vm.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
+    interp.trace.made.add(id(namespace))
+    frame = interp.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
     frame.namespace = namespace
     return frame
 
 
-def natively(vm: Any, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
-    """A class is made by the user's own code, behind a border."""
-    classes = vm.cap.classes
-    if vm.cap.active:
-        vm.cap.pin(classes, "made_natively")
+def natively(interp: Any, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
+    """A class is made by the user's own code, behind a graph break."""
+    classes = interp.trace.classes
+    if interp.trace.active:
+        interp.trace.pin(classes, "made_natively")
     return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
 
 
-def _class_body_done(vm: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
+def _class_body_done(interp: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
     meta, name, bases, namespace, rest, then, data = state
-    cap = vm.cap
-    hooks = [special_method(cap, b, "__init_subclass__") for b in bases] + [special_method(cap, type(v), "__set_name__") for v in namespace.values()]
-    if cap.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
-        raise natively(vm, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
-    if cap.active:
-        # Behind a border the namespace is a live value, and so is what it holds.
-        cap.expand(namespace)
-    cls = cap.classes.add(vm.native(meta, (name, bases, namespace), rest))
-    if cap.active:
-        cap.made.add(id(cls))
-        cap.kept.append(cls)
-    return vm.finish(f, cls, then, data)
+    trace = interp.trace
+    hooks = [special_method(trace, b, "__init_subclass__") for b in bases] + [special_method(trace, type(v), "__set_name__") for v in namespace.values()]
+    if trace.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
+        raise natively(interp, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
+    if trace.active:
+        # Behind a graph break the namespace is a live value, and so is what it holds.
+        trace.expand(namespace)
+    cls = trace.classes.add(interp.native(meta, (name, bases, namespace), rest))
+    if trace.active:
+        trace.made.add(id(cls))
+        trace.kept.append(cls)
+    return interp.finish(f, cls, then, data)
 
 
-def _class_factory(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _class_factory(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Library functions that write a class's source and compile it."""
-    if not vm.cap.active:
-        return vm.finish(f, vm.cap.classes(fn, *args, **(kwargs or {})), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then, data)
     if fn is collections.namedtuple:
         # It would ask the calling frame.
         kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-    raise natively(vm, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
+    raise natively(interp, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
 
 
-def _wrapper(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _wrapper(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """property(), classmethod(), staticmethod(), object(): they only hold what they are given, if anything."""
-    return vm.finish(f, vm.cap.fresh(vm.native(fn, tuple(args), kwargs)), then, data)
+    return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then, data)
 
 
-def _type_call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What the ``__call__`` of a metaclass goes on to."""
     cls = args[0] if args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
-    if vm.cap.active and plain and classify(cls) is None:
-        return make_instance(vm, f, cls, args[1:], kwargs, then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    if interp.trace.active and plain and classify(cls) is None:
+        return make_instance(interp, f, cls, args[1:], kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _enum_call(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enum_call(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
     if len(real) != 1 or kwargs:
         # It would ask the calling frame for the module.
         kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-        raise natively(vm, target, real, kwargs, "making an enum").to(then, data)
-    if target in vm.cap.classes:
-        return vm.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
-    if vm.fakes is not None:
+        raise natively(interp, target, real, kwargs, "making an enum").to(then, data)
+    if target in interp.trace.classes:
+        return interp.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
+    if interp.fakes is not None:
         # Which member it is decides what the code does next.
         real = [settle_all(real[0])]
     if is_value(real[0]):
-        vm.cap.settle(real[0])
-        return vm.finish(f, target(*real), then, data)
+        interp.trace.settle(real[0])
+        return interp.finish(f, target(*real), then, data)
     raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
 
 

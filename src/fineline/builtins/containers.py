@@ -29,19 +29,19 @@ from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 TENSOR_LEN = Tensor.__len__
 
 
-def _container_init(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _container_init(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``list.__init__`` and kin, of an object made here: the update of an empty container."""
-    cap = vm.cap
+    trace = interp.trace
     obj, rest = args[0], args[1:]
-    if not cap.active or (not rest and not kwargs):
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if not trace.active or (not rest and not kwargs):
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     update = next(u for t, u in UPDATES if is_a(obj, t))
-    if len(obj) or id(obj) not in cap.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
+    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
-    return vm.call(f, update, [obj, *rest], kwargs, then, data)
+    return interp.call(f, update, [obj, *rest], kwargs, then, data)
 
 
 UPDATES = (
@@ -53,126 +53,126 @@ UPDATES = (
 )
 
 
-def _bool(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _bool(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) != 1 or kwargs:
-        return vm.finish(f, bool(*args, **(kwargs or {})), then, data)
+        return interp.finish(f, bool(*args, **(kwargs or {})), then, data)
     try:
-        return vm.boolean(vm, f, args[0], then, data)
+        return interp.boolean(interp, f, args[0], then, data)
     except GraphBreak as b:
         raise b.to(then, data) from None
 
 
-def _len(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _len(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) != 1:
-        return vm.finish(f, len(*args), then, data)
-    return length(vm, f, args[0], then, data)
+        return interp.finish(f, len(*args), then, data)
+    return length(interp, f, args[0], then, data)
 
 
-def length(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
-    cap = vm.cap
+def length(interp: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+    trace = interp.trace
     t = type(obj)
-    if cap.active:
-        if is_a(obj, Tensor) and type_info(cap, vm.type_of(obj)).look(cap, "__len__")[1] is TENSOR_LEN:
+    if trace.active:
+        if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
                 raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
-            if cap.recorder.unmeasured and not cap.recorder.measured(obj):
+            if trace.recorder.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
             # Of a tensor without dimensions Python says what is wrong.
-            size = vm.memory(obj).shape[0] if vm.fakes is not None and obj.dim() else len(obj)
-            return vm.finish(f, size, then, data)
+            size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)
+            return interp.finish(f, size, then, data)
         if t in c_calls.CONTAINERS:
-            return vm.finish(f, _read_length(cap, obj, then, data), then, data)
+            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
         if t.__flags__ & HEAP_TYPE:
-            method = type_info(cap, t).look(cap, "__len__")[1]
+            method = type_info(trace, t).look(trace, "__len__")[1]
             if in_python(method):
-                return vm.call(f, protocols.length, [obj], None, then, data)
-            return vm.finish(f, _read_length(cap, obj, then, data), then, data)
-        return c_calls.call(vm, f, len, len, [obj], None, then, data)
-    return vm.finish(f, len(obj), then, data)
+                return interp.call(f, protocols.length, [obj], None, then, data)
+            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
+        return c_calls.call(interp, f, len, len, [obj], None, then, data)
+    return interp.finish(f, len(obj), then, data)
 
 
-def _read_length(cap: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
+def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
-    src = cap.sources.get(id(obj))
-    if src is not None and id(obj) not in cap.expanded and not is_a(obj, (str, bytes)):
-        wrote = cap.journal.wrote(obj)
-        if cap.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and cap.symbols.varying.length(src):
+    src = trace.sources.get(id(obj))
+    if src is not None and id(obj) not in trace.expanded and not is_a(obj, (str, bytes)):
+        wrote = trace.mutations.wrote(obj)
+        if trace.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and trace.symbols.varying.length(src):
             # What has been written to, and not been read as a whole, has only grown.
-            before = raw_len(cap.journal.before(obj))
-            return cap.read(before, cap.guards.access(src, "member", LENGTH, before)) + (raw_len(obj) - before)
+            before = raw_len(trace.mutations.before(obj))
+            return trace.read(before, trace.guards.access(src, "member", LENGTH, before)) + (raw_len(obj) - before)
         if wrote and is_a(obj, (list, collections.deque)):
-            cap.guards.check(src, "len", raw_len(cap.journal.before(obj)))
+            trace.guards.check(src, "len", raw_len(trace.mutations.before(obj)))
         elif wrote or is_a(obj, (types.MappingProxyType, bytearray)):
             try:
-                cap.expand(obj, ordered=False)
+                trace.expand(obj, ordered=False)
             except NotForGraph as e:
                 raise GraphBreak(len, (obj,), None, "FL413", str(e)).to(then, data) from None
         elif is_a(obj, SIZED):
-            cap.guards.check(src, "len", len(obj))
+            trace.guards.check(src, "len", len(obj))
         else:
             raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
     return len(obj)
 
 
-def _tuple_new(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tuple_new(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
-    cap = vm.cap
-    if len(args) == 2 and not kwargs and is_a(args[0], type) and (cap.active or c_calls.polyfill_needed(args)):
-        return vm.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    trace = interp.trace
+    if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
+        return interp.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _size(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``torch.Size(iterable)``."""
-    if vm.cap.active and len(args) == 1 and not kwargs:
-        return vm.call(f, protocols.listed, args, None, _size_filled, (then, data))
-    return c_calls.call(vm, f, cls, cls, args, kwargs, then, data) if args or kwargs else vm.finish(f, torch.Size(), then, data)
+    if interp.trace.active and len(args) == 1 and not kwargs:
+        return interp.call(f, protocols.listed, args, None, _size_filled, (then, data))
+    return c_calls.call(interp, f, cls, cls, args, kwargs, then, data) if args or kwargs else interp.finish(f, torch.Size(), then, data)
 
 
-def _size_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+def _size_filled(interp: Any, f: Frame, items: list, state: tuple) -> Frame | None:
     if not only_numbers(items):
         raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
-    return vm.finish(f, torch.Size(items), *state)
+    return interp.finish(f, torch.Size(items), *state)
 
 
-def _tuple_filled(vm: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+def _tuple_filled(interp: Any, f: Frame, items: list, state: tuple) -> Frame | None:
     fn, cls, then, data = state
     result = fn(cls, items)
-    vm.cap.made.add(id(result))
-    return vm.finish(f, result, then, data)
+    interp.trace.made.add(id(result))
+    return interp.finish(f, result, then, data)
 
 
-def _get(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``dict.get`` and ``dict.setdefault`` read one key, and no other is guarded."""
-    cap = vm.cap
-    plain = cap.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
-    src = cap.sources.get(id(args[0])) if plain else None
-    if not plain or (src is None and id(args[0]) not in cap.made):
-        return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    trace = interp.trace
+    plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
+    src = trace.sources.get(id(args[0])) if plain else None
+    if not plain or (src is None and id(args[0]) not in trace.made):
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
     d, key = args[0], settle_all(args[1])
-    if not c_calls.key_plain(cap, key, d):
-        return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    if not c_calls.key_plain(trace, key, d):
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
     if dict.__contains__(d, key):
-        return vm.finish(f, cap.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
+        return interp.finish(f, trace.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
     default = args[2] if len(args) == 3 else None
-    cap.read_absent(d, src, key)
+    trace.read_absent(d, src, key)
     if fn is dict.setdefault:
-        store_dict_item(cap, d, key, default)
-    return vm.finish(f, default, then, data)
+        store_dict_item(trace, d, key, default)
+    return interp.finish(f, default, then, data)
 
 
-def _get_shown(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_shown(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``mappingproxy.get`` asks what it shows."""
-    cap = vm.cap
-    if not cap.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
-        return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    trace = interp.trace
+    if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
     try:
-        inner = shown(cap, args[0])
+        inner = shown(trace, args[0])
     except NotForGraph as e:
         raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
-    if not is_a(inner, dict) or type_info(cap, type(inner)).look(cap, "get")[1] is not dict.get:
-        return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
-    return vm.call(f, dict.get, [inner, *args[1:]], None, then, data)
+    if not is_a(inner, dict) or type_info(trace, type(inner)).look(trace, "get")[1] is not dict.get:
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    return interp.call(f, dict.get, [inner, *args[1:]], None, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -29,10 +29,10 @@ def stops(fn: FunctionType) -> bool:
     return fn.__qualname__ in NAMES and (module.partition(".")[0] in _PACKAGES or module == "torch.distributed")
 
 
-def stop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def stop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
-    if not vm.cap.active:
-        return vm.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
     if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
     name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"

@@ -35,9 +35,9 @@ from fineline.tensor_ops.subgraphs.autograd_function import apply_function
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 
-def _native_binary(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _native_binary(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     op, a, b = args
-    return vm.finish(f, op(_without_methods(a), _without_methods(b)), then, data)
+    return interp.finish(f, op(_without_methods(a), _without_methods(b)), then, data)
 
 
 def _without_methods(v: Any) -> Any:
@@ -48,14 +48,14 @@ def _without_methods(v: Any) -> Any:
     return type(t.__name__, (), {})()
 
 
-def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    cap = vm.cap
-    if cap.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
+def _split_group(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    trace = interp.trace
+    if trace.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
-    result = vm.native(fn, tuple(args), kwargs)
+    result = interp.native(fn, tuple(args), kwargs)
     for part in result if is_a(result, tuple) else (result,):
-        mark_made(cap, part)
-    return vm.finish(f, result, then, data)
+        mark_made(trace, part)
+    return interp.finish(f, result, then, data)
 
 
 # What asks whether it is compiled so as to do something else then: to leave out the hooks that an error must not stop, and the way that
@@ -63,21 +63,21 @@ def _split_group(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 _AS_EVER = frozenset({torch.nn.Module._call_impl.__code__, torch.nn.TransformerEncoder.forward.__code__})
 
 
-def _true(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    return vm.finish(f, f.info.code not in _AS_EVER, then, data)
+def _true(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, f.info.code not in _AS_EVER, then, data)
 
 
-def _last(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, args[-1], then, data)
+def _last(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, args[-1], then, data)
 
 
-def _type_hints(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_hints(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """It compiles text and evaluates it, with much in between that could not be made again."""
-    if vm.cap.active:
+    if interp.trace.active:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
-    return vm.push_function(f, fn, args, kwargs, then, data)
+    return interp.push_function(f, fn, args, kwargs, then, data)
 
 
 _FAMILIES: tuple[Any, ...] = (

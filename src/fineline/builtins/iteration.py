@@ -41,86 +41,86 @@ def _all_parts(t: Tensor) -> tuple:
     return tuple(iter(t))
 
 
-def iterate(vm: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def iterate(interp: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``iter(obj)``."""
-    cap = vm.cap
+    trace = interp.trace
     t = type(obj)
-    if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in cap.sources):
-        return vm.finish(f, obj, then, data)
-    if not cap.active:
+    if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in trace.sources):
+        return interp.finish(f, obj, then, data)
+    if not trace.active:
         method = raw_lookup(t, "__iter__")
         if in_python(method) and not is_a(obj, (Tensor, type)):
-            return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
-        return vm.finish(f, vm.native(iter, (obj,), None), then, data)
+            return call_special(interp, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
+        return interp.finish(f, interp.native(iter, (obj,), None), then, data)
     if t in c_calls.CONTAINERS or t in c_calls.VIEWS or t in (str, bytes, range, torch.Size):
-        return _native_iter(vm, f, obj, then, data)
+        return _native_iter(interp, f, obj, then, data)
     if is_a(obj, Tensor):
-        method = type_info(cap, vm.type_of(obj)).look(cap, "__iter__")[1]
+        method = type_info(trace, interp.type_of(obj)).look(trace, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
-            return vm.call(f, method, [obj], None, _an_iterator, (then, data))
+            return interp.call(f, method, [obj], None, _an_iterator, (then, data))
         if overrides(obj):
             raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
-        rule = vm.rules.decide(TENSOR_ITER, (obj,)) if vm.rules is not None and vm.opaque is None else None
+        rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
-            return call_ruled(vm, f, TENSOR_ITER, [obj], None, then, data, rule)
+            return call_ruled(interp, f, TENSOR_ITER, [obj], None, then, data, rule)
         try:
             if eagerly is not None:
-                call_ruled(vm, f, TENSOR_ITER, [obj], None, None, None, eagerly)
+                call_ruled(interp, f, TENSOR_ITER, [obj], None, None, None, eagerly)
             if obj.dim() == 0:
                 iter(obj)
-            parts = vm.tensors.operator(vm, Tensor.unbind, [obj, 0], None, True)
+            parts = interp.tensors.operator(interp, Tensor.unbind, [obj, 0], None, True)
         except GraphBreak as b:
             # All at once, as an iterator from outside would break the graph at each item.
-            border = GraphBreak(tuple, (obj,), None, b.error, b.reason)
-            border.rule = b.rule
-            raise border.to(_over_parts, (then, data)) from None
+            graph_break = GraphBreak(tuple, (obj,), None, b.error, b.reason)
+            graph_break.rule = b.rule
+            raise graph_break.to(_over_parts, (then, data)) from None
         it = iter(parts)
-        cap.made.add(id(it))
-        return vm.finish(f, it, then, data)
-    if is_a(obj, enum.EnumMeta) and obj not in cap.classes:
-        return vm.finish(f, iter(list(obj)), then, data)
-    info = type_info(cap, t)
-    method = info.look(cap, "__iter__")[1]
+        trace.made.add(id(it))
+        return interp.finish(f, it, then, data)
+    if is_a(obj, enum.EnumMeta) and obj not in trace.classes:
+        return interp.finish(f, iter(list(obj)), then, data)
+    info = type_info(trace, t)
+    method = info.look(trace, "__iter__")[1]
     if in_python(method):
-        return call_special(vm, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
+        return call_special(interp, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
     if method is not None:
         if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
-            return _native_iter(vm, f, obj, then, data)
-        if id(obj) in cap.made and hasattr(t, "__next__"):
-            return vm.finish(f, obj, then, data)
+            return _native_iter(interp, f, obj, then, data)
+        if id(obj) in trace.made and hasattr(t, "__next__"):
+            return interp.finish(f, obj, then, data)
         raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
-    if is_a(info.look(cap, "__getitem__")[1], types.FunctionType):
-        return vm.call(f, ITER_SEQUENCE, [obj], None, c_calls.stand_in, (then, data))
-    return vm.finish(f, iter(obj), then, data)
+    if is_a(info.look(trace, "__getitem__")[1], types.FunctionType):
+        return interp.call(f, ITER_SEQUENCE, [obj], None, c_calls.stand_in, (then, data))
+    return interp.finish(f, iter(obj), then, data)
 
 
-def _an_iterator(vm: Any, f: Frame, it: Any, state: tuple) -> Frame | None:
+def _an_iterator(interp: Any, f: Frame, it: Any, state: tuple) -> Frame | None:
     """What a method ``__iter__`` written in Python gave."""
-    if not is_a(it, InterpretedGenerator) and special_method(vm.cap, type(it), "__next__") is None:
+    if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
-    return vm.finish(f, it, *state)
+    return interp.finish(f, it, *state)
 
 
-def _over_parts(vm: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
-    return _native_iter(vm, f, parts, *state)
+def _over_parts(interp: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
+    return _native_iter(interp, f, parts, *state)
 
 
-def _native_iter(vm: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
-    if vm.unsteady and type(obj) is not list and vm.unlike(f, obj):
+def _native_iter(interp: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+    if interp.unsteady and type(obj) is not list and interp.unlike(f, obj):
         raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
     try:
         if type(obj) is not list:
-            vm.cap.expand(obj)
+            interp.trace.expand(obj)
     except Exception as e:
         let_pass(e)
         raise GraphBreak(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
     it = iter(obj)
-    vm.cap.made.add(id(it))
-    return vm.finish(f, it, then, data)
+    interp.trace.made.add(id(it))
+    return interp.finish(f, it, then, data)
 
 
-def _goes_round_breaks(vm: Any, f: Frame) -> bool:
+def _goes_round_breaks(interp: Any, f: Frame) -> bool:
     """Returns whether what the instruction gives is what a loop, or a comprehension, goes through in which graphs have been broken."""
     at = f.ip
     ahead = f.info.instructions[at : at + 3]
@@ -130,27 +130,27 @@ def _goes_round_breaks(vm: Any, f: Frame) -> bool:
         return False
     # A comprehension is called with the iterator.
     end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
-    return any([at <= ip <= end for ip in vm.options.break_places.get(f.info.code, ())])
+    return any([at <= ip <= end for ip in interp.options.break_places.get(f.info.code, ())])
 
 
-def _range(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _range(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
     if (
-        vm.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
-        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(vm, f) and breaks_here(vm.options.breaks) == "any"
+        interp.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, f) and breaks_here(interp.options.breaks) == "any"
     ):  # fmt: skip
         at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if type(step) is int and step:
-            return vm.call(f, RangeIterator, [at, stop, step], None, c_calls.stand_in, (then, data))
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+            return interp.call(f, RangeIterator, [at, stop, step], None, c_calls.stand_in, (then, data))
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _iter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _iter(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1:
-        return iterate(vm, f, args[0], then, data)
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    return vm.call(f, ITER_CALLABLE, args, kwargs, c_calls.stand_in, (then, data))
+        return iterate(interp, f, args[0], then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return interp.call(f, ITER_CALLABLE, args, kwargs, c_calls.stand_in, (then, data))
 
 
 class Stepped:
@@ -171,98 +171,98 @@ def step_eagerly(it: Any, given: Any = None) -> Stepped:
         return Stepped(stop.value, True)
 
 
-def _next(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _next(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 2:
-        return vm.call(f, protocols.next_or, args, None, then, data)
+        return interp.call(f, protocols.next_or, args, None, then, data)
     it = args[0]
-    cap = vm.cap
+    trace = interp.trace
     t = type(it)
     if t is InterpretedGenerator:
-        return vm.resume_generator(f, it, None, then, data)
-    if t in c_calls.ITERATORS and id(it) not in cap.sources and c_calls.plain(cap, it):
-        return vm.finish(f, next_item(cap, it), then, data)
-    method = special_method(cap, t, "__next__")
+        return interp.resume_generator(f, it, None, then, data)
+    if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
+        return interp.finish(f, next_item(trace, it), then, data)
+    method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
-        return vm.call(f, method, [it], None, then, data)
-    if method is None or method is MISSING or not cap.active:
-        return vm.finish(f, vm.native(next, (it,), None), then, data)
+        return interp.call(f, method, [it], None, then, data)
+    if method is None or method is MISSING or not trace.active:
+        return interp.finish(f, interp.native(next, (it,), None), then, data)
     raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
 
 
-def _next_carried(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _next_carried(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
-    it, cap = args[0], vm.cap
-    if not cap.active or it.ended:
-        return vm.finish(f, next(it), then, data)
-    src, ahead = cap.sources[id(it.iterator)], it.taken
+    it, trace = args[0], interp.trace
+    if not trace.active or it.ended:
+        return interp.finish(f, next(it), then, data)
+    src, ahead = trace.sources[id(it.iterator)], it.taken
     name = STANDING[type(it)].__name__
-    if any([id(x) in cap.journal.written for x in containers_of(it.iterator)]):
+    if any([id(x) in trace.mutations.written for x in containers_of(it.iterator)]):
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
     try:
         # Where the segment has read the container as a whole, symbols may stand in it.
-        value = cap.journal.original(next(it))
+        value = trace.mutations.original(next(it))
     except StopIteration:
-        cap.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
+        trace.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
         raise
     except RuntimeError:
         # The container has changed: the iterator says so itself.
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
-    value = read_item(vm, value, cap.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
-    return vm.finish(f, value, then, data)
+    value = read_item(interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
+    return interp.finish(f, value, then, data)
 
 
-def read_item(vm: Any, v: Any, src: Any, fresh: bool = False) -> Any:
+def read_item(interp: Any, v: Any, src: Any, fresh: bool = False) -> Any:
     """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
-    cap = vm.cap
-    if breaks_here(vm.options.breaks) == "any":
+    trace = interp.trace
+    if breaks_here(interp.options.breaks) == "any":
         if type(v) is str:
-            return given(vm, v, src)
+            return given(interp, v, src)
         if fresh and type(v) is tuple and not src.checked and any([type(x) is str for x in v]):
-            cap.check_type(src, tuple)
-            cap.guards.check(src, "len", len(v))
-            cap.adopt(v, src)
-            found = tuple([read_item(vm, x, cap.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
-            cap.adopt(found, src)
+            trace.check_type(src, tuple)
+            trace.guards.check(src, "len", len(v))
+            trace.adopt(v, src)
+            found = tuple([read_item(interp, x, trace.guards.access(src, "index", i, x)) for i, x in enumerate(v)])
+            trace.adopt(found, src)
             return found
-    return cap.read(v, src)
+    return trace.read(v, src)
 
 
 def _generator_method(verb: str) -> Callable:
-    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         gen = args[0]
         real = gen.given if type(gen) is InterpretedGenerator else gen
         if type(real) is types.GeneratorType:
             # Eager code has been given it.
-            return vm.call(f, getattr(real, fn.__name__), args[1:], kwargs, then, data)
+            return interp.call(f, getattr(real, fn.__name__), args[1:], kwargs, then, data)
         if verb == "next":
-            return vm.resume_generator(f, gen, None, then, data)
+            return interp.resume_generator(f, gen, None, then, data)
         if verb == "send":
-            return vm.resume_generator(f, gen, args[1], then, data)
+            return interp.resume_generator(f, gen, args[1], then, data)
         if verb == "iter":
-            return vm.finish(f, gen, then, data)
+            return interp.finish(f, gen, then, data)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
-            return vm.resume_generator(f, gen, None, then, data, None, exc)
+            return interp.resume_generator(f, gen, None, then, data, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
-            return vm.finish(f, None, then, data)
-        return vm.call(f, close_generator, [gen, vm.cap.fresh(GeneratorExit())], None, then, data)
+            return interp.finish(f, None, then, data)
+        return interp.call(f, close_generator, [gen, interp.trace.fresh(GeneratorExit())], None, then, data)
 
     return handler
 
 
-def _frame_of(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _frame_of(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     gen = args[0]
     if gen.state == "closed" and gen.given is None:
-        return vm.finish(f, None, then, data)
+        return interp.finish(f, None, then, data)
     raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
 
 
-def _unraisable(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if vm.cap.active:
+def _unraisable(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if interp.trace.active:
         raise GraphBreak(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
-    return vm.finish(f, fn(*args), then, data)
+    return interp.finish(f, fn(*args), then, data)
 
 
 def close_generator(gen: Any, exc: Any) -> None:
@@ -274,19 +274,19 @@ def close_generator(gen: Any, exc: Any) -> None:
     raise RuntimeError("generator ignored GeneratorExit")
 
 
-def _zip(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _zip(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
-    cap = vm.cap
+    trace = interp.trace
     first = args[:1] if fn is enumerate else args
-    if cap.active and not all(c_calls.plain(cap, a) for a in first):
-        return vm.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    if trace.active and not all(c_calls.plain(trace, a) for a in first):
+        return interp.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _over_iterators(vm: Any, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
+def _over_iterators(interp: Any, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
-    return c_calls.call(vm, f, fn, fn, list(full), kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, list(full), kwargs, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

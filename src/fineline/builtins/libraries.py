@@ -48,50 +48,50 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
-def _pattern(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pattern(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``re`` compiles a pattern once; what it gives for a text is as good as a constant."""
     pattern, flags = [*args, *(kwargs or {}).values()]
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, (pattern, flags), None), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, (pattern, flags), None), then, data)
     if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
-        return vm.push_function(f, fn, args, kwargs, then, data)
-    vm.cap.settle(pattern)
-    vm.cap.settle(flags)
-    compiled = vm.native(fn, (pattern, flags), None)
-    vm.cap.pin(compiled, "pattern")
-    return vm.finish(f, compiled, then, data)
+        return interp.push_function(f, fn, args, kwargs, then, data)
+    interp.trace.settle(pattern)
+    interp.trace.settle(flags)
+    compiled = interp.native(fn, (pattern, flags), None)
+    interp.trace.pin(compiled, "pattern")
+    return interp.finish(f, compiled, then, data)
 
 
-def _replaced(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _replaced(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
     values = (*args, *(kwargs or {}).values())
-    if vm.cap.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
+    if interp.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
-    for v in values if vm.cap.active else ():
-        vm.cap.settle(v)
-    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    for v in values if interp.trace.active else ():
+        interp.trace.settle(v)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _path(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _path(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
-    if vm.cap.active and type(args[0]) not in (str, bytes):
+    if interp.trace.active and type(args[0]) not in (str, bytes):
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
-    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _enabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _enabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
-    if vm.cap.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
+    if interp.trace.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
         fn(*args)
-    return vm.push_function(f, fn, args, kwargs, then, data)
+    return interp.push_function(f, fn, args, kwargs, then, data)
 
 
-def _pickled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pickled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
     values = [*args, *(kwargs or {}).values()]
-    if vm.cap.active and not _told_by_equality(values, []):
+    if interp.trace.active and not _told_by_equality(values, []):
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
 def _told_by_equality(values: Any, seen: list) -> bool:

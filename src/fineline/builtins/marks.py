@@ -57,42 +57,42 @@ RECORDING = frozenset(
 GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 
-def known_function(vm: Any, fn: types.FunctionType) -> Callable | None:
+def known_function(interp: Any, fn: types.FunctionType) -> Callable | None:
     """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
-    if vm.rules is not None and trace_rule(vm.rules, fn) is not None:
+    if interp.rules is not None and trace_rule(interp.rules, fn) is not None:
         return None
     if fn.__code__ is GROWING.__code__:
         return _calls_back
     return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
 
 
-def _stands_in(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stands_in(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain: Any = stand_in(fn)
-    vm.cap.pin(plain, plain.__qualname__)
-    return vm.call(f, plain, args, kwargs, then, data)
+    interp.trace.pin(plain, plain.__qualname__)
+    return interp.call(f, plain, args, kwargs, then, data)
 
 
-def _recorded(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _recorded(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
 
 
-def _calls_back(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _calls_back(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function that runs in Python, and the functions that it is given are captured."""
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     plain, given = fn, args
-    if vm.run_frame is not None:
-        plain, given = type(vm.run_frame).calling, [vm.run_frame, fn, *args]
-        vm.cap.pin(plain, fn.__qualname__)
-        vm.cap.pin(vm.run_frame, fn.__qualname__)
-    border = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
-    border.rule = "built-in: each of its calls would be a program of its own"
-    raise border.to(then, data)
+    if interp.run_frame is not None:
+        plain, given = type(interp.run_frame).calling, [interp.run_frame, fn, *args]
+        interp.trace.pin(plain, fn.__qualname__)
+        interp.trace.pin(interp.run_frame, fn.__qualname__)
+    graph_break = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+    graph_break.rule = "built-in: each of its calls would be a program of its own"
+    raise graph_break.to(then, data)
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
@@ -104,24 +104,24 @@ def own_function(fn: types.FunctionType) -> Callable | None:
     return _declares if names is not None and fn.__qualname__ in names else None
 
 
-def _declares(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _declares(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
 
 
-def _door(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _door(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     inside = fn.__dict__["fineline_door"][1]
     if inside is None:
-        _declares(vm, f, fn, args, kwargs, then, data)
-    vm.cap.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
-    return vm.call(f, inside, args, kwargs, then, data)
+        _declares(interp, f, fn, args, kwargs, then, data)
+    interp.trace.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
+    return interp.call(f, inside, args, kwargs, then, data)
 
 
-def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
+def marked_by_torch(interp: Any, target: types.FunctionType) -> Callable | None:
     """Returns the handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
     found = torch_mark(target)
     if found is None:
         return None
-    looked_into = vm.rules is not None and trace_rule(vm.rules, target) is not None
+    looked_into = interp.rules is not None and trace_rule(interp.rules, target) is not None
     if found == "wrapped" or MARKS.left_out(target) or looked_into:
         if "_torchdynamo_orig_callable" in target.__dict__:
             return compiled_by_torch
@@ -133,34 +133,34 @@ def marked_by_torch(vm: Any, target: types.FunctionType) -> Callable | None:
 _MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive", "_torchdynamo_orig_callable")
 
 
-def guard_mark(cap: Any, fn: types.FunctionType) -> None:
+def guard_mark(trace: Any, fn: types.FunctionType) -> None:
     """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
-    src = cap.sources.get(id(fn))
+    src = trace.sources.get(id(fn))
     if src is None or src.op == "pin":
         return
-    known_code(cap, fn)
+    known_code(trace, fn)
     names = fn.__dict__
-    table = cap.dict_source(fn, names)
+    table = trace.dict_source(fn, names)
     for name in _MARKS:
         if name not in names:
-            cap.read_absent(names, table, name)
+            trace.read_absent(names, table, name)
         elif name == "_torchdynamo_orig_callable":
-            cap.load(names[name], cap.guards.access(table, "key", name, names[name]))
+            trace.load(names[name], trace.guards.access(table, "key", name, names[name]))
         else:
-            cap.read_key(names, table, name, names[name])
+            trace.read_key(names, table, name, names[name])
     if "__wrapped__" not in names:
-        cap.read_absent(names, table, "__wrapped__")
+        trace.read_absent(names, table, "__wrapped__")
         return
     inner = names["__wrapped__"]
-    cap.load(inner, cap.guards.access(table, "key", "__wrapped__", inner))
+    trace.load(inner, trace.guards.access(table, "key", "__wrapped__", inner))
     if type(inner) is types.MethodType:
-        cap.load_members(inner, cap.sources[id(inner)], METHOD)
+        trace.load_members(inner, trace.sources[id(inner)], METHOD)
         inner = inner.__func__
     elif type(inner) is functools.partial:
-        cap.load_partial(inner)
+        trace.load_partial(inner)
         inner = inner.func
     if type(inner) is types.FunctionType:
-        guard_mark(cap, inner)
+        guard_mark(trace, inner)
 
 
 def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
@@ -177,134 +177,134 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
     return _DYNAMO.get(dynamo_kind(fn))
 
 
-def _disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn
     if fn.__code__.co_qualname != _TORCH_DISABLE:
-        guard_mark(vm.cap, fn)
+        guard_mark(interp.trace, fn)
     else:
-        identify(vm.cap, fn)
+        identify(interp.trace, fn)
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
         plain = fn.__wrapped__
-        vm.cap.pin(plain, plain.__qualname__)
+        interp.trace.pin(plain, plain.__qualname__)
     given = args
-    if torch_mark(fn) == "disable_frame" and vm.run_frame is not None:
+    if torch_mark(fn) == "disable_frame" and interp.run_frame is not None:
         # The function is its first argument, as each call may bring another one.
-        plain, given = vm.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
-        vm.cap.pin(plain, fn.__qualname__)
-    border = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+        plain, given = interp.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
+        interp.trace.pin(plain, fn.__qualname__)
+    graph_break = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
     original = inspect.unwrap(fn)
     at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
-    border.rule = f"torch.compiler.disable{at}"
-    raise border.to(then, data)
+    graph_break.rule = f"torch.compiler.disable{at}"
+    raise graph_break.to(then, data)
 
 
-def compiled_by_torch(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def compiled_by_torch(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
-    known_code(vm.cap, fn)
-    return load_attr(vm, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+    known_code(interp.trace, fn)
+    return load_attr(interp, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
 
 
 # The handlers that guard what they know of the function themselves.
 KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
-def _call_original(vm: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:
+def _call_original(interp: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:
     args, kwargs, then, data = state
-    return vm.call(f, plain, args, kwargs, then, data)
+    return interp.call(f, plain, args, kwargs, then, data)
 
 
-def _unwrapped(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _unwrapped(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn.__wrapped__
-    vm.cap.pin(plain, plain.__qualname__)
-    return vm.call(f, plain, args, kwargs, then, data)
+    interp.trace.pin(plain, plain.__qualname__)
+    return interp.call(f, plain, args, kwargs, then, data)
 
 
 def _nothing() -> None:
     """What runs at an explicit graph break."""
 
 
-def explicit_break(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, None, then, data)
+def explicit_break(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, None, then, data)
     msg = args[0] if args else (kwargs or {}).get("msg")
     rule = break_rule(f"{f.file}:{f.line}", msg)
     if MARKS.is_without(rule):
-        return vm.finish(f, None, then, data)
-    if vm.fired is not None:
-        vm.fired[rule] += 1
-    border = GraphBreak(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
-    border.message = msg
-    raise border.to(then, data)
+        return interp.finish(f, None, then, data)
+    if interp.fired is not None:
+        interp.fired[rule] += 1
+    graph_break = GraphBreak(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
+    graph_break.message = msg
+    raise graph_break.to(then, data)
 
 
 def gives(value: Any) -> Callable:
     """Returns the handler of what always gives ``value``."""
 
-    def give(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        return vm.finish(f, value, then, data)
+    def give(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        return interp.finish(f, value, then, data)
 
     return give
 
 
-def _identity(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, args[0], then, data)
+def _identity(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, args[0], then, data)
 
 
-def _opaque(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _opaque(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
 
 
-def traces_itself(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def traces_itself(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
 
 
 def _original(name: str) -> Callable:
     """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
 
-    def call(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
-        vm.cap.pin(plain, name)
-        return vm.call(f, plain, args, kwargs, then, data)
+        interp.trace.pin(plain, name)
+        return interp.call(f, plain, args, kwargs, then, data)
 
     return call
 
 
-def _stance(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stance(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """What is captured depends on the stance, so that captured code can't be what sets it."""
-    if vm.cap.active:
-        vm.abandoned = vm.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
+    if interp.trace.active:
+        interp.abandoned = interp.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise CaptureAborted
-    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _hold(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _hold(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A program captures nothing by itself."""
-    return vm.finish(f, None if vm.cap.active else vm.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _marks_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _marks_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
-    if vm.cap.active:
-        vm.abandoned = vm.refuse("FL105", f"{fn.__name__} in captured code", f)
+    if interp.trace.active:
+        interp.abandoned = interp.refuse("FL105", f"{fn.__name__} in captured code", f)
         raise CaptureAborted
-    return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _settles_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _settles_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``mark_static``: the sizes are constants from here on."""
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})
     t, index = given.get("t"), given.get("index")
-    if vm.fakes is not None and is_a(t, torch.Tensor):
+    if interp.fakes is not None and is_a(t, torch.Tensor):
         indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
-        shape, src = vm.memory(t).shape, vm.cap.sources.get(id(t))
-        dims = vm.cap.symbols.varying.dims(src, t) if src is not None else {}
+        shape, src = interp.memory(t).shape, interp.trace.sources.get(id(t))
+        dims = interp.trace.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
             # It ranks below mark_dynamic.
             if not (i % t.dim() in dims and dims[i % t.dim()].marked):
                 settled(shape[i])
-    return vm.finish(f, None, then, data)
+    return interp.finish(f, None, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

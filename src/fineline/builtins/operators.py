@@ -65,84 +65,84 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 )
 
 
-def _scalar(cap: Any, a: Any, b: Any) -> bool:
+def _scalar(trace: Any, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
-        if cap.lazy:
-            cap.settle(a)
-            cap.settle(b)
+        if trace.lazy:
+            trace.settle(a)
+            trace.settle(b)
         return True
     return False
 
 
-def BINARY_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BINARY_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
     a = s.pop()
-    cap = vm.cap
+    trace = interp.trace
     inplace = arg >= 13
     op, name = BINARY[arg - 13 if inplace else arg]
-    if _scalar(cap, a, b):
+    if _scalar(trace, a, b):
         s.append(INPLACE[arg - 13](a, b) if inplace else op(a, b))
         return None
     if inplace:
-        return inplace_operator(vm, f, a, b, arg - 13)
-    return binary(vm, f, a, b, op, name)
+        return inplace_operator(interp, f, a, b, arg - 13)
+    return binary(interp, f, a, b, op, name)
 
 
-def binary(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
+def binary(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
     """``written``: the operator as it stands in the code, where that is an assignment; it says so if it raises."""
-    cap = vm.cap
+    trace = interp.trace
     written = written or op
-    if op is operator.mod and type(a) is str and (text := waiting(vm, f, op, (a, b))) is not None:
+    if op is operator.mod and type(a) is str and (text := waiting(interp, f, op, (a, b))) is not None:
         f.stack.append(text)
         return None
     if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
         if type(a) in NUMBERS and type(b) in NUMBERS:
-            if cap.lazy:
-                cap.settle(a)
-                cap.settle(b)
-            if op not in ARITHMETIC and vm.varied(f, (a, b)):
+            if trace.lazy:
+                trace.settle(a)
+                trace.settle(b)
+            if op not in ARITHMETIC and interp.varied(f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
-            f.stack.append(c_calls.of_few_parts(vm, calculate(op, a, b), op, (a, b)))
+            f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
-            if not ANSWERING.isdisjoint((type(a), type(b))) and vm.varied(f, (a, b)):
+            if not ANSWERING.isdisjoint((type(a), type(b))) and interp.varied(f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
-        elif cap.active:
-            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+        elif trace.active:
+            f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
             return None
-    if not cap.active and not python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
-        f.stack.append(vm.native(written, (a, b), None))
+    if not trace.active and not python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
+        f.stack.append(interp.native(written, (a, b), None))
         return None
-    if cap.active and (is_a(a, Tensor) or is_a(b, Tensor)):
+    if trace.active and (is_a(a, Tensor) or is_a(b, Tensor)):
         other = b if is_a(a, Tensor) else a
-        if not python_method(cap, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
-            f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+        if not python_method(trace, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
+            f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
             return None
-        if watches(cap, type(other)):
+        if watches(trace, type(other)):
             # The tensor's method looks for __torch_function__ and more.
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
-    if python_method(cap, a, b, f"__{name}__", f"__r{name}__"):
-        return vm.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if cap.numpy and vm.varied(f, (a, b)):
+    if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
+        return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
+    if trace.numpy and interp.varied(f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
-    if _joins(cap, op, a, b) or (c_calls.deep_plain(cap, a) and c_calls.deep_plain(cap, b) and (not fills or prints_plainly(cap, b))):
-        _expand(vm, op, a, b, deep=op is not operator.add)
+    if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
+        _expand(interp, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
-            tell_apart(cap, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
+            tell_apart(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = written(a, written_out(b) if fills else b)
         if type(result) not in VALUES:
-            cap.made.add(id(result))
+            trace.made.add(id(result))
         f.stack.append(result)
         return None
-    if operate(vm, f, op, a, b):
+    if operate(interp, f, op, a, b):
         return None
     raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
-def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
+def _joins(trace: Any, op: Any, a: Any, b: Any) -> bool:
     """Returns whether this only puts elements together: sequences are concatenated without a look at any, and dicts merged without one at values."""
     if op is operator.add or op is operator.iadd:
         return type(a) in _SEQUENCES and type(b) in _SEQUENCES
@@ -150,107 +150,107 @@ def _joins(cap: Any, op: Any, a: Any, b: Any) -> bool:
         count, repeated = (a, b) if type(a) is int else (b, a)
         if type(count) is not int or type(repeated) not in _SEQUENCES:
             return False
-        if cap.lazy:
-            cap.settle(count)
+        if trace.lazy:
+            trace.settle(count)
         return True
     keyed = op in (operator.or_, operator.ior) and type(a) in c_calls.CONTAINERS and type(b) in c_calls.CONTAINERS
-    return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(cap, k) for k in (*a, *b)])
+    return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(trace, k) for k in (*a, *b)])
 
 
-def _expand(vm: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
-    if vm.unsteady and any([is_a(v, c_calls.MANY) and vm.unlike(vm.frame, v) for v in (a, b)]):
+def _expand(interp: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    if interp.unsteady and any([is_a(v, c_calls.MANY) and interp.unlike(interp.frame, v) for v in (a, b)]):
         raise GraphBreak(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
-        vm.cap.expand(a, deep)
-        vm.cap.expand(b, deep)
+        interp.trace.expand(a, deep)
+        interp.trace.expand(b, deep)
     except NotForGraph as e:
         raise GraphBreak(op, (a, b), None, "FL413", str(e)) from None
 
 
-def python_method(cap: Any, a: Any, b: Any, *names: str) -> bool:
+def python_method(trace: Any, a: Any, b: Any, *names: str) -> bool:
     """Returns whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
             for n in names:
-                if in_python(special_method(cap, t, n)):
+                if in_python(special_method(trace, t, n)):
                     return True
     return False
 
 
-def call_special(vm: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
+def call_special(interp: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
     """Calls the special method of that name that was found to be in Python."""
     if is_a(method, types.FunctionType):
-        return vm.call(f, method, [obj, *args], None, then, data)
-    return vm.call(f, protocols.ask, [obj, name, *args], None, then, data)
+        return interp.call(f, method, [obj, *args], None, then, data)
+    return interp.call(f, protocols.ask, [obj, name, *args], None, then, data)
 
 
-def inplace_operator(vm: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
-    cap = vm.cap
+def inplace_operator(interp: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
+    trace = interp.trace
     op, name = BINARY[which]
     iop = INPLACE[which]
     iname = f"__i{name}__"
-    if is_a(a, Tensor) and cap.active:
-        f.stack.append(vm.tensors.operator(vm, iop, [a, b], None))
+    if is_a(a, Tensor) and trace.active:
+        f.stack.append(interp.tensors.operator(interp, iop, [a, b], None))
         return None
     method = raw_lookup(type(a), iname)
-    if cap.active and type(a).__flags__ & HEAP_TYPE:
-        type_info(cap, type(a)).look(cap, iname)
-    if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(cap, b, None, f"__r{name}__")):
-        return vm.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
+    if trace.active and type(a).__flags__ & HEAP_TYPE:
+        type_info(trace, type(a)).look(trace, iname)
+    if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(trace, b, None, f"__r{name}__")):
+        return interp.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
     if method is MISSING:
-        return binary(vm, f, a, b, op, name, iop)
-    if not cap.active:
-        f.stack.append(vm.native(iop, (a, b), None))
+        return binary(interp, f, a, b, op, name, iop)
+    if not trace.active:
+        f.stack.append(interp.native(iop, (a, b), None))
         return None
-    return vm.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
+    return interp.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
 
 
-def _inplace_done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+def _inplace_done(interp: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     if result is NotImplemented:
-        return binary(vm, f, *state)
+        return binary(interp, f, *state)
     f.stack.append(result)
     return None
 
 
 def _unary(name: str, op: Any) -> Any:
-    def unary(vm: Any, f: Frame, arg: int) -> Frame | None:
+    def unary(interp: Any, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
-        cap = vm.cap
+        trace = interp.trace
         if type(a) in SYMBOLIC:
             f.stack.append(calculate(op, a))
             return None
-        if type(a) in SCALARS or (not cap.active and not python_method(cap, a, None, name)):
-            if cap.lazy:
-                cap.settle(a)
+        if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
+            if trace.lazy:
+                trace.settle(a)
             f.stack.append(op(a))
             return None
         if is_a(a, Tensor):
-            f.stack.append(vm.tensors.operator(vm, op, [a], None))
+            f.stack.append(interp.tensors.operator(interp, op, [a], None))
             return None
-        method = special_method(cap, type(a), name)
+        method = special_method(trace, type(a), name)
         if in_python(method):
-            return call_special(vm, f, method, a, name)
-        if c_calls.deep_plain(cap, a):
+            return call_special(interp, f, method, a, name)
+        if c_calls.deep_plain(trace, a):
             f.stack.append(op(a))
             return None
-        if operate(vm, f, op, a):
+        if operate(interp, f, op, a):
             return None
         raise GraphBreak(op, (a,), None, "FL412", f"{name} of a {type(a).__name__}")
 
     return unary
 
 
-def UNARY_NOT(vm: Any, f: Frame, arg: int) -> Frame | None:
+def UNARY_NOT(interp: Any, f: Frame, arg: int) -> Frame | None:
     v = f.stack[-1]
     if v is True or v is False:
         f.stack[-1] = not v
         return None
     f.stack.pop()
-    return vm.boolean(vm, f, v, _push_not)
+    return interp.boolean(interp, f, v, _push_not)
 
 
-def _push_not(vm: Any, f: Frame, value: Any, data: Any) -> None:
+def _push_not(interp: Any, f: Frame, value: Any, data: Any) -> None:
     f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
 
 
@@ -263,41 +263,41 @@ _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunct
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
 
 
-def COMPARE_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def COMPARE_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
-    if vm.cap.numpy and (answer := answered(vm.cap, op, a, b)) is not None:
+    if interp.trace.numpy and (answer := answered(interp.trace, op, a, b)) is not None:
         s.append(answer)
         return None
-    if _scalar(vm.cap, a, b):
+    if _scalar(interp.trace, a, b):
         s.append(op(a, b))
         return None
-    return compare(vm, f, a, b, op, name, rname)
+    return compare(interp, f, a, b, op, name, rname)
 
 
-def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
-        if python_method(cap, a, b, name, rname, "__eq__"):
-            return vm.call(f, protocols.compare, [a, b, name, rname, op])
-        f.stack.append(vm.native(op, (a, b), None))
+def compare(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
+    trace = interp.trace
+    if not trace.active:
+        if python_method(trace, a, b, name, rname, "__eq__"):
+            return interp.call(f, protocols.compare, [a, b, name, rname, op])
+        f.stack.append(interp.native(op, (a, b), None))
         return None
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
         if type(a) in NUMBERS and type(b) in NUMBERS:
-            if cap.lazy:
-                cap.settle(a)
-                cap.settle(b)
+            if trace.lazy:
+                trace.settle(a)
+                trace.settle(b)
             f.stack.append(compared(op, a, b))
             return None
         if name in ("__eq__", "__ne__") and not NO_NUMBERS.isdisjoint((type(a), type(b))):
             f.stack.append(name == "__ne__")
             return None
         a, b = settled(a), settled(b)
-    if vm.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
+    if interp.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
         # The numbers are compared one by one, and what is found out of them is guarded.
-        _expand(vm, op, a, b)
+        _expand(interp, op, a, b)
         f.stack.append(op(a, b))
         return None
     if is_a(a, Tensor) or is_a(b, Tensor):
@@ -306,28 +306,28 @@ def compare(vm: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -
             if a is None or b is None or is_a(a, str) or is_a(b, str):
                 f.stack.append(op(a, b))
                 return None
-        f.stack.append(vm.tensors.operator(vm, op, [a, b], None))
+        f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
         return None
-    if python_method(cap, a, b, name, rname) or (name == "__ne__" and python_method(cap, a, b, "__eq__")):
-        return vm.call(f, protocols.compare, [a, b, name, rname, op])
+    if python_method(trace, a, b, name, rname) or (name == "__ne__" and python_method(trace, a, b, "__eq__")):
+        return interp.call(f, protocols.compare, [a, b, name, rname, op])
     if name in ("__eq__", "__ne__") and _compared_by_identity(a, b):
         # Whatever else their classes say.
-        guard_identity(cap, a, b)
+        guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None
-    if c_calls.deep_plain(cap, a) and c_calls.deep_plain(cap, b):
-        _expand(vm, op, a, b)
-        tell_apart(cap, (a, b))
+    if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
+        _expand(interp, op, a, b)
+        tell_apart(trace, (a, b))
         f.stack.append(op(a, b))
         return None
     for base in (list, tuple):
         if is_a(a, base) and is_a(b, base):
             a, b, name = (b, a, rname) if _asked_first(b, a) else (a, b, name)
-            return vm.call(f, getattr(base, name), [a, b])
+            return interp.call(f, getattr(base, name), [a, b])
     if is_a(a, dict) and is_a(b, dict) and name in ("__eq__", "__ne__"):
         a, b = (b, a) if _asked_first(b, a) else (a, b)
-        return vm.call(f, special_method(cap, type(a), name), [a, b])
-    if operate(vm, f, op, a, b):
+        return interp.call(f, special_method(trace, type(a), name), [a, b])
+    if operate(interp, f, op, a, b):
         return None
     raise GraphBreak(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
 
@@ -343,108 +343,108 @@ def _compared_by_identity(a: Any, b: Any) -> bool:
     return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
 
 
-def IS_OP(vm: Any, f: Frame, arg: int) -> None:
+def IS_OP(interp: Any, f: Frame, arg: int) -> None:
     s = f.stack
     b = s.pop()
     a = s.pop()
-    cap = vm.cap
-    if cap.active:
+    trace = interp.trace
+    if trace.active:
         numbers = type(a) in NUMBERS and type(b) in NUMBERS
         if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code)):
             # To a polyfill it is a short cut in front of a comparison.
             pass
         elif type(a) in VALUES or type(b) in VALUES or numbers:
             a, b = settled(a), settled(b)
-            if cap.lazy:
-                cap.settle(a)
-                cap.settle(b)
+            if trace.lazy:
+                trace.settle(a)
+                trace.settle(b)
         elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
-            guard_identity(cap, a, b)
+            guard_identity(trace, a, b)
     s.append((a is b) is not bool(arg))
 
 
-def CONTAINS_OP(vm: Any, f: Frame, arg: int) -> Frame | None:
+def CONTAINS_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     container = s.pop()
     item = s.pop()
-    return contains(vm, f, container, item, _push_not if arg else None)
+    return contains(interp, f, container, item, _push_not if arg else None)
 
 
-def _few_keys(cap: Any, container: Any) -> bool:
+def _few_keys(trace: Any, container: Any) -> bool:
     """Returns whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
-    if not is_a(container, (dict, set, frozenset)) or python_method(cap, container, None, "__contains__", "__iter__"):
+    if not is_a(container, (dict, set, frozenset)) or python_method(trace, container, None, "__contains__", "__iter__"):
         return False
     return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS
 
 
-def contains(vm: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
-    cap = vm.cap
+def contains(interp: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
+    trace = interp.trace
     t = type(container)
-    if vm.unsteady and is_a(container, (list, set, deque)) and vm.unlike(f, container):
+    if interp.unsteady and is_a(container, (list, set, deque)) and interp.unlike(f, container):
         raise GraphBreak(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
-    if vm.fakes is not None and t in SIZES and (holds(item) or holds(container)):
-        return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if vm.fakes is not None and cap.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(cap, container):
+    if interp.fakes is not None and t in SIZES and (holds(item) or holds(container)):
+        return interp.call(f, protocols.contains_item, [container, item], None, then)
+    if interp.fakes is not None and trace.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(trace, container):
         try:
-            cap.expand(container, ordered=False)
+            trace.expand(container, ordered=False)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
-        return vm.call(f, protocols.contains_item, [tuple(container), item], None, then)
-    if vm.fakes is not None:
+        return interp.call(f, protocols.contains_item, [tuple(container), item], None, then)
+    if interp.fakes is not None:
         item, container = settle_all(item), settle_all(container)
-    if not cap.active:
-        if python_method(cap, container, None, "__contains__", "__iter__"):
-            return vm.call(f, protocols.contains, [container, item], None, then)
-        return vm.finish(f, vm.native(operator.contains, (container, item), None), then)
-    if is_a(container, dict) and not python_method(cap, container, None, "__contains__"):
-        if not c_calls.key_plain(cap, item, container):
+    if not trace.active:
+        if python_method(trace, container, None, "__contains__", "__iter__"):
+            return interp.call(f, protocols.contains, [container, item], None, then)
+        return interp.finish(f, interp.native(operator.contains, (container, item), None), then)
+    if is_a(container, dict) and not python_method(trace, container, None, "__contains__"):
+        if not c_calls.key_plain(trace, item, container):
             raise GraphBreak(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
-        src = cap.sources.get(id(container))
-        if src is not None and id(container) not in cap.expanded:
-            if id(container) in cap.journal.written and cap.journal.is_dirty(container, item):
+        src = trace.sources.get(id(container))
+        if src is not None and id(container) not in trace.expanded:
+            if id(container) in trace.mutations.written and trace.mutations.is_dirty(container, item):
                 pass
             elif present:
                 value = dict.__getitem__(container, item)
-                cap.guards.access(src, "key", item, value)
+                trace.guards.access(src, "key", item, value)
             else:
-                cap.read_absent(container, src, item)
-        return vm.finish(f, present, then)
+                trace.read_absent(container, src, item)
+        return interp.finish(f, present, then)
     if is_a(container, Tensor):
         try:
-            vm.tensors.sign(vm, operator.contains, (container, item))
+            interp.tensors.sign(interp, operator.contains, (container, item))
         except GraphBreak as b:
             b.fn = _contains(then)
             raise
         raise GraphBreak(_contains(then), (container, item), None, "FL502", "`in` a tensor reads its values")
-    if python_method(cap, container, None, "__contains__", "__iter__"):
-        return vm.call(f, protocols.contains, [container, item], None, then)
+    if python_method(trace, container, None, "__contains__", "__iter__"):
+        return interp.call(f, protocols.contains, [container, item], None, then)
     if is_a(item, Tensor) and is_a(container, (list, tuple)):
-        return vm.call(f, protocols.contains_item, [container, item], None, then)
+        return interp.call(f, protocols.contains_item, [container, item], None, then)
     if t is types.MappingProxyType:
         try:
-            return contains(vm, f, shown(cap, container), item, then)
+            return contains(interp, f, shown(trace, container), item, then)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
-    keyed = t in (set, frozenset) and c_calls.key_plain(cap, item, container)
-    if keyed and t is set and id(container) not in cap.sources:
-        refused = lookups(cap, container).refused
+    keyed = t in (set, frozenset) and c_calls.key_plain(trace, item, container)
+    if keyed and t is set and id(container) not in trace.sources:
+        refused = lookups(trace, container).refused
         if refused is not None:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", refused)
-        return vm.finish(f, item in container, then)
-    if keyed or (c_calls.deep_plain(cap, container) and c_calls.deep_plain(cap, item)):
+        return interp.finish(f, item in container, then)
+    if keyed or (c_calls.deep_plain(trace, container) and c_calls.deep_plain(trace, item)):
         try:
-            cap.expand(container, True, ordered=False)
+            trace.expand(container, True, ordered=False)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
-        tell_from(cap, item, container)
-        return vm.finish(f, item in container, then)
+        tell_from(trace, item, container)
+        return interp.finish(f, item in container, then)
     if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
-        return vm.call(f, protocols.contains_item, [container, item], None, then)
-    if t in KEY_VIEWS and id(container) not in cap.sources:
-        return contains(vm, f, gc.get_referents(container)[0], item, then)
-    if t in ITEM_VIEWS and id(container) not in cap.sources:
-        return vm.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
+        return interp.call(f, protocols.contains_item, [container, item], None, then)
+    if t in KEY_VIEWS and id(container) not in trace.sources:
+        return contains(interp, f, gc.get_referents(container)[0], item, then)
+    if t in ITEM_VIEWS and id(container) not in trace.sources:
+        return interp.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
     raise GraphBreak(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 
 

@@ -56,22 +56,22 @@ class PureFunction:
         # Whether the last run was of use.
         self.usable = True
 
-    def hold(self, cap: SegmentTrace, fn: FunctionType) -> None:
+    def hold(self, trace: SegmentTrace, fn: FunctionType) -> None:
         """Takes down a function, and the variables around it, that is part of the call."""
         self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
-        names = cap.global_values.get(id(fn.__globals__))
+        names = trace.global_values.get(id(fn.__globals__))
         if names is not None:
             self._namespaces.append((id(fn.__globals__), names))
 
-    def holds(self, cap: SegmentTrace) -> bool:
+    def holds(self, trace: SegmentTrace) -> bool:
         """Returns whether the captured code has changed nothing of it since."""
         # Whoever writes a global has the values that are known of its namespace forgotten.
         return (
             all([a is b for fn, parts in self._functions for a, b in zip(_parts(fn), parts, strict=True)])
             and all([contents(cell) is value for cell, value in self._cells])
-            and all([cap.global_values.get(g) is names for g, names in self._namespaces])
+            and all([trace.global_values.get(g) is names for g, names in self._namespaces])
         )
 
     def is_within(self, depth: int) -> bool:
@@ -84,39 +84,39 @@ def _parts(fn: FunctionType) -> tuple:
     return fn.__code__, fn.__defaults__, fn.__kwdefaults__, bool(fn.__dict__)
 
 
-def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
+def run_pure(interp: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     """Returns what ``fn`` gives, from a run by CPython; NULL if the interpreter has to run it."""
-    cap = vm.cap
-    found = cap.pure.get(id(fn))
+    trace = interp.trace
+    found = trace.pure.get(id(fn))
     # Most are known not to be pure.
-    if found is None and id(fn.__code__) in cap.pure:
+    if found is None and id(fn.__code__) in trace.pure:
         return NULL
     for a in args:
         if type(a) not in MAYBE_PLAIN:
             return NULL
     if pure_code(fn.__code__) is None:
-        cap.pure[id(fn.__code__)] = None
+        trace.pure[id(fn.__code__)] = None
         return NULL
     for a in args:
         if not is_plain(a):
             return NULL
-    if not may_hand_over(vm) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
+    if not may_hand_over(interp) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
         return NULL
-    if found is not None and not (found.usable and found.is_within(vm.depth)):
+    if found is not None and not (found.usable and found.is_within(interp.depth)):
         return NULL
-    if found is None or not found.holds(cap):
-        if id(fn.__code__) in cap.pure:
+    if found is None or not found.holds(trace):
+        if id(fn.__code__) in trace.pure:
             return NULL
-        found = find_pure(vm, fn)
+        found = find_pure(interp, fn)
         # A function that was made here may be gone, and another one have its id; code stays.
-        cap.pure[id(fn) if found is not None else id(fn.__code__)] = found
+        trace.pure[id(fn) if found is not None else id(fn.__code__)] = found
         if found is None:
             return NULL
-    if not found.is_within(vm.depth):
+    if not found.is_within(interp.depth):
         return NULL
-    if cap.lazy:
+    if trace.lazy:
         for a in (*args, *(kwargs or {}).values()):
-            settle(cap, a)
+            settle(trace, a)
     try:
         result = fn(*args, **kwargs) if kwargs else fn(*args)
     except Exception as e:
@@ -126,28 +126,28 @@ def run_pure(vm: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     if not is_plain(result):
         found.usable = False
         return NULL
-    vm.note_call(fn.__qualname__, fn, "captured")
+    interp.note_call(fn.__qualname__, fn, "captured")
     return result
 
 
-def may_hand_over(vm: Any) -> bool:
+def may_hand_over(interp: Any) -> bool:
     """Returns whether nobody asks to see what the code does, and no rule may be about it."""
-    ruled = vm.rules is not None and vm.rules.all
-    return not (ruled or vm.texts or vm.call_out is not None or vm.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
+    ruled = interp.rules is not None and interp.rules.all
+    return not (ruled or interp.texts or interp.call_out is not None or interp.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
 
 
-def settle(cap: SegmentTrace, value: Any) -> None:
-    cap.settle(value)
+def settle(trace: SegmentTrace, value: Any) -> None:
+    trace.settle(value)
     if type(value) in (tuple, frozenset):
         for item in value:
-            settle(cap, item)
+            settle(trace, item)
 
 
-def find_pure(vm: Any, fn: FunctionType) -> PureFunction | None:
+def find_pure(interp: Any, fn: FunctionType) -> PureFunction | None:
     """Looks at a function and at all that it reaches; if CPython may run it, what was looked at is guarded as the interpreter does."""
     reached, found = [fn], PureFunction()
     for g in reached:
-        called = _callees(vm, g)
+        called = _callees(interp, g)
         if called is None:
             return None
         for callee in called:
@@ -157,24 +157,24 @@ def find_pure(vm: Any, fn: FunctionType) -> PureFunction | None:
             else:
                 reached.append(callee)
     for g in reached:
-        if not _guard(vm, g):
+        if not _guard(interp, g):
             return None
     for g in reached:
-        found.hold(vm.cap, g)
+        found.hold(interp.trace, g)
     return found
 
 
-def _callees(vm: Any, fn: FunctionType) -> list[FunctionType] | None:
+def _callees(interp: Any, fn: FunctionType) -> list[FunctionType] | None:
     """Returns the functions in Python that ``fn`` may call; None: it may do something that has an effect."""
     pure = pure_code(fn.__code__)
     # Defaults in a dict may change in it.
-    if pure is None or fn.__kwdefaults__ or not is_plain(fn.__defaults__) or not _is_users(vm, fn):
+    if pure is None or fn.__kwdefaults__ or not is_plain(fn.__defaults__) or not _is_users(interp, fn):
         return None
     values = {use.name: _global(fn, use.name) for use in pure.uses}
     if not all([name in values and _is_in(values[name], _CONSUMERS) for name in pure.takers]):
         return None
     called = list[FunctionType]()
-    if vm.rules is not None and _is_marked(vm.rules, (fn, *values.values(), *[getattr(t, name, None) for t in TYPES for name in pure.methods])):
+    if interp.rules is not None and _is_marked(interp.rules, (fn, *values.values(), *[getattr(t, name, None) for t in TYPES for name in pure.methods])):
         return None
     for use in pure.uses:
         value = values[use.name]
@@ -186,7 +186,7 @@ def _callees(vm: Any, fn: FunctionType) -> list[FunctionType] | None:
     return called if all([is_plain(contents(cell)) for cell in fn.__closure__ or ()]) else None
 
 
-def _is_users(vm: Any, fn: FunctionType) -> bool:
+def _is_users(interp: Any, fn: FunctionType) -> bool:
     """Returns whether a function is no more than its code: the interpreter, too, would run that."""
     name = fn.__qualname__
     return (
@@ -197,7 +197,7 @@ def _is_users(vm: Any, fn: FunctionType) -> bool:
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")
-        and fn.__code__ not in vm.options.idle
+        and fn.__code__ not in interp.options.idle
         and not is_own(fn.__code__)
     )
 
@@ -224,16 +224,16 @@ def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
     return _is_in(value, _EXCEPTIONS) and use.raised
 
 
-def _guard(vm: Any, fn: Any) -> bool:
+def _guard(interp: Any, fn: Any) -> bool:
     """Guards what a function is and reads; -> whether all of it is, for the capture, what it is for CPython."""
-    cap, pure = vm.cap, pure_code(fn.__code__)
-    if id(fn) not in cap.made:
-        vm.see_function(cap, fn)
+    trace, pure = interp.trace, pure_code(fn.__code__)
+    if id(fn) not in trace.made:
+        interp.see_function(trace, fn)
     frame = Frame(CODES[fn.__code__], [], fn.__globals__, fn.__builtins__, [], None)
-    values = [(global_value(vm, frame, use.name), _global(fn, use.name)) for use in pure.uses] if pure is not None else []
-    values += [(load_cell(vm, cell), contents(cell)) for cell in fn.__closure__ or ()]
+    values = [(global_value(interp, frame, use.name), _global(fn, use.name)) for use in pure.uses] if pure is not None else []
+    values += [(load_cell(interp, cell), contents(cell)) for cell in fn.__closure__ or ()]
     for value, own in values:
         if value is not own:
             return False
-        settle(cap, value)
+        settle(trace, value)
     return True

@@ -77,22 +77,22 @@ _MOST = 2**62
 _OWN = frozenset({"gauss_next"})
 
 
-def _draw(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+def _draw(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     place = f.info.code, f.ip - 1
-    number = None if place in vm.options.breaking_draws else _number(vm, fn, args, kwargs or {}, place)
+    number = None if place in interp.options.breaking_draws else _number(interp, fn, args, kwargs or {}, place)
     if number is None:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
-    return vm.finish(f, number, then, data)
+    return interp.finish(f, number, then, data)
 
 
-def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
+def _number(interp: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
     kind = KINDS.get(fn)
-    if kind is None or vm.may_restart is None or vm.opaque is not None or vm.subgraphs or vm.merged is not None or vm.indices:
+    if kind is None or interp.may_restart is None or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
         return None
-    src = vm.cap.sources.get(id(args[0])) if args else None
+    src = interp.trace.sources.get(id(args[0])) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
         return None
     # Of floats, those that draw ints warn.
@@ -108,20 +108,20 @@ def _number(vm: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
         return None
     if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
         return None
-    if vm.fakes is None:
-        if vm.may_restart():
+    if interp.fakes is None:
+        if interp.may_restart():
             raise Restart("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
         return None
-    return _symbol(vm, fn, args, kwargs, place, kind, src, example, span)
+    return _symbol(interp, fn, args, kwargs, place, kind, src, example, span)
 
 
-def _symbol(vm: Any, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
-    cap = vm.cap
-    identify(cap, fn)
+def _symbol(interp: Any, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
+    trace = interp.trace
+    identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):
-        cap.settle(a)
-    cap.guards.check(src, "predicate", (_Plain(kind.generator), "draws as its class does"), "draws")
-    return cap.symbols.draws.add(Draw(fn, tuple(args), kwargs, place), example, span)
+        trace.settle(a)
+    trace.guards.check(src, "predicate", (_Plain(kind.generator), "draws as its class does"), "draws")
+    return trace.symbols.draws.add(Draw(fn, tuple(args), kwargs, place), example, span)
 
 
 def _other(cls: type) -> Any:

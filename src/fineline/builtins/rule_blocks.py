@@ -17,55 +17,55 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.tracing.identity_guards import identify
 
 
-def _enter_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
-    if vm.cap.active:
-        identify(vm.cap, args[0])
+    if interp.trace.active:
+        identify(interp.trace, args[0])
     SCOPE.enter(args[0])
-    if vm.rules is not None:
-        vm.rules.settle()
-    vm.rules = rules_now(vm.options.policy, vm.fired)
-    return vm.finish(f, args[0], then, data)
+    if interp.rules is not None:
+        interp.rules.settle()
+    interp.rules = rules_now(interp.options.policy, interp.fired)
+    return interp.finish(f, args[0], then, data)
 
 
-def _leave_policy(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     SCOPE.leave()
-    if vm.rules is not None:
-        vm.rules.settle()
-    vm.rules = rules_now(vm.options.policy, vm.fired)
-    return vm.finish(f, None, then, data)
+    if interp.rules is not None:
+        interp.rules.settle()
+    interp.rules = rules_now(interp.options.policy, interp.fired)
+    return interp.finish(f, None, then, data)
 
 
-def _enter_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     rule = args[0].rule
-    if not vm.cap.active or MARKS.is_without(rule):
-        return vm.finish(f, vm.native(fn, tuple(args), None), then, data)
-    if vm.fired is not None:
-        vm.fired[rule] += 1
-    border = GraphBreak(fn, tuple(args), None, "FL430", "a with disable() block begins")
-    border.rule = str(rule)
-    raise border.to(then, data)
+    if not interp.trace.active or MARKS.is_without(rule):
+        return interp.finish(f, interp.native(fn, tuple(args), None), then, data)
+    if interp.fired is not None:
+        interp.fired[rule] += 1
+    graph_break = GraphBreak(fn, tuple(args), None, "FL430", "a with disable() block begins")
+    graph_break.rule = str(rule)
+    raise graph_break.to(then, data)
 
 
-def _leave_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    vm.native(fn, tuple(args), None)
-    if vm.resume is not None and None not in SCOPE.blocks:
+def _leave_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    interp.native(fn, tuple(args), None)
+    if interp.resume is not None and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
         raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
-    return vm.finish(f, None, then, data)
+    return interp.finish(f, None, then, data)
 
 
 def _nothing() -> None:
     """What runs where a block ends."""
 
 
-def _make_disabled(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _make_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args or "fn" in (kwargs or {}):
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
     given = {"recursive": True, "reason": None, **(kwargs or {})}
     made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
-    mark_made(vm.cap, made)
-    return vm.finish(f, made, then, data)
+    mark_made(interp.trace, made)
+    return interp.finish(f, made, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

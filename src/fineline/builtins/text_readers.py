@@ -99,9 +99,9 @@ _CALLED = (
 )  # fmt: skip
 
 
-def attend(vm: Any, f: Frame) -> bool:
+def attend(interp: Any, f: Frame) -> bool:
     """Sees to it that the next instruction reads no text that has not been made; -> whether that instruction is done."""
-    texts = vm.texts
+    texts = interp.texts
     if len(texts) < _FEW:
         forget_dead(texts)
     name, arg = f.info.instructions[f.ip]
@@ -109,7 +109,7 @@ def attend(vm: Any, f: Frame) -> bool:
     s = f.stack
     # The keys of a dict are every other operand; what it is to hold under them is only moved.
     operands = s[len(s) - 2 * arg :: 2] if name == "BUILD_MAP" else s[-2:-1] if name == "MAP_ADD" else s[-n:] if n else ()
-    if not texts or not any([id(x) in texts for x in operands]) or not vm.cap.active:
+    if not texts or not any([id(x) in texts for x in operands]) or not interp.trace.active:
         return False
     if name in _TELL_APART and any([type(x) in SINGLETONS for x in operands]):
         # None is no text, whatever that says.
@@ -121,35 +121,35 @@ def attend(vm: Any, f: Frame) -> bool:
         f.ip += 1
         new = None
         if name == "BUILD_STRING" or (name == "BINARY_OP" and arg in _ADDITIONS):
-            new = joined(vm, f, tuple(operands))
+            new = joined(interp, f, tuple(operands))
         elif name == "BINARY_OP" and arg in _REMAINDERS:
-            new = waiting(vm, f, operator.mod, operands)
+            new = waiting(interp, f, operator.mod, operands)
         if new is not None:
             s[-n:] = [new]
             return True
         f.ip -= 1
     text = next(texts[id(x)] for x in operands if id(x) in texts)
-    if text.fn is None and name in _ANSWERING and (all([type(x) in _TOLD for x in operands]) or _is_key(vm, f, text, operands)):
+    if text.fn is None and name in _ANSWERING and (all([type(x) in _TOLD for x in operands]) or _is_key(interp, f, text, operands)):
         del s[-n:]
         f.ip += 1
         raise GraphBreak(_ANSWERING[name](arg), tuple(operands), None, "FL448", f"{name} reads {text.where}, which varies")
-    if text.fn is None and name in _KEEPING and _is_key(vm, f, text, operands):
+    if text.fn is None and name in _KEEPING and _is_key(interp, f, text, operands):
         kept = _KEEPING[name](s, arg)
         del s[len(s) - kept.taken :]
         f.ip += 1
-        border = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
-        raise border if kept.gives else border.discard()
-    if text.fn is None and name in _TRUTHS and (src := vm.cap.lazy.get(id(text.value))) is not None:
+        graph_break = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
+        raise graph_break if kept.gives else graph_break.discard()
+    if text.fn is None and name in _TRUTHS and (src := interp.trace.lazy.get(id(text.value))) is not None:
         s[-1] = filled = bool(text.value)
-        vm.cap.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
+        interp.trace.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
         return False
-    known_next_time(vm, text)
+    known_next_time(interp, text)
     if id(text.value) not in texts:
-        return attend(vm, f)
-    if vm.opaque is not None:
-        if vm.fakes is not None:
+        return attend(interp, f)
+    if interp.opaque is not None:
+        if interp.fakes is not None:
             raise Restart("FL515", f"{name} reads the text of a tensor")
-        vm.opaque.read = True
+        interp.opaque.read = True
         return False
     # The instruction comes again behind it, and finds the text on the stack.
     raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
@@ -161,24 +161,24 @@ def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
     return type(raw_lookup(type(receiver), method)) is types.FunctionType
 
 
-def _is_key(vm: Any, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
-    """Returns whether a container is asked for a text from a border that had others in its place before: a program for each would never end."""
+def _is_key(interp: Any, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
+    """Returns whether a container is asked for a text from a graph break that had others in its place before: a program for each would never end."""
     if not all([type(x) in _TOLD or type(x) in _HOLDERS for x in operands]):
         return False
-    return bool(vm.asked(f, [text.value], vm.few_keys))
+    return bool(interp.asked(f, [text.value], interp.few_keys))
 
 
-def read_by(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def read_by(interp: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
-    texts = vm.texts
+    texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
-    if vm.cap.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
+    if interp.trace.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
         if text.fn is None and _by_itself(fn):
             raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
-        known_next_time(vm, text)
+        known_next_time(interp, text)
         if id(text.value) not in texts:
-            read_by(vm, fn, args, kwargs, then, data)
+            read_by(interp, fn, args, kwargs, then, data)
             return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
         raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason).to(then, data)

@@ -25,80 +25,80 @@ from fineline.tracing.identity_guards import identify
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
 
 
-def _text(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _text(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """str(), repr(), format(), hash(), id(): of values only; user classes run their own method."""
-    cap = vm.cap
-    if not cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    trace = interp.trace
+    if not trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
-    if bare and fn in (str, format) and not kwargs and id(args[0]) in cap.texts:
-        return vm.finish(f, args[0], then, data)
+    if bare and fn in (str, format) and not kwargs and id(args[0]) in trace.texts:
+        return interp.finish(f, args[0], then, data)
     if args and fn is not id:
-        if holds(args[0]) and (text := _waiting(vm, f, fn, args, kwargs)) is not None:
-            return vm.finish(f, text, then, data)
-        if vm.varied(f, args):
+        if holds(args[0]) and (text := _waiting(interp, f, fn, args, kwargs)) is not None:
+            return interp.finish(f, text, then, data)
+        if interp.varied(f, args):
             raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
         if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
             for name in ("__format__", "__str__", "__repr__"):
-                type_info(cap, kind).look(cap, name)
-        if all([c_calls.deep_plain(cap, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(cap, obj)):
-            replaced = len(cap.journal.replaced)
+                type_info(trace, kind).look(trace, name)
+        if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
+            replaced = len(trace.mutations.replaced)
             try:
-                c_calls.prepare(vm, fn, "pure", "deep", args, fn, args, kwargs)
+                c_calls.prepare(interp, fn, "pure", "deep", args, fn, args, kwargs)
             except GraphBreak as b:
                 raise b.to(then, data) from None
-            if len(cap.journal.replaced) > replaced:
-                return _text(vm, f, fn, args, kwargs, then, data)
-            return vm.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
+            if len(trace.mutations.replaced) > replaced:
+                return _text(interp, f, fn, args, kwargs, then, data)
+            return interp.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
         t = type(obj)
         if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
-            info = type_info(cap, t)
+            info = type_info(trace, t)
             names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
             for name in names:
-                method = info.look(cap, name)[1]
+                method = info.look(trace, name)[1]
                 if is_a(method, types.FunctionType):
                     given = [obj, *(args[1:] or [""])] if fn is format else list(args)
-                    return vm.call(f, method, given, kwargs, _checked, (fn, then, data))
+                    return interp.call(f, method, given, kwargs, _checked, (fn, then, data))
                 if name != names[-1] and method is not object.__str__:
                     break
-    if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(cap, args[0])):
+    if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(trace, args[0])):
         if type(args[0]) in SINGLETONS:
-            cap.settle(args[0])
+            trace.settle(args[0])
         else:
-            identify(cap, args[0])
-        return vm.finish(f, id(args[0]), then, data)
+            identify(trace, args[0])
+        return interp.finish(f, id(args[0]), then, data)
     if fn in SIGNS and args and is_a(args[0], Tensor):
         try:
-            vm.tensors.sign(vm, fn, tuple(args))
+            interp.tensors.sign(interp, fn, tuple(args))
         except GraphBreak as b:
             raise b.to(then, data) from None
-    if (text := _waiting(vm, f, fn, args, kwargs)) is not None:
-        return vm.finish(f, text, then, data)
+    if (text := _waiting(interp, f, fn, args, kwargs)) is not None:
+        return interp.finish(f, text, then, data)
     for a in args:
-        if id(a) in vm.texts:
-            known_next_time(vm, vm.texts[id(a)])
+        if id(a) in interp.texts:
+            known_next_time(interp, interp.texts[id(a)])
     raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
 
 
-def _size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``shape.__repr__()``."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
-        return _text(vm, f, builtins.repr, args, kwargs, then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+        return _text(interp, f, builtins.repr, args, kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _waiting(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
+def _waiting(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
     """Returns the text, if it can be made when somebody reads it."""
-    return waiting(vm, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
+    return waiting(interp, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
 
 
-def _lasts(cap: Any, obj: Any) -> bool:
+def _lasts(trace: Any, obj: Any) -> bool:
     """Returns whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
-    src = cap.sources.get(id(obj))
-    if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in cap.made:
+    src = trace.sources.get(id(obj))
+    if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in trace.made:
         return False
     while src.parent is not None and not is_a(src.value, torch.nn.Module):
         src = src.parent
@@ -125,9 +125,9 @@ class _Given:
         return self.value
 
 
-def _checked(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _checked(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     fn, then, data = state
-    return vm.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
+    return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
 
 
 def _prints_address(obj: Any) -> bool:

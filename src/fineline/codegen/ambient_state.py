@@ -60,7 +60,7 @@ def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) ->
         with inference:
             yield
     finally:
-        # Tracing enters and leaves autocast for real, and of a block that a border cuts in two only the one or the other.
+        # Tracing enters and leaves autocast for real, and of a block that a graph break cuts in two only the one or the other.
         set_autocast_depth(depth)
         for name, set_ in differing(ambient_facts(), now):
             set_(getattr(now, name))

@@ -25,26 +25,26 @@ from fineline.torch_facts.thread_state import Standing
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
 
 
-def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
+def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
     """Returns the call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
 
     Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
     Python's, blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
     """
-    cap, r = writer.cap, writer.rebuild
-    symbols, machine = cap.symbols, cap.guards.machine
-    random = not unmoved(cap.random) or (symbols is not None and symbols.fakes.mode.drew)
+    trace, r = writer.trace, writer.rebuild
+    symbols, interp = trace.symbols, trace.guards.interp
+    random = not unmoved(trace.random) or (symbols is not None and symbols.fakes.mode.drew)
     written = writer.written()
-    drawn, more = draw_lines(r), does_more(cap)
+    drawn, more = draw_lines(r), does_more(trace)
     inexact = symbols.inexact if symbols is not None else ""
-    if drawn and not may_fail(cap):
+    if drawn and not may_fail(trace):
         return [*drawn, call]
-    states = _states(cap)
+    states = _states(trace)
     before, back = {}, {}
     if states - {torch._C._set_grad_enabled}:
-        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(cap.start_ambient, 'facts')})"
-    stand = _stand(cap, r, states, before)
-    lost = cap.journal.written or cap.journal.slots or states or cap.caught
+        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(trace.start_ambient, 'facts')})"
+    stand = _stand(trace, r, states, before)
+    lost = trace.mutations.written or trace.mutations.slots or states or trace.caught
     if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
         errors = symbols.errors if symbols is not None else {}
         if not errors and not states and not again.in_blocks:
@@ -67,7 +67,7 @@ def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, g
     if drawn:
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
     leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
-    if (more and not checks) or any([has_history(machine.memory(s.value)) for s in written]):
+    if (more and not checks) or any([has_history(interp.memory(s.value)) for s in written]):
         raise NotReconstructible(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
@@ -80,7 +80,7 @@ def retold(writer: Any, call: str, inputs: str, checks: list[str], again: Any, g
         f"if {' or '.join(['failed', *checks])}:",
         *undone,
         *raising,
-        f"    return {r.constant(again, 'again')}({', '.join(['failed and failed.pop()', *map(r.param, cap.guards.roots())])})",
+        f"    return {r.constant(again, 'again')}({', '.join(['failed and failed.pop()', *map(r.param, trace.guards.roots())])})",
     ]
 
 
@@ -99,21 +99,21 @@ def fails(gm: GraphModule, *inputs: Any) -> bool:
     return False
 
 
-def _states(cap: Any) -> set[Any]:
+def _states(trace: Any) -> set[Any]:
     """Returns what the graph calls to change PyTorch's state: it may fail before it changes it back."""
-    return {function for function, _ in functions(cap.recorder.graph) if classify_torch(function) == "state"}
+    return {function for function, _ in functions(trace.recorder.graph) if classify_torch(function) == "state"}
 
 
-def _stand(cap: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
+def _stand(trace: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
     if "standing" in before:
         return ["standing.put_back()"]
-    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({cap.start_ambient.grad_mode})"]
+    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({trace.start_ambient.grad_mode})"]
 
 
 def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
     """Has an ``error`` leave the segment, and the blocks around it that the code has entered before."""
     r = writer.rebuild
-    roots = map(r.param, writer.cap.guards.roots())
+    roots = map(r.param, writer.trace.guards.roots())
     leave = f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})" if again.in_blocks else f"raise {error}"
     return [*stand, leave]
 
@@ -121,4 +121,4 @@ def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
 def costs_little(writer: Any, written: list[Source]) -> bool:
     """Returns whether a graph that writes there may begin again: what is kept for that at each call is small."""
     few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
-    return few and not any([has_history(writer.cap.guards.machine.memory(s.value)) for s in written])
+    return few and not any([has_history(writer.trace.guards.interp.memory(s.value)) for s in written])

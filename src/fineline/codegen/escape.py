@@ -24,9 +24,9 @@ from fineline.tracing.segment_trace import HEAP_TYPE
 TUPLE_ITERATOR = type(iter(()))
 
 
-def real_result(vm: Any, v: Any) -> Any:
+def real_result(interp: Any, v: Any) -> Any:
     """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
-    alive = _alive(vm)
+    alive = _alive(interp)
     if not alive:
         return v
     # id -> (stand-in, what takes its place); under 0 all stand-ins.
@@ -36,35 +36,35 @@ def real_result(vm: Any, v: Any) -> Any:
     return v
 
 
-def settle(vm: Any, border: GraphBreak, built: Set[int] | None = None) -> None:
+def settle(interp: Any, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
     """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
     if built is not None:
         # There may be code that looks for weak references to its tensors.
-        vm.cap.recorder.forget()
-    alive = _alive(vm)
+        interp.trace.recorder.forget()
+    alive = _alive(interp)
     if not alive:
         return
-    given = tuple([v for v in alive if id(v) in built]) if built is not None else _held_elsewhere(vm, alive)
+    given = tuple([v for v in alive if id(v) in built]) if built is not None else _held_elsewhere(interp, alive)
     seen: dict[int, Any] = {0: alive, 1: given}
     if given:
         _put(given, seen)
-        border.args_ = tuple([_real(a, seen) for a in border.args_])
-        if type(border.fn) is FunctionType and border.fn in METHODS:
+        graph_break.args_ = tuple([_real(a, seen) for a in graph_break.args_])
+        if type(graph_break.fn) is FunctionType and graph_break.fn in METHODS:
             # It may be called of a stand-in that stays one.
-            border.fn = border.fn if border.args_ and type(border.args_[0]) in WRITTEN else METHODS[border.fn]
-        elif type(border.fn) in (FunctionType, MethodType):
-            border.fn = _real(border.fn, seen)
-        border.kwargs = {k: _real(a, seen) for k, a in border.kwargs.items()}
-        vm.stand_ins = [ref for ref in vm.stand_ins if id(ref()) not in seen]
+            graph_break.fn = graph_break.fn if graph_break.args_ and type(graph_break.args_[0]) in WRITTEN else METHODS[graph_break.fn]
+        elif type(graph_break.fn) in (FunctionType, MethodType):
+            graph_break.fn = _real(graph_break.fn, seen)
+        graph_break.kwargs = {k: _real(a, seen) for k, a in graph_break.kwargs.items()}
+        interp.stand_ins = [ref for ref in interp.stand_ins if id(ref()) not in seen]
 
 
-def _alive(vm: Any) -> list[Any]:
-    return [obj for obj in [ref() for ref in vm.stand_ins] if obj is not None]
+def _alive(interp: Any) -> list[Any]:
+    return [obj for obj in [ref() for ref in interp.stand_ins] if obj is not None]
 
 
-def _held_elsewhere(vm: Any, alive: list[Any]) -> tuple[Any, ...]:
+def _held_elsewhere(interp: Any, alive: list[Any]) -> tuple[Any, ...]:
     """Returns those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
-    frames = [*stack(vm.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
+    frames = [*stack(interp.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
     # Of those at work in C, fineline's own methods read more than their items.
     busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
     places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])

@@ -1,4 +1,4 @@
-"""The shape of a frame stack at a border, with its live values taken out: enough to make the frames again."""
+"""The shape of a frame stack at a graph break, with its live values taken out: enough to make the frames again."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "dep
 
 
 def roots_of(spec: Any) -> Iterator[int]:
-    """Yields the numbers of the live values in a part of a template."""
+    """Yields the numbers of the live values in a part of a frame state."""
     if type(spec) is Root:
         yield spec.number
     elif type(spec) is not Const and is_a(spec, tuple):
@@ -122,7 +122,7 @@ def roots_of(spec: Any) -> Iterator[int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Returns whether two parts of templates are equal; nothing of the user's is asked."""
+    """Returns whether two parts of frame states are equal; nothing of the user's is asked."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -148,7 +148,7 @@ def _held_besides(frame: Frame | None) -> Set[int]:
 
 
 class Number(NamedTuple):
-    """A place in a template that holds a number.
+    """A place in a frame state that holds a number.
 
     ``where``: a variable ("local") or the "stack" of a frame, a field of an "object"; of an iterator over a range, which number is next
     ("at") or where it stops ("stop"). ``holder``: the number of the frame or object. ``slot``: the place there, or the number of the iterator.
@@ -171,7 +171,14 @@ DEQUE_ITERATOR: type = type(iter(deque()))
 class FrameState:
     """Frames, generators and the exception being handled; live values are numbered from 0."""
 
-    def __init__(self, vm: Interpreter, border: GraphBreak, constants: bool = True, held: Set[int] = frozenset(), turns: Mapping[Any, Turned] = NONE) -> None:
+    def __init__(
+        self,
+        interp: Interpreter,
+        graph_break: GraphBreak,
+        constants: bool = True,
+        held: Set[int] = frozenset(),
+        turns: Mapping[Any, Turned] = NONE,
+    ) -> None:
         """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
 
         ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
@@ -186,11 +193,11 @@ class FrameState:
         self.decomposed: list[Any] = []
         self.roots: list[Any] = []
         self.names: list[str] = []
-        self._cap: SegmentTrace = vm.cap
-        self._looked_at, self._keeps_all = vm.options.looked_at, border.keeps_variables
+        self._cap: SegmentTrace = interp.trace
+        self._looked_at, self._keeps_all = interp.options.looked_at, graph_break.keeps_variables
         # The call itself may move an iterator on.
-        self.held = held if constants else _held_besides(vm.frame)
-        self._passed = self.held | set(map(id, border.args_))
+        self.held = held if constants else _held_besides(interp.frame)
+        self._passed = self.held | set(map(id, graph_break.args_))
         self._root_at: dict[int, int] = {}
         self._frame_at: dict[int, int] = {}
         self._generator_at: dict[int, int] = {}
@@ -204,10 +211,10 @@ class FrameState:
         self._holds: dict[int, bool] = {}
         self._kept: list[Any] = []
         # No instruction may read a generator again, and yet its ``finally`` runs when its variable goes.
-        self._generators = bool(vm.stand_ins)
+        self._generators = bool(interp.stand_ins)
         self._hint = "value"
         self.place: tuple[str, int] = ("", 0)
-        f = vm.frame
+        f = interp.frame
         stack = []
         while f is not None:
             stack.append(f)
@@ -219,18 +226,18 @@ class FrameState:
         self.lone: set[int] = set()
         # The names of the numbers that are alive for the turns' sake.
         self.numbers: list[str] = []
-        for frame in (*stack, *[gen.frame for ref in vm.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame is not None]):
+        for frame in (*stack, *[gen.frame for ref in interp.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame is not None]):
             for v in (*frame.local, *frame.stack):
                 if type(v) in READERS:
                     self._read |= set(map(id, iterators_in(v)))
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(stack):
             self._frame_number(frame)
-        assert vm.frame is not None
-        self.top = self._frame_at[id(vm.frame)]
-        self.depth = vm.depth
-        self.handled = self._spec(vm.handled)
-        self.then, self.data, self.push = border.then, self._state(border.data), border.push
+        assert interp.frame is not None
+        self.top = self._frame_at[id(interp.frame)]
+        self.depth = interp.depth
+        self.handled = self._spec(interp.handled)
+        self.then, self.data, self.push = graph_break.then, self._state(graph_break.data), graph_break.push
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         # The place alone: the code of each frame, and how far it is.
         self.stack = tuple([(s.info, s.ip) for s in self.frames])
@@ -250,7 +257,7 @@ class FrameState:
         whole = bool(self._looked_at) and info.code in self._looked_at
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if id(f.local[0]) in self._passed:
-                # Behind the border there is C's iterator in its place, which has none of the fields.
+                # Behind the graph break there is C's iterator in its place, which has none of the fields.
                 raise NotReconstructible("an iterator that is giving its next item")
             self._holds[id(f.local[0])] = True
         local = []
@@ -311,15 +318,15 @@ class FrameState:
     def _spec(self, v: Any) -> Any:
         if v is None or v is NULL:
             return _NONE if v is None else _NOTHING
-        cap = self._cap
-        local = v in cap.classes
-        varies = (cap.lazy and id(v) in cap.lazy) or (cap.texts and id(v) in cap.texts)
+        trace = self._cap
+        local = v in trace.classes
+        varies = (trace.lazy and id(v) in trace.lazy) or (trace.texts and id(v) in trace.texts)
         if not local and not varies and type(v) not in (tuple, frozenset) and is_value(v):
             return Const(v)
         if is_a(v, InterpretedGenerator) and id(v) not in self._passed:
             return GeneratorRef(self._generator_number(v)) if type(v.given) is not GeneratorType else self._root(v.given)
         t = type(v)
-        if id(v) not in cap.sources and id(v) not in cap.made:
+        if id(v) not in trace.sources and id(v) not in trace.made:
             if t is tuple:
                 return Made(tuple, tuple([self._spec(x) for x in v]))
             if t is list:
@@ -334,9 +341,9 @@ class FrameState:
         elif t is DEQUE_ITERATOR:
             # It alone knows whether the deque has changed.
             return self._root(v)
-        elif (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in cap.sources and id(v) not in self._passed:
+        elif (t in ITERATORS or t is RangeIterator or t in STANDING) and id(v) not in trace.sources and id(v) not in self._passed:
             return self._iterator(v)
-        if id(v) not in cap.sources and id(v) not in self._passed and self._holds_suspended(v):
+        if id(v) not in trace.sources and id(v) not in self._passed and self._holds_suspended(v):
             return self._object(v)
         return self._root(v)
 
@@ -462,7 +469,7 @@ class FrameState:
         return False
 
     def _is_written(self, container: Any) -> bool:
-        return id(container) in self._cap.journal.written
+        return id(container) in self._cap.mutations.written
 
     def pass_on(self) -> None:
         """Moves the live iterators to where the code is, for eager code to find; the program has been written."""
@@ -479,15 +486,15 @@ class FrameState:
         numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), turned, strict=True)]
         return RangeIterator, (*numbers, Const(step)), Const(None)
 
-    def build(self, vm: Interpreter, values: tuple) -> tuple[Any, list, list]:
-        """Gives ``vm`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
+    def build(self, interp: Interpreter, values: tuple) -> tuple[Any, list, list]:
+        """Gives ``interp`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
         gens = []
         for _ in self.generators:
             gen = InterpretedGenerator.__new__(InterpretedGenerator)
             gens.append(gen)
         frames = []
         for shape in self.frames:
-            f = Frame(shape.info, vm.link(shape.info), shape.globals, shape.builtins, [], None)
+            f = Frame(shape.info, interp.link(shape.info), shape.globals, shape.builtins, [], None)
             f.ip, f.then, f.on_stop, f.kwnames, f.whole = shape.ip, shape.then, shape.on_stop, shape.kwnames, shape.whole
             frames.append(f)
 
@@ -552,13 +559,13 @@ class FrameState:
         for gen, g in zip(gens, self.generators, strict=True):
             gen.state, gen.handled, gen.outer = g.state, value(g.handled), value(g.outer)
             gen.frame = frames[g.frame] if g.frame >= 0 else None
-            gen.drive, gen.called_at, gen.gi_code, gen.given = vm.drive, g.called_at, g.code, None
+            gen.drive, gen.called_at, gen.gi_code, gen.given = interp.drive, g.called_at, g.code, None
             gen.__name__, gen.__qualname__ = g.code.co_name, g.code.co_qualname
-        vm.frame = frames[self.top]
+        interp.frame = frames[self.top]
         made = [*objects.values(), *carried.values(), *[it for it in iterators.values() if type(it) is RangeIterator]]
-        vm.stand_ins += map(weakref.ref, [*gens, *[obj for obj in made if type(obj) in KINDS]])
-        vm.depth = self.depth
-        vm.handled = value(self.handled)
+        interp.stand_ins += map(weakref.ref, [*gens, *[obj for obj in made if type(obj) in KINDS]])
+        interp.depth = self.depth
+        interp.handled = value(self.handled)
         built = (
             value(self.data),
             [values[i] for i in self.container_roots],

@@ -17,25 +17,25 @@ def draw_lines(r: Reconstructor) -> list[str]:
     """Returns one for each number, in the order of the captured code."""
     if not r.draws:
         return []
-    draws = r.cap.symbols.draws.of
+    draws = r.trace.symbols.draws.of
     return [f"{name} = {r.constant(draws[s].fn, 'draws')}({r.call(draws[s].args, draws[s].kwargs)})" for s, name in r.draws.items()]
 
 
 def generators(r: Reconstructor) -> str:
     """Returns those that are drawn from, each once."""
-    found = {id(draw.args[0]): draw.args[0] for draw in r.cap.symbols.draws.of.values()}
+    found = {id(draw.args[0]): draw.args[0] for draw in r.trace.symbols.draws.of.values()}
     return r.items(found.values())
 
 
-def does_more(cap: SegmentTrace) -> bool:
+def does_more(trace: SegmentTrace) -> bool:
     """Returns whether the graph must not run twice. A hook that raises means it."""
-    return bool(cap.start_ambient.saved_tensor_hooks) or not cap.recorder.harmless(states=True)
+    return bool(trace.start_ambient.saved_tensor_hooks) or not trace.recorder.harmless(states=True)
 
 
-def may_fail(cap: SegmentTrace) -> bool:
+def may_fail(trace: SegmentTrace) -> bool:
     """Returns whether the graph may raise, or may be found not to hold, where the guards hold."""
-    inexact = cap.symbols is not None and cap.symbols.inexact
-    return bool(cap.assumed or cap.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(cap.recorder.graph, cap.recorder.untyped)
+    inexact = trace.symbols is not None and trace.symbols.inexact
+    return bool(trace.assumed or trace.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(trace.recorder.graph, trace.recorder.untyped)
 
 
 class Generators:

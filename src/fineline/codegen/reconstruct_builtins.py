@@ -53,7 +53,7 @@ def _constant(r: Any, v: Any) -> str:
 
 
 def _array(r: Any, v: Any) -> str:
-    if r.cap.guards.machine.arrays.lies_in_shared(v):
+    if r.trace.guards.interp.arrays.lies_in_shared(v):
         raise Uncompiled("FL409", "an array with the memory of a tensor", ("constant_arrays", False))
     if v.base is None:
         r.check_made(v)
@@ -67,7 +67,7 @@ def _array(r: Any, v: Any) -> str:
 
 def _dict(r: Any, v: dict) -> str:
     r.check_made(v)
-    owner = r.cap.owners.get(id(v))
+    owner = r.trace.owners.get(id(v))
     if owner is not None:
         return dict_of(r.expr(owner), type(owner))
     name = r.statement("table", "{}", v)
@@ -105,7 +105,7 @@ def _namespace(r: Any, v: types.SimpleNamespace) -> str:
 def _function(r: Any, v: types.FunctionType) -> str:
     if v in METHODS:
         return str(r.constant(METHODS[v], v.__name__))
-    if id(v) not in r.cap.made:
+    if id(v) not in r.trace.made:
         return r.constant(v, v.__name__)
     closure = ""
     if v.__closure__:
@@ -162,7 +162,7 @@ def _view(r: Any, v: Any) -> str:
 
 
 def _reduced(r: Any, v: Any) -> str:
-    recipe = reversed_recipe(r.cap, v) or table_recipe(v)
+    recipe = reversed_recipe(r.trace, v) or table_recipe(v)
     if recipe is not None:
         return iterator(r, v, recipe)
     fn, args, *rest = v.__reduce__()
@@ -189,7 +189,7 @@ def _live_iterator(r: Any, v: LiveIterator) -> str:
 
 def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     """Returns an iterator of C's."""
-    make, written = recipe.make, r.cap.journal.written
+    make, written = recipe.make, r.trace.mutations.written
     if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
         # Made over the old contents it would fail when the new ones are written.
         raise NotReconstructible("an iterator over a dict, set or deque that was written to")
@@ -203,9 +203,9 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
 def _trace(r: Any, v: types.TracebackType) -> str:
     """Entry by entry, the innermost first, as an exception collects them."""
     own: list[types.TracebackType] = []
-    seams = r.cap.journal.seams
+    seams = r.trace.mutations.seams
     tb: types.TracebackType | None = v
-    while tb is not None and r.known(tb) is None and id(tb) not in r.cap.sources and (not own or id(own[-1]) not in seams):
+    while tb is not None and r.known(tb) is None and id(tb) not in r.trace.sources and (not own or id(own[-1]) not in seams):
         own.append(tb)
         tb = tb.tb_next
     seam = seams.get(id(own[-1]))

@@ -28,14 +28,14 @@ FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
 
 def local_class(r: Any, v: Any) -> str:
     """Returns a class that the captured code made: first with its names alone, as what they stand for may hold the class."""
-    if id(v) not in r.cap.made:
+    if id(v) not in r.trace.made:
         raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
     held = dict(type.__dict__["__dict__"].__get__(v))
     own = {k: x for k, x in held.items() if not (type(x) in CLASS_MEMBERS and x.__objclass__ is v) and k not in MADE_WITH_CLASS}
     first = {k: own.pop(k) for k in [k for k in own if k in AT_ONCE]}
     r.busy.add(id(v))
     bases = r.pack(v.__bases__)
-    make = f"{r.constant(r.cap.classes, 'local_classes')}.rebuild"
+    make = f"{r.constant(r.trace.classes, 'local_classes')}.rebuild"
     at_once = f"{{{r.pairs(first)}, '__qualname__': {v.__qualname__!r}}}"
     r.busy.discard(id(v))
     name = r.statement(v.__name__, f"{make}({r.expr(type(v))}, {v.__name__!r}, {bases}, {tuple(own)!r}, {at_once})", v)

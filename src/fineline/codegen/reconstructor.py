@@ -38,8 +38,8 @@ RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random",
 class Reconstructor:
     """Writes the statements that give a program its values; each object once, so that identity relations hold."""
 
-    def __init__(self, cap: SegmentTrace) -> None:
-        self.cap = cap
+    def __init__(self, trace: SegmentTrace) -> None:
+        self.trace = trace
         self.lines: list[str] = []
         # What comes behind the writes to what was there before.
         self.late: list[str] = []
@@ -60,7 +60,7 @@ class Reconstructor:
         self._used: set[str] = set(RESERVED)
         self._n = 0
         # The variables that random numbers are drawn into, by what stands for each in the capture.
-        self.draws: dict[Any, str] = {s: self.fresh("draw") for s in cap.symbols.draws.of} if cap.symbols is not None else {}
+        self.draws: dict[Any, str] = {s: self.fresh("draw") for s in trace.symbols.draws.of} if trace.symbols is not None else {}
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:
@@ -99,25 +99,25 @@ class Reconstructor:
     # -- values --------------------------------------------------------------------------------------------------------
     def expr(self, v: Any) -> str:
         """Returns an expression that gives ``v`` when the program runs."""
-        cap = self.cap
+        trace = self.trace
         t = type(v)
-        if cap.lazy and id(v) in cap.lazy:
-            return self.param(cap.lazy[id(v)])
-        if cap.texts and id(v) in cap.texts:
+        if trace.lazy and id(v) in trace.lazy:
+            return self.param(trace.lazy[id(v)])
+        if trace.texts and id(v) in trace.texts:
             return self._text(v)
         if t in SINGLETONS or (t in VALUES and t is not slice):
             return self._literal(v, t)
-        if t in SYMBOLIC and cap.symbols is not None and getattr(v.node, "shape_env", None) is cap.symbols.shapes:
+        if t in SYMBOLIC and trace.symbols is not None and getattr(v.node, "shape_env", None) is trace.symbols.shapes:
             return self._number(v)
         name = self._memo.get(id(v))
         if name is not None:
             return name
         if is_a(v, Tensor):
             return self._tensor(v)
-        if t in CLASS_MEMBERS and v.__objclass__ in cap.classes:
+        if t in CLASS_MEMBERS and v.__objclass__ in trace.classes:
             return self.member(v)
-        local = v in cap.classes
-        src = cap.sources.get(id(v))
+        local = v in trace.classes
+        src = trace.sources.get(id(v))
         if src is not None:
             if src.op == "pin":
                 return self.constant(v, short_name(src))
@@ -126,13 +126,13 @@ class Reconstructor:
             return self.param(src)
         if local and is_a(v, type):
             return local_class(self, v)
-        if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in cap.made):
+        if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in trace.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self.busy:
             raise NotReconstructible(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
-        if id(v) in cap.bound:
-            given = cap.bound[id(v)]
+        if id(v) in trace.bound:
+            given = trace.bound[id(v)]
             get = self.constant(type(given[0]).__get__, "get")
             return self.statement("bound", f"{get}({self.items(given)})", v)
         make = MAKERS.get(t)
@@ -156,16 +156,16 @@ class Reconstructor:
     def _number(self, v: Any) -> str:
         """Returns a symbolic number, computed from the sizes and numbers that the program is given."""
         names = {}
-        term = self.cap.symbols.term(v)
+        term = self.trace.symbols.term(v)
         for symbol in symbols_of(term):
-            if symbol in self.cap.symbols.draws.of:
+            if symbol in self.trace.symbols.draws.of:
                 names[symbol] = self.draws[symbol]
                 continue
-            node = self.cap.symbols.leaf(symbol)
+            node = self.trace.symbols.leaf(symbol)
             if node is not None:
                 names[symbol] = self._output(node)
                 continue
-            leaf = self.cap.symbols.leaves[symbol]
+            leaf = self.trace.symbols.leaves[symbol]
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
         text = python_text(term, names)
@@ -177,7 +177,7 @@ class Reconstructor:
         name = self._memo.get(id(v))
         if name is not None:
             return name
-        fn, args = call_of(self.cap, v)
+        fn, args = call_of(self.trace, v)
         return self.statement("text", f"{self.constant(fn, fn.__name__)}({self.call(args, {})})", v)
 
     def graph_input(self, src: Any) -> str:
@@ -188,8 +188,8 @@ class Reconstructor:
         return f"{self.constant(carry, 'carry')}({text})" if type(src.value) is torch.SymFloat else text
 
     def _tensor(self, v: Tensor) -> str:
-        recorder = self.cap.recorder
-        src = self.cap.sources.get(id(v))
+        recorder = self.trace.recorder
+        src = self.trace.sources.get(id(v))
         if src is not None:
             return self.param(src)
         if not recorder.known(v):
@@ -201,7 +201,7 @@ class Reconstructor:
             if storage := storage_of(v):
                 self.places.setdefault(storage, []).append(len(self.outputs) - 1)
             self.disowned = self.disowned or disowned(v)
-            change = remake(v, self.cap.start_ambient.inference_mode, recorder.leaves)
+            change = remake(v, self.trace.start_ambient.inference_mode, recorder.leaves)
             if change is not None:
                 self.remade.append((len(self.outputs) - 1, change))
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
@@ -247,15 +247,15 @@ class Reconstructor:
             self.lines.append(f"{name}.update({{{self.pairs(v)}}})")
 
     def check_made(self, v: Any) -> None:
-        if id(v) not in self.cap.made and not is_a(v, (tuple, frozenset)):
+        if id(v) not in self.trace.made and not is_a(v, (tuple, frozenset)):
             raise NotReconstructible(f"a {type(v).__name__} of unknown origin")
-        if self.cap.symbols is not None:
-            self.cap.symbols.inlined.keep(v)
+        if self.trace.symbols is not None:
+            self.trace.symbols.inlined.keep(v)
 
     def loose(self, v: Any) -> str:
         """A container that ``__reduce__`` made just now is as good as made in the capture."""
-        if type(v) in (list, dict, set) and id(v) not in self.cap.sources:
-            self.cap.made.add(id(v))
+        if type(v) in (list, dict, set) and id(v) not in self.trace.sources:
+            self.trace.made.add(id(v))
             self._kept.append(v)
         return self.expr(v)
 
@@ -273,7 +273,7 @@ class Reconstructor:
 
     def member(self, descr: Any) -> str:
         """Returns a C descriptor; that of a class made by the call is the one of the class made by the program."""
-        if descr.__objclass__ in self.cap.classes:
+        if descr.__objclass__ in self.trace.classes:
             return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
         return self.constant(descr, descr.__name__)
 

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fineline.backends.eager import as_it_is
 from fineline.codegen.ambient_state import counted, in_state, put_back_in, restore_lines
 from fineline.codegen.continuation import Continuation, with_keywords
-from fineline.codegen.deoptimization import costs_little, retold
+from fineline.codegen.deoptimization import costs_little, emit_guarded_graph_call
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import BackendFailed
@@ -104,12 +104,12 @@ DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autogra
 
 
 class ResidualWriter:
-    """Writes one segment's program. ``finish_return`` or ``finish_border`` gives it its end."""
+    """Writes one segment's program. ``finish_return`` or ``finish_graph_break`` gives it its end."""
 
-    def __init__(self, cap: SegmentTrace, name: str) -> None:
-        self.cap = cap
+    def __init__(self, trace: SegmentTrace, name: str) -> None:
+        self.trace = trace
         self.name = name
-        self.rebuild = Reconstructor(cap)
+        self.rebuild = Reconstructor(trace)
         self.tail: list[str] = []
         # Why the graph is shown to no backend, if so.
         self.uncompiled = ""
@@ -121,7 +121,7 @@ class ResidualWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def border(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
+    def graph_break(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
         """Ends in a call, made while an exception is ``handled`` or None, and passes what is live and its result (or what it raised) on.
 
         The call is made by who drives the segments, once the program has returned.
@@ -149,9 +149,9 @@ class ResidualWriter:
 
         The user's frames hold the values during the eager call too. Of some values there are ``texts``.
         """
-        frames, shown, sources = [], dict[str, int](), self.cap.sources
+        frames, shown, sources = [], dict[str, int](), self.trace.sources
         inputs = {src.reg for src in self._tensors()}
-        f = self.cap.guards.machine.frame
+        f = self.trace.guards.interp.frame
         while f is not None:
             found, code = [], f.info.code
             for name, v in zip(f.info.slots, f.local, strict=False):
@@ -171,12 +171,12 @@ class ResidualWriter:
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:
-        journal, r = self.cap.journal, self.rebuild
+        mutations, r = self.trace.mutations, self.rebuild
         late: list[str] = []
-        for w in journal.written.values():
+        for w in mutations.written.values():
             target = self._target(w.src)
             getattr(self, f"_write_{w.kind}")(w, target, late)
-        for obj, src, descr, _ in journal.slots.values():
+        for obj, src, descr, _ in mutations.slots.values():
             target = self._target(src)
             try:
                 value = descr.__get__(obj, type(obj))
@@ -189,7 +189,7 @@ class ResidualWriter:
                 late.append(f"{target}.{name} = {text}")
             else:
                 late.append(f"{r.member(descr)}.__set__({target}, {text})")
-        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in journal.hits]
+        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in mutations.hits]
         r.lines += late + r.late
 
     def _target(self, src: Source) -> str:
@@ -232,7 +232,7 @@ class ResidualWriter:
 
     def _varying(self, w: Written) -> set:
         """Returns the keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
-        symbols = self.cap.symbols
+        symbols = self.trace.symbols
         numbers: Any = () if symbols is None else symbols.numbers
         return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
 
@@ -242,7 +242,7 @@ class ResidualWriter:
         if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
-        if id(w.obj) not in self.cap.expanded:
+        if id(w.obj) not in self.trace.expanded:
             # Only appended to: whatever the list holds when the program runs stays.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
@@ -269,7 +269,7 @@ class ResidualWriter:
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)
         cls = self.rebuild.constant(deque, "deque")
-        if id(w.obj) not in self.cap.expanded:
+        if id(w.obj) not in self.trace.expanded:
             # Only appended to, as above.
             late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
             return
@@ -291,34 +291,34 @@ class ResidualWriter:
 
         ``again`` runs the segment, and all behind it, in Python.
         """
-        cap, r = self.cap, self.rebuild
-        recorder = cap.recorder
+        trace, r = self.trace, self.rebuild
+        recorder = trace.recorder
         lines: list[str] = []
         gm = None
         self._check_draws()
         self._guard_aliases()
-        guard_lookups(cap)
-        guard_distinct_classes(cap)
+        guard_lookups(trace)
+        guard_distinct_classes(trace)
         now = ambient_facts()
         if recorder.calls:
-            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in cap.assumed]
+            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.assumed]
             without_modes(recorder.graph)
-            put_back_in(recorder.graph, cap.start_ambient, now)
+            put_back_in(recorder.graph, trace.start_ambient, now)
             outputs = tuple([n for n, _ in r.outputs])
             recorder.graph.create_node("output", "output", ((*outputs, *self._kept(outputs)),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
-            if cap.symbols is not None:
-                cap.symbols.prune()
+            if trace.symbols is not None:
+                trace.symbols.prune()
                 self._memory = None
-                examples = [cap.symbols.example(src.value, src) for _, src in recorder.inputs]
+                examples = [trace.symbols.example(src.value, src) for _, src in recorder.inputs]
                 if shown and self._shares_what_it_writes():
                     # A backend has to see it, and the examples have memory of their own.
                     raise Restart("FL515", "the graph writes into memory that several inputs share")
-            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(cap, self.written()):
+            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
                 self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
-            with in_state(cap.start_ambient, now, cap.answers):
-                compiled = self._compiled(compile_graph, gm, examples, _transforms(cap.start_ambient) or _transforms(now))
+            with in_state(trace.start_ambient, now, trace.answers):
+                compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
             # Compiled code would look for the memory of fake tensors.
             compiled = as_it_is(gm) if self._on_fakes() else compiled
             # A graph that was known may give more than this program takes.
@@ -332,7 +332,7 @@ class ResidualWriter:
             named = set(names_of.values())
             text = f"{call}({inputs})"
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += counted(retold(self, text, inputs, checks, again, gm), recorder.graph, r)
+            lines += counted(emit_guarded_graph_call(self, text, inputs, checks, again, gm), recorder.graph, r)
             if unused := [name for name in names if name not in named]:
                 lines.append(f"del {', '.join(unused)}")
             self._guard_storages()
@@ -341,14 +341,14 @@ class ResidualWriter:
             raise NotReconstructible("an output without a graph")
         else:
             lines += draw_lines(r)
-        if cap.symbols is not None:
-            cap.symbols.guard()
+        if trace.symbols is not None:
+            trace.symbols.guard()
         # A block of rules is entered and left without an operator.
-        lines += restore_lines(cap.start_ambient, now, cap.answers, r)
+        lines += restore_lines(trace.start_ambient, now, trace.answers, r)
         lines += r.lines + self.tail
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
-        guards = cap.guards
+        guards = trace.guards
         for src in guards.reads.sources:
             if src.op != "pin":
                 src.value = None
@@ -358,7 +358,7 @@ class ResidualWriter:
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
-        recorder = self.cap.recorder
+        recorder = self.trace.recorder
         if any(["_functorch" in (getattr(function, "__module__", None) or "") for function, _ in functions(recorder.graph)]):
             # What is made in a transform of torch.func does not outlive it.
             return []
@@ -375,7 +375,7 @@ class ResidualWriter:
             self.uncompiled = "it writes into inputs that lie on each other in memory"
         if self.uncompiled:
             return as_it_is(gm)
-        if self.cap.recorder.fatal or any(map(fatal, examples)):
+        if self.trace.recorder.fatal or any(map(fatal, examples)):
             raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense", True))
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
@@ -383,12 +383,12 @@ class ResidualWriter:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
                 return as_it_is(gm)
-            symbols = self.cap.symbols
+            symbols = self.trace.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, ("first_call", "compiled")) from None
-            if self.cap.recorder.scattered or any(map(scattered, examples)):
+            if self.trace.recorder.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
                 raise Uncompiled("FL522", text, ("dense", True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
@@ -401,35 +401,35 @@ class ResidualWriter:
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""
-        return [src for src, _, writes in self._lying() if writes] if self.cap.recorder.mutated else []
+        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.mutated else []
 
     def _hides_writes(self) -> bool:
         """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
-        graph = self.cap.recorder.graph
-        if not self.cap.recorder.mutated:
+        graph = self.trace.recorder.graph
+        if not self.trace.recorder.mutated:
             return False
         called = [fn in _DETACHING or (fn is getattr and any([n.args[1] == "data" for n in nodes])) for fn, nodes in functions(graph)]
         return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
 
     def _check_draws(self) -> None:
         """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
-        symbols = self.cap.symbols
+        symbols = self.trace.symbols
         if symbols is not None:
-            symbols.inlined.check(self.cap.guards.machine)
+            symbols.inlined.check(self.trace.guards.interp)
         if symbols is not None and symbols.draws.of:
             symbols.check_draws()
-            if self.cap.recorder.calls and may_fail(self.cap) and (does_more(self.cap) or not costs_little(self, self.written())):
+            if self.trace.recorder.calls and may_fail(self.trace) and (does_more(self.trace) or not costs_little(self, self.written())):
                 symbols.draws.depend(symbols.draws.of)
 
     def _guard_aliases(self) -> None:
         """Guards that what is written is none of the other objects of its kind, with one step for each kind."""
-        cap = self.cap
-        journal = cap.journal
-        written = {w.src.reg: w.src for w in journal.written.values()} | {src.reg: src for _, src, _, _ in journal.slots.values()}
+        trace = self.trace
+        mutations = trace.mutations
+        written = {w.src.reg: w.src for w in mutations.written.values()} | {src.reg: src for _, src, _, _ in mutations.slots.values()}
         if not written:
             return
         kinds: dict[Any, list[Source]] = {}
-        for src in cap.sources.values():
+        for src in trace.sources.values():
             kinds.setdefault(_kind(src), []).append(src)
         for kind in {_kind(src): None for src in written.values()}:
             alike = {src.reg: src for src in kinds.get(kind, ())}
@@ -438,33 +438,33 @@ class ResidualWriter:
             held = all([src.op == "pin" for src in ones.values()])
             others = [src for reg, src in alike.items() if reg not in ones and not (held and src.op == "pin")]
             if others or not held:
-                cap.guards.distinct(ones.values(), others)
+                trace.guards.distinct(ones.values(), others)
 
     def _kinds(self, examples: list) -> Kinds | None:
         """Returns what a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
-        tensors: Mapping[int, Any] = self.cap.guards.tensors
-        symbols, sizes = self.cap.symbols, None
+        tensors: Mapping[int, Any] = self.trace.guards.tensors
+        symbols, sizes = self.trace.symbols, None
         if symbols is not None and symbols.used:
             sizes = sizes_of(symbols.shapes, examples)
             if sizes is None:
                 return None
             # What is known of the sizes, guarded as they are or found out to be, is in there.
             tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
-        inputs = tuple([tensors.get(src.reg) for _, src in self.cap.recorder.inputs])
-        return None if None in inputs else Kinds(self.cap.start_ambient, inputs, self._sharing(), sizes)
+        inputs = tuple([tensors.get(src.reg) for _, src in self.trace.recorder.inputs])
+        return None if None in inputs else Kinds(self.trace.start_ambient, inputs, self._sharing(), sizes)
 
     def _tensors(self) -> list[Source]:
-        return [src for _, src in self.cap.recorder.inputs if is_a(src.value, Tensor)]
+        return [src for _, src in self.trace.recorder.inputs if is_a(src.value, Tensor)]
 
     def _on_fakes(self) -> bool:
         """Returns whether the program's own inputs are the fake tensors of a user's, or it makes such."""
         mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-        return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.cap.recorder.inputs])
+        return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.trace.recorder.inputs])
 
     def _lying(self) -> list[tuple[Source, int, bool]]:
         """Returns the tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
         if self._memory is None:
-            memory, mutated = self.cap.guards.machine.memory, self.cap.recorder.mutated
+            memory, mutated = self.trace.guards.interp.memory, self.trace.recorder.mutated
             self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
         return self._memory
 
@@ -492,7 +492,7 @@ class ResidualWriter:
 
     def _guard_storages(self) -> None:
         """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
-        pattern, guards = self._sharing(), self.cap.guards
+        pattern, guards = self._sharing(), self.trace.guards
         if pattern is not None:
             guards.storages(self._tensors(), pattern)
         if self._shares_what_it_writes():
@@ -503,8 +503,8 @@ class ResidualWriter:
 
     def _guard_tangents(self) -> None:
         """Which inputs have a tangent decides what has one behind them, and that can be asked for."""
-        guards = self.cap.guards
-        for src in self._tensors() if self.cap.start_ambient.dual_level else ():
+        guards = self.trace.guards
+        for src in self._tensors() if self.trace.start_ambient.dual_level else ():
             there = has_tangent(src.value)
             guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
 

@@ -44,8 +44,8 @@ class Aten(NamedTuple):
 class ExportWriter(ResidualWriter):
     """Writes no program: ``graph`` is the exported one."""
 
-    def __init__(self, cap: SegmentTrace, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
-        super().__init__(cap, name)
+    def __init__(self, trace: SegmentTrace, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
+        super().__init__(trace, name)
         self._parameters, self._module, self._aten = parameters, module, aten
         self._flat: GraphModule | None = None
         # What the graph takes, in order: each source, and what it held.
@@ -54,16 +54,16 @@ class ExportWriter(ResidualWriter):
         self._buffers: list[tuple[str, Out]] = []
 
     def returns(self, value: Any) -> None:
-        if any([set_ in KERNELS for _, set_ in differing(self.cap.start_ambient, ambient_facts())]):
+        if any([set_ in KERNELS for _, set_ in differing(self.trace.start_ambient, ambient_facts())]):
             raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
         self._outcome = outcome.read(value)
-        for w in self.cap.journal.written.values():
+        for w in self.trace.mutations.written.values():
             self._wrote(w, outcome)
         # What an exception has passed is nothing that a graph gives.
-        for src, descr in [(src, descr) for _, src, descr, _ in self.cap.journal.slots.values() if descr is not TRACEBACK]:
+        for src, descr in [(src, descr) for _, src, descr, _ in self.trace.mutations.slots.values() if descr is not TRACEBACK]:
             raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")
-        self._roots = {src.reg: i for i, src in enumerate(self.cap.guards.roots())}
+        self._roots = {src.reg: i for i, src in enumerate(self.trace.guards.roots())}
         self.tail = ["return None"]
 
     def _wrote(self, w: Written, outcome: Outcome) -> None:
@@ -100,7 +100,7 @@ class ExportWriter(ResidualWriter):
         return []
 
     def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
-        self._taken = [(src, src.value) for _, src in self.cap.recorder.inputs]
+        self._taken = [(src, src.value) for _, src in self.trace.recorder.inputs]
         self._flat = self._as_aten(gm, examples, self._aten) if self._aten is not None else gm
         return gm.forward
 
@@ -111,7 +111,7 @@ class ExportWriter(ResidualWriter):
             if states:
                 step = "Export without pre_dispatch=True: what autocast and transforms do is in the graph then."
                 raise NotExported(f"with pre_dispatch=True it can't have {states[0].__name__}()", id="FL606", next_step=step)
-        symbols = self.cap.symbols
+        symbols = self.trace.symbols
         if symbols is None:
             # Once more on the real tensors: what is written is taken back with all that the call wrote.
             examples = [x if x.requires_grad else x.detach() for x in examples]
@@ -131,7 +131,7 @@ class ExportWriter(ResidualWriter):
         graph = Graph()
         paths = Paths(graph, self._parameters, self._roots)
         changes = self._flat is not None and bool(self._flat.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled))
-        grad_mode = self.cap.start_ambient.grad_mode if changes else None
+        grad_mode = self.trace.start_ambient.grad_mode if changes else None
         guards = asked_module(self._parameters, self._roots, self.segment, describe, grad_mode)
         if guards is not None:
             put(root, GUARDS, guards)

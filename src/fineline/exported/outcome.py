@@ -61,33 +61,33 @@ class Outcome:
     """Reads a result; the tensors in it that the graph makes become the graph's outputs (``rebuild.outputs``)."""
 
     def __init__(self, rebuild: Reconstructor) -> None:
-        self._rebuild, self._cap = rebuild, rebuild.cap
+        self._rebuild, self._cap = rebuild, rebuild.trace
         self._seen: Counter[int] = Counter()
         self.tensors: list[Tensor] = []
 
     def read(self, v: Any) -> Any:
         """Returns what gives ``v``: its parts are those above, and constants."""
-        cap, t = self._cap, type(v)
-        if id(v) in cap.lazy:
-            return Given(cap.lazy[id(v)], v)
+        trace, t = self._cap, type(v)
+        if id(v) in trace.lazy:
+            return Given(trace.lazy[id(v)], v)
         if t in SYMBOLIC:
-            node = cap.symbols.node(v)
+            node = trace.symbols.node(v)
             return self.output(node) if is_a(node, Node) else node
-        if id(v) in cap.texts:
-            known_next_time(cap.guards.machine, cap.texts[id(v)])
+        if id(v) in trace.texts:
+            known_next_time(trace.guards.interp, trace.texts[id(v)])
             raise NotExported("the result holds the text of a tensor", id="FL603")
         if t in FX_CONSTANTS:
             return v
-        src = cap.sources.get(id(v))
+        src = trace.sources.get(id(v))
         if is_a(v, Tensor):
             self.tensors.append(v)
             if src is not None:
                 return Given(src, v)
-            if not cap.recorder.known(v):
+            if not trace.recorder.known(v):
                 raise NotExported("the result holds a tensor that the graph did not make", id="FL603")
             if v.__dict__ and t is Tensor:
                 raise NotExported(f"the result is a tensor with attributes of its own: {', '.join(v.__dict__)}", id="FL603")
-            return self.output(cap.recorder.find(v))
+            return self.output(trace.recorder.find(v))
         if src is not None and root_of(src).op == "root":
             return Given(src, v)
         self._seen[id(v)] += 1

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, NoReturn
 
-# Borders at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
+# Graph breaks at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
-# Borders that the user has asked for.
+# Graph breaks that the user has asked for.
 ASKED = frozenset({"FL400", "FL401", "FL429", "FL430", "FL451"})
 
-# Borders at what fake mode may make a symbol of.
+# Graph breaks at what fake mode may make a symbol of.
 READS = frozenset({"FL502", "FL508"})
 
 
-# Borders that are none on the real tensors.
+# Graph breaks that are none on the real tensors.
 FAKES_LACK = frozenset({"FL516", "FL524"})
 
 
@@ -96,11 +96,11 @@ class Restart(BaseException):
 
 
 class NotCapturable(BaseException):
-    """On trial: what comes next could be seen from outside, or is nothing for a graph. ``border``: it would have been one."""
+    """On trial: what comes next could be seen from outside, or is nothing for a graph. ``graph_break``: it would have been one."""
 
-    def __init__(self, border: GraphBreak | None = None) -> None:
+    def __init__(self, graph_break: GraphBreak | None = None) -> None:
         super().__init__()
-        self.border = border
+        self.graph_break = graph_break
 
 
 class Finished(BaseException):

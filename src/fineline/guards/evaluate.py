@@ -198,7 +198,7 @@ def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mappin
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
-    """Returns the number a leaf of a relation stands for; raises where there is none that the machine has."""
+    """Returns the number a leaf of a relation stands for; raises where there is none that the interpreter has."""
     kind, register, index = leaf
     found: Any = registers[register]
     if kind != "number":

@@ -17,7 +17,7 @@ from fineline.kinds import is_a
 
 Code = tuple[tuple[str, Any], ...]
 
-# Of leaves, and of numbers on the stack: the native machine has room for so many.
+# Of leaves, and of numbers on the stack: the native interpreter has room for so many.
 MOST = 64
 LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**63 - 1
 BAD = None
@@ -88,7 +88,7 @@ def _apply(op: str, operands: list[Any]) -> Any:
 
 
 def is_integer(value: Any) -> bool:
-    """Returns whether the machine has such an integer; a bool is one, as in Python."""
+    """Returns whether the interpreter has such an integer; a bool is one, as in Python."""
     return type(value) in (int, bool) and LEAST_INTEGER <= value <= MOST_INTEGER
 
 

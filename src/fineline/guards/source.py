@@ -81,7 +81,7 @@ def root_of(src: Source) -> Source:
 
 
 class _Nowhere:
-    """The machine of a capture that has ended."""
+    """The interpreter of a capture that has ended."""
 
     frame = None
 
@@ -124,10 +124,10 @@ class Reads:
 class GuardBuilder:
     """Collects guard steps in the order of the reads that need them, each once."""
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, interp: Any) -> None:
         self.steps: list[Step] = []
         self.reads = Reads()
-        self.machine: Any = machine
+        self.interp: Any = interp
         self._pins: dict[int, Source] = {}
         self._roots: dict[int, Source] = {}
         self._type_attrs: dict[tuple[int, str], Source] = {}
@@ -137,17 +137,17 @@ class GuardBuilder:
         self.tensors: dict[int, Any] = {}
 
     def close(self) -> None:
-        """Nothing more is read: the ways between sources and to the machine are cut, as they would be cycles.
+        """Nothing more is read: the ways between sources and to the interpreter are cut, as they would be cycles.
 
         Nodes of graphs may have sources, and graphs go with a collection only: these must not hold what the user's code holds.
         """
-        self.machine = _NOWHERE
+        self.interp = _NOWHERE
         for src in self.reads.sources:
             src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
         """``placed``: the instruction that runs now reads it."""
-        frame, reads = self.machine.frame if placed else None, self.reads
+        frame, reads = self.interp.frame if placed else None, self.reads
         self.steps.append(step)
         reads.infos.append(frame and frame.info)
         reads.ips.append(frame.ip if frame else 0)

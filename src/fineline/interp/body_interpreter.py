@@ -1,4 +1,4 @@
-"""The machine that runs the body of a control-flow operator: on fakes, and not past the first thing that no graph can hold."""
+"""The interpreter that runs the body of a control-flow operator: on fakes, and not past the first thing that no graph can hold."""
 
 from __future__ import annotations
 
@@ -36,52 +36,52 @@ class BodyTensors(TensorOps):
     def __init__(self, indices: bool) -> None:
         self.indices = indices
 
-    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        if fn is Tensor.requires_grad_ and any([args[0] is t for t in vm.recorder.given()]):
-            vm.refuse_because("it changes what it is given")
+    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if fn is Tensor.requires_grad_ and any([args[0] is t for t in interp.recorder.given()]):
+            interp.refuse_because("it changes what it is given")
         places = numbers_in_tensors(fn, args) if self.indices else None
         if places is not None:
             # The operator sees to it that no such number is read from its tensor.
-            fx = vm.cap.to_fx(args[0]), vm.cap.to_fx(args[1])
-            result = compute(vm, torch.ops.aten.index, (args[0], places), None)
-            return self.keep(vm, fn, "call_function", operator.getitem, fx, {}, result)
-        return super().operator(vm, fn, args, kwargs, used)
+            fx = interp.trace.to_fx(args[0]), interp.trace.to_fx(args[1])
+            result = compute(interp, torch.ops.aten.index, (args[0], places), None)
+            return self.keep(interp, fn, "call_function", operator.getitem, fx, {}, result)
+        return super().operator(interp, fn, args, kwargs, used)
 
-    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source":
-            vm.refuse_because(f"it asks for .{name} of a tensor")
-        return super().attribute(vm, t, name, kind)
+            interp.refuse_because(f"it asks for .{name} of a tensor")
+        return super().attribute(interp, t, name, kind)
 
-    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        vm.refuse_because(f"it sets .{name} of a tensor")
+    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        interp.refuse_because(f"it sets .{name} of a tensor")
 
 
 class _Written(set):
     """The memory that a body writes into: only its own."""
 
-    def __init__(self, machine: BodyInterpreter) -> None:
+    def __init__(self, interp: BodyInterpreter) -> None:
         super().__init__()
-        self.machine = machine
+        self.interp = interp
 
     def add(self, storage: int) -> None:
-        if any([self.machine.memory(t).untyped_storage()._cdata == storage for t in self.machine.recorder.given()]):
-            self.machine.refuse_because("it writes into a tensor from around it")
+        if any([self.interp.memory(t).untyped_storage()._cdata == storage for t in self.interp.recorder.given()]):
+            self.interp.refuse_because("it writes into a tensor from around it")
         super().add(storage)
 
 
 class BodyInterpreter(Trial):
-    """The machine that a body runs on."""
+    """The interpreter that a body runs on."""
 
     recorder: BodyRecorder
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
-        super().__init__(outer, {}, set(outer.cap.made))
+        super().__init__(outer, {}, set(outer.trace.made))
         self.fakes = self.known.fakes = fakes
         self.tensors = BodyTensors(indices)
         self.trial, self.inside = outer.trial, outer.inside
-        self.recorder = BodyRecorder(outer.cap.recorder)
+        self.recorder = BodyRecorder(outer.trace.recorder)
         self.recorder.mutated = _Written(self)
-        self.journal.counters = _COUNTERS
+        self.mutations.counters = _COUNTERS
         self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
 
     def settled(self, fn: Any, args: list) -> Any:
@@ -108,14 +108,14 @@ class BodyInterpreter(Trial):
 
     def number(self, n: Any) -> Any:
         """Returns the node of a symbolic number that the body gives."""
-        cap = self.cap
-        before, cap.recorder = cap.recorder, self.recorder
+        trace = self.trace
+        before, trace.recorder = trace.recorder, self.recorder
         try:
-            return cap.symbols.node(n)
+            return trace.symbols.node(n)
         except Restart as e:
             raise NoBody(e.text) from None
         finally:
-            cap.recorder = before
+            trace.recorder = before
 
     def run(self, throw: BaseException | None = None) -> Any:
         before = ambient_facts()
@@ -135,11 +135,11 @@ class BodyInterpreter(Trial):
         self.why = why
         raise NotCapturable
 
-    def at_border(self, border: GraphBreak) -> Frame:
-        self.why = f"it breaks the graph: {border.reason}"
+    def at_graph_break(self, graph_break: GraphBreak) -> Frame:
+        self.why = f"it breaks the graph: {graph_break.reason}"
         # In the other mode this may be a number.
-        self.error = border.error if border.error in READS | ASKED else "FL520"
-        self.rule = border.rule
+        self.error = graph_break.error if graph_break.error in READS | ASKED else "FL520"
+        self.rule = graph_break.rule
         raise NotCapturable
 
     def fail(self, error: str, text: str, hint: bool) -> None:

@@ -29,15 +29,15 @@ class Idle(NamedTuple):
     reason: str
 
 
-def idle_frame(vm: Any, declared: bool) -> Frame | None:
-    """At a border, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
-    calls = vm.cap.recorder.calls
-    for f in stack(vm.frame):
+def idle_frame(interp: Any, declared: bool) -> Frame | None:
+    """At a graph break, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
+    calls = interp.trace.recorder.calls
+    for f in stack(interp.frame):
         f.idle = 1 if declared or calls else f.idle + 1
         f.worked += calls - f.began
         f.began = 0
     # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
-    found, inside = vm.frame, 0
+    found, inside = interp.frame, 0
     while found is not None and found.idle <= MOST_IDLE:
         inside = max(inside, found.idle * _can_be_left(found))
         found = found.back
@@ -53,13 +53,13 @@ def _can_be_left(f: Frame) -> bool:
     return f.generator is None and f.namespace is None and not is_own(f.info.code)
 
 
-def leave(vm: Any, f: Frame) -> bool:
+def leave(interp: Any, f: Frame) -> bool:
     """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
     f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
         caller.idle = 1
-    known, few = vm.options.idle, f.worked <= FEW_OPERATORS
+    known, few = interp.options.idle, f.worked <= FEW_OPERATORS
     before = known.get(f.info.code)
     if before is None or (few and not before.always):
         known[f.info.code] = Idle(few, "FL436", f"{IDLE} before")
@@ -67,17 +67,17 @@ def leave(vm: Any, f: Frame) -> bool:
     return False
 
 
-def _returned(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _returned(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     then, data, _ = state
-    if vm.resume is None or vm.cap.active:
-        return vm.finish(f, value, then, data)
+    if interp.resume is None or interp.trace.active:
+        return interp.finish(f, value, then, data)
     raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
 
 
-def _stopped(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _stopped(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     """... with the end of what gives items; who asked is told behind the instruction that raises."""
     _, data, on_stop = state
-    frame: Frame | None = vm.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
+    frame: Frame | None = interp.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
     return frame
 
 
@@ -85,11 +85,11 @@ def _given(value: Any) -> Any:
     return value
 
 
-def call_idle(vm: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
-    """A call of a function that was left: a border, if it works on no tensors, or does little with them."""
-    idle: Idle = vm.options.idle[fn.__code__]
-    if vm.cap.active and vm.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
-        known_code(vm.cap, fn)
+def call_idle(interp: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """A call of a function that was left: a graph break, if it works on no tensors, or does little with them."""
+    idle: Idle = interp.options.idle[fn.__code__]
+    if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
+        known_code(interp.trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
 
 

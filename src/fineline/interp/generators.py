@@ -13,7 +13,7 @@ from fineline.tracing.tracebacks import check_depth
 
 
 def resume_generator(
-    vm: Any,
+    interp: Any,
     f: Frame | None,
     gen: InterpretedGenerator,
     value: Any,
@@ -24,7 +24,7 @@ def resume_generator(
 ) -> Frame | None:
     """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
     if type(gen.given) is GeneratorType:
-        frame = vm.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
+        frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
         frame.on_stop = on_stop
         return frame
     if gen.state == "running":
@@ -34,31 +34,31 @@ def resume_generator(
         if throw is not None:
             raise throw
         if on_stop is not None:
-            return on_stop(vm, f, None, data)
+            return on_stop(interp, f, None, data)
         raise StopIteration
     if gen.state == "new":
         if throw is not None:
             gen.state, gen.frame = "closed", None
             if is_a(throw, StopIteration):
-                found: Frame | None = vm.throw(stopped(throw), again=True)
+                found: Frame | None = interp.throw(stopped(throw), again=True)
                 return found
             raise throw
         if value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
     receiver = delegate(frame) if throw is not None else None
-    vm.depth += 1
-    if vm.depth > vm.max_depth:
+    interp.depth += 1
+    if interp.depth > interp.max_depth:
         try:
-            check_depth(vm)
+            check_depth(interp)
         except RecursionError:
-            vm.depth -= 1
+            interp.depth -= 1
             raise
     gen.state, frame.generator = "running", gen
-    gen.outer = vm.handled
+    gen.outer = interp.handled
     if gen.handled is not None:
-        vm.handled = gen.handled
+        interp.handled = gen.handled
     frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
-    vm.frame = frame
+    interp.frame = frame
     if throw is None:
         frame.stack.append(value)
         return frame
@@ -70,14 +70,14 @@ def resume_generator(
     target = frame.info.instructions[frame.ip - 1].arg
     if is_a(throw, GeneratorExit):
         if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
-            return vm.call(frame, protocols.close_then_raise, [receiver, throw])
+            return interp.call(frame, protocols.close_then_raise, [receiver, throw])
         raise throw
     if is_a(receiver, InterpretedGenerator):
-        return vm.resume_generator(frame, receiver, None, None, target, sent, throw)
+        return interp.resume_generator(frame, receiver, None, None, target, sent, throw)
     method = getattr(receiver, "throw", None)
     if method is None:
         raise throw
-    return call_next(vm, frame, method, [throw], sent, target) or frame
+    return call_next(interp, frame, method, [throw], sent, target) or frame
 
 
 def stopped(e: BaseException) -> RuntimeError:
@@ -87,25 +87,25 @@ def stopped(e: BaseException) -> RuntimeError:
     return error
 
 
-def leave_generator(vm: Any, f: Frame, state: str) -> Frame | None:
+def leave_generator(interp: Any, f: Frame, state: str) -> Frame | None:
     gen = f.generator
     assert gen is not None
     gen.state, f.generator = state, None
-    vm.handled, gen.outer = gen.outer, None
+    interp.handled, gen.outer = gen.outer, None
     if state == "closed":
         gen.frame = gen.handled = None
     back, f.back = f.back, None
-    vm.frame = back
+    interp.frame = back
     return back
 
 
-def bury(vm: Any, gen: InterpretedGenerator) -> None:
+def bury(interp: Any, gen: InterpretedGenerator) -> None:
     """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
     f = gen.frame
     if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
         gen.state, gen.frame = "closed", None
-    elif vm.running:
-        vm.dying.append(gen)
+    elif interp.running:
+        interp.dying.append(gen)
     else:
         try:
             gen.close()
@@ -113,15 +113,15 @@ def bury(vm: Any, gen: InterpretedGenerator) -> None:
             protocols.unraisable(e, gen)
 
 
-def close_dying(vm: Any, f: Frame) -> Frame:
-    gens = [*vm.dying]
-    vm.dying.clear()
-    return vm.call(f, protocols.close_abandoned, [gens], None, vm.discard) or f
+def close_dying(interp: Any, f: Frame) -> Frame:
+    gens = [*interp.dying]
+    interp.dying.clear()
+    return interp.call(f, protocols.close_abandoned, [gens], None, interp.discard) or f
 
 
-def raise_behind_dying(vm: Any, error: BaseException) -> Frame:
+def raise_behind_dying(interp: Any, error: BaseException) -> Frame:
     """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
-    gens = [*vm.dying]
-    vm.dying.clear()
-    frame: Frame = vm.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    gens = [*interp.dying]
+    interp.dying.clear()
+    frame: Frame = interp.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
     return frame

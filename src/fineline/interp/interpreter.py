@@ -80,19 +80,19 @@ INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 
 
 class Interpreter:
-    """Runs frames on real values; what they read, call and write goes to ``cap``."""
+    """Runs frames on real values; what they read, call and write goes to ``trace``."""
 
-    def __init__(self, options: Any, cap: SegmentTrace | None = None) -> None:
+    def __init__(self, options: Any, trace: SegmentTrace | None = None) -> None:
         self.options = options
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
         self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
-        # The result of a border and where it goes: delivering it may run into the next border, or raise.
+        # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
         self.pending: tuple | None = None
         self.protocols = protocols
-        self.cap = cap if cap is not None else SegmentTrace(self)
-        self.texts = self.cap.texts
-        self.on_border: Callable[[Interpreter, GraphBreak], Any] | None = None
+        self.trace = trace if trace is not None else SegmentTrace(self)
+        self.texts = self.trace.texts
+        self.on_graph_break: Callable[[Interpreter, GraphBreak], Any] | None = None
         # ... while nothing is captured: sees to what the eager code is given.
         self.on_skip: Callable[[Interpreter, GraphBreak], Any] | None = None
         self.failure: tuple[str, str] | None = None
@@ -113,9 +113,9 @@ class Interpreter:
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None
         self.eager_frame: Frame | None = None
-        # Makes the machine for code that a graph may not be able to hold.
+        # Makes the interpreter for code that a graph may not be able to hold.
         self.trial: Callable[..., Any] | None = None
-        # Makes the machine for a function that a node of the graph is to run.
+        # Makes the interpreter for a function that a node of the graph is to run.
         self.inside: Callable[..., Any] | None = None
         # Whether what runs is a backward that may be differentiated itself.
         self.again = False
@@ -141,7 +141,7 @@ class Interpreter:
         self.pause = Pause()
         # Whether writes into tensors may have to be taken back.
         self.undoable = options.breaks != "any"
-        # While a call runs natively, at a border: what its operators are, for the tally.
+        # While a call runs natively, at a graph break: what its operators are, for the tally.
         self.outside = ""
         # Goes on capturing where a block ends in which nothing was captured.
         self.resume: Callable[[Interpreter, GraphBreak], Any] | None = None
@@ -154,7 +154,7 @@ class Interpreter:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
-        # The origin of what has another machine run this code, for the graph's nodes.
+        # The origin of what has another interpreter run this code, for the graph's nodes.
         self.called_at: Any = None
         # Whether a backend sees the graph, and with it the layout of what each operator gives.
         self.shows_layouts = False
@@ -192,8 +192,8 @@ class Interpreter:
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
         if code in self.options.idle and f is not None:
             call_idle(self, fn, args, kwargs, then, data)
-        if self.cap.active:
-            see_function(self.cap, fn)
+        if self.trace.active:
+            see_function(self.trace, fn)
         n = len(args)
         if info.is_plain and not kwargs and n == code.co_argcount:
             local = args
@@ -209,7 +209,7 @@ class Interpreter:
         function: Any = fn
         frame = Frame(info, self.link(info), globals_, function.__builtins__, local, f)
         frame.function = fn
-        frame.began = self.cap.recorder.calls
+        frame.began = self.trace.recorder.calls
         frame.then = then
         frame.data = data
         self.frame = frame
@@ -229,7 +229,7 @@ class Interpreter:
     call_plainly = call_unruled
 
     @staticmethod
-    def discard(vm: Interpreter, f: Frame, value: Any, data: Any) -> None:
+    def discard(interp: Interpreter, f: Frame, value: Any, data: Any) -> None:
         """``then`` of a call whose result is of no interest."""
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
@@ -247,11 +247,11 @@ class Interpreter:
     def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
         """Returns whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
 
-        Then a program for each value would never end, and the place had better be a border; what it gives is known behind that.
+        Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
         """
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
-        if self.cap.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.cap.lazy]
+        if self.trace.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.trace.lazy]
         return bool(found) and None not in found and self.asked(f, found, few)
 
     def unlike(self, f: Frame, obj: Any) -> bool:
@@ -259,27 +259,27 @@ class Interpreter:
 
         Numbers that vary are symbols in a container that the segment has not written to.
         """
-        cap = self.cap
-        if not cap.active or not self.unsteady:
+        trace = self.trace
+        if not trace.active or not self.unsteady:
             return False
-        src, shown = cap.sources.get(id(obj)), False
+        src, shown = trace.sources.get(id(obj)), False
         if type(obj) in VIEWS:
             held = gc.get_referents(obj)[0]
-            src, shown = (cap.sources[id(held)], False) if id(held) in cap.sources else (src, True)
+            src, shown = (trace.sources[id(held)], False) if id(held) in trace.sources else (src, True)
             obj = held
         text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
-        what = self.unsteady.get(text) if id(obj) not in cap.expanded else None
-        written = id(obj) in cap.journal.written
+        what = self.unsteady.get(text) if id(obj) not in trace.expanded else None
+        written = id(obj) in trace.mutations.written
         if src is None or what is None or (what == "numbers" and not written):
             return False
-        before = cap.journal.before(obj)
+        before = trace.mutations.before(obj)
         held = before.values() if is_a(before, dict) else before
         found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what == "texts" else []
         return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def asked(self, f: Frame, found: list, few: int) -> bool:
         """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
-        if not self.cap.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+        if not self.trace.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
             return False
         frame: Frame | None = f
         while frame is not None and frame.back is not None and is_own(frame.info.code):
@@ -296,13 +296,13 @@ class Interpreter:
             own.append(found)
         return place in self.options.asked_outside
 
-    def only_live(self, border: GraphBreak) -> GraphBreak | Restart:
-        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a border keeps them."""
-        symbols = self.cap.symbols
+    def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
+        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""
+        symbols = self.trace.symbols
         varies = symbols is not None and (symbols.used or symbols.varying.found)
         if varies and breaks_here(self.options.breaks) == "any":
-            return border
-        return Restart(border.error, border.reason)
+            return graph_break
+        return Restart(graph_break.error, graph_break.reason)
 
     def forget_generators(self) -> None:
         """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
@@ -315,9 +315,9 @@ class Interpreter:
 
     def class_value(self, value: Any) -> Any:
         """Returns what is inside a staticmethod, classmethod or property: as fixed as its holder."""
-        cap = self.cap
-        if cap.active and id(value) not in cap.sources and id(value) not in cap.made and not is_value(value):
-            cap.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
+        trace = self.trace
+        if trace.active and id(value) not in trace.sources and id(value) not in trace.made and not is_value(value):
+            trace.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
         return value
 
     resume_generator = resume_generator
@@ -332,7 +332,7 @@ class Interpreter:
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
         inner = Interpreter(self.options, SegmentTrace(self))
-        inner.cap.active = False
+        inner.trace.active = False
         inner.call_out, inner.eager_frame = self.call_out, gen.frame
         try:
             throw = value if verb == "throw" else None
@@ -395,52 +395,52 @@ class Interpreter:
                 f = self.undecided(e)
                 ops = f.ops
                 continue
-            except GraphBreak as border:
+            except GraphBreak as graph_break:
                 # Its traceback leads to frames that hold it: a cycle.
-                border.__traceback__ = border.__context__ = None
-                caught: GraphBreak | None = border
+                graph_break.__traceback__ = graph_break.__context__ = None
+                caught: GraphBreak | None = graph_break
             except BaseException as e:
                 if self.interrupted_by(e):
                     self.interrupted(e)
                 elif is_a(e, FLEETING):
                     self.fleeting(e)
-                elif is_a(e, INTERNAL) and self.cap.active and (is_a(e, InternalError) or raised_inside(e)):
+                elif is_a(e, INTERNAL) and self.trace.active and (is_a(e, InternalError) or raised_inside(e)):
                     f = self.abandon(e)
                     ops = f.ops
                     continue
                 f = self.raised(e)
                 ops = f.ops
                 continue
-            f = self.at_border(caught)  # type: ignore[arg-type]
+            f = self.at_graph_break(caught)  # type: ignore[arg-type]
             caught = None
             ops = f.ops
 
-    def at_border(self, border: GraphBreak) -> Frame:
+    def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.merged is not None:
-            return self.merged.fail(self, f"one is {border.reason}")
+            return self.merged.fail(self, f"one is {graph_break.reason}")
         if self.subgraphs and self.opaque is None:
             give_up_subgraphs(self)
         if self.indices:
-            self.fail(border.error, f"{border.reason}, where numbers in tensors are indices", False)
+            self.fail(graph_break.error, f"{graph_break.reason}, where numbers in tensors are indices", False)
             while self.indices:
                 torch._C._push_on_torch_function_stack(self.indices.pop(0))
         if self.opaque is None:
-            self.outside = "skipped" if border.error in UNSEEN else "eager"
+            self.outside = "skipped" if graph_break.error in UNSEEN else "eager"
         try:
             if self.opaque is not None and self.fakes is not None:
-                raise Restart(border.error, border.reason)
+                raise Restart(graph_break.error, graph_break.reason)
             if self.opaque is not None:
                 opaque = self.opaque
-                opaque.meet(self, border)
-                value = self.beyond(border)
-                opaque.given_by(self, border.fn, value)
-            elif border.error == "FL430" and self.resume is not None and not self.cap.active:
-                value = self.resume(self, border)
-            elif self.cap.active and self.on_border is not None:
-                value = self.on_border(self, border)
+                opaque.meet(self, graph_break)
+                value = self.beyond(graph_break)
+                opaque.given_by(self, graph_break.fn, value)
+            elif graph_break.error == "FL430" and self.resume is not None and not self.trace.active:
+                value = self.resume(self, graph_break)
+            elif self.trace.active and self.on_graph_break is not None:
+                value = self.on_graph_break(self, graph_break)
             else:
-                value = self.beyond(border)
+                value = self.beyond(graph_break)
         except (Finished, Restart):
             raise
         except CaptureAborted as e:
@@ -455,11 +455,11 @@ class Interpreter:
             self.outside = ""
         f = self.frame
         assert f is not None
-        self.pending = (value, border.then, border.data, border.push)
+        self.pending = (value, graph_break.then, graph_break.data, graph_break.push)
         return f
 
     def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
-        """Goes on behind a border with its result."""
+        """Goes on behind a graph break with its result."""
         if then is not None:
             return then(self, f, value, data) or self.frame  # type: ignore[return-value]
         if push:
@@ -472,20 +472,20 @@ class Interpreter:
             return ""
         if self.outside or self.resume is not None:
             return self.outside or "skipped"
-        return OPEN if self.cap.active else "eager"
+        return OPEN if self.trace.active else "eager"
 
-    def beyond(self, border: GraphBreak) -> Any:
-        """Returns what is called at a border."""
-        if border.raised is not None and self.handled is not None:
-            under(self.handled, border.raise_again)
-        elif border.raised is not None:
-            border.raise_again()
-        if self.on_skip is not None and not self.cap.active:
-            self.on_skip(self, border)
+    def beyond(self, graph_break: GraphBreak) -> Any:
+        """Returns what is called at a graph break."""
+        if graph_break.raised is not None and self.handled is not None:
+            under(self.handled, graph_break.raise_again)
+        elif graph_break.raised is not None:
+            graph_break.raise_again()
+        if self.on_skip is not None and not self.trace.active:
+            self.on_skip(self, graph_break)
         with self.pause.interrupted():
-            if border.error == STOPS:
-                return call_from(self.frame, border.fn, border.args_, border.kwargs)
-            return self.native(border.fn, border.args_, border.kwargs)
+            if graph_break.error == STOPS:
+                return call_from(self.frame, graph_break.fn, graph_break.args_, graph_break.kwargs)
+            return self.native(graph_break.fn, graph_break.args_, graph_break.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
         """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
@@ -503,7 +503,7 @@ class Interpreter:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
 
     def note_break(self, place: Any) -> None:
-        """Hears that the frames are left at a place, which another machine may continue from."""
+        """Hears that the frames are left at a place, which another interpreter may continue from."""
 
     def note_continuation(self, place: Any) -> None:
         """Hears that the frames have been made that were left at a place."""
@@ -517,9 +517,9 @@ class Interpreter:
             raise e
         if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Restart("FL515", f"{type(e).__name__}: {e}")
-        if id(e) not in self.cap.sources:
+        if id(e) not in self.trace.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
-            self.cap.made.add(id(e))
+            self.trace.made.add(id(e))
         handled = self.handled
         if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
             link_: BaseException = handled
@@ -533,7 +533,7 @@ class Interpreter:
         return self.unwind(e, again)
 
     def undecided(self, e: DataDependentBranch) -> Frame:
-        """Without a number that only the graph knows the code can't go on: it has to be read at a border."""
+        """Without a number that only the graph knows the code can't go on: it has to be read at a graph break."""
         if breaks_here(self.options.breaks) == "none":
             return self.abandon(self.refuse("FL518", str(e), self.frame))
         raise Restart("FL518", str(e))
@@ -553,13 +553,13 @@ class Interpreter:
 
     def fail(self, error: str, text: str, hint: bool) -> None:
         """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
-        if not self.cap.active:
+        if not self.trace.active:
             return
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
             self.abandoned = self.refuse(error, text, self.frame)
             raise CaptureAborted
-        fakes = self.cap.active = self.fakes is not None
-        self.cap.global_values.clear()  # Nobody forgets them any more where globals are written.
+        fakes = self.trace.active = self.fakes is not None
+        self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.pause.end()
         self.failure = (error, text)
         f = self.frame
@@ -585,7 +585,7 @@ class Interpreter:
 
     def interrupted_by(self, e: BaseException) -> bool:
         """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
-        return e is self.interrupt or (id(e) not in self.cap.sources and asynchronous(e) is e)
+        return e is self.interrupt or (id(e) not in self.trace.sources and asynchronous(e) is e)
 
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
@@ -622,7 +622,7 @@ class Interpreter:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                self.traces.write(e, self.cap)
+                self.traces.write(e, self.trace)
                 self.frame = f
                 return f
             self.depth -= 1
@@ -645,7 +645,7 @@ class Interpreter:
                     return ended(self, back, on_stop, e, data) or back
             f = back
         self.frame = f = None
-        self.traces.write(e, self.cap)
+        self.traces.write(e, self.trace)
         if self.dying:
             return raise_behind_dying(self, e)
         context = CONTEXT.__get__(e)

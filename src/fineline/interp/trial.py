@@ -1,4 +1,4 @@
-"""A machine for code that may turn out not to fit into a graph: it stops before anything happens that could be seen."""
+"""An interpreter for code that may turn out not to fit into a graph: it stops before anything happens that could be seen."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_e
 class _ReadOnly(MutationLog):
     """Knows what has been written so far; the next write is refused."""
 
-    def __init__(self, journal: MutationLog, given: set[int]) -> None:
+    def __init__(self, mutations: MutationLog, given: set[int]) -> None:
         super().__init__()
-        self.written, self.slots, self.replaced, self.given = journal.written, journal.slots, journal.replaced, given
-        self.seams = journal.seams
+        self.written, self.slots, self.replaced, self.given = mutations.written, mutations.slots, mutations.replaced, given
+        self.seams = mutations.seams
 
     # Those that code sets and sets back.
     counters: frozenset[int] = frozenset()
@@ -88,32 +88,32 @@ class TrialTensors(TensorOps):
     def __init__(self, later: bool, turned: bool) -> None:
         self.later, self.turned = later, turned
 
-    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         if kind == "state" and fn not in self.states:
             raise NotCapturable
         if self.later and fn in _EITHER and not args and not kwargs:
-            vm.either = True
-            return vm.finish(f, fn() is not self.turned, then, data)
+            interp.either = True
+            return interp.finish(f, fn() is not self.turned, then, data)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
                 raise NotCapturable
-        return super().call(vm, f, fn, kind, args, kwargs, then, data)
+        return super().call(interp, f, fn, kind, args, kwargs, then, data)
 
-    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        if vm.opaque is not None or is_a(fn, CustomOpDef):
+    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if interp.opaque is not None or is_a(fn, CustomOpDef):
             raise NotCapturable
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if name.partition("::")[0] not in OWN:
             # Nobody knows what it does besides.
             raise NotCapturable
-        return super().operator(vm, fn, args, kwargs, used)
+        return super().operator(interp, fn, args, kwargs, used)
 
-    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source" or (self.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS):
             raise NotCapturable
-        return super().attribute(vm, t, name, kind)
+        return super().attribute(interp, t, name, kind)
 
-    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
         raise NotCapturable
 
 
@@ -133,11 +133,11 @@ class Trial(Interpreter):
         turned: bool = False,
     ) -> None:
         """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
-        super().__init__(outer.options, outer.cap)
+        super().__init__(outer.options, outer.trace)
         self.outer, self.refuse = outer, outer.refuse
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
-        self.called_at = origin_of(outer.cap, outer.frame) if outer.frame is not None else None
+        self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
         self.shows_layouts = outer.shows_layouts
         self.tensors = TrialTensors(later, turned)
         self.recorder: Any = Part()
@@ -146,23 +146,23 @@ class Trial(Interpreter):
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
         memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
-        self.undoable, self.journal = writes, _ReadOnly(outer.cap.journal, memory.given)
+        self.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
 
     def attempt(self, fn: Any, args: list) -> Any:
         """Returns what ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""
-        cap = self.cap
-        before = (cap.recorder, cap.journal, cap.made, cap.guards.machine)
-        assumed, grad_mode = len(cap.assumed), torch.is_grad_enabled()
+        trace = self.trace
+        before = (trace.recorder, trace.mutations, trace.made, trace.guards.interp)
+        assumed, grad_mode = len(trace.assumed), torch.is_grad_enabled()
         attributes = [dict(t.__dict__) for t in self.given]
-        cap.recorder, cap.journal, cap.made, cap.guards.machine = self.recorder, self.journal, self.made, self
+        trace.recorder, trace.mutations, trace.made, trace.guards.interp = self.recorder, self.mutations, self.made, self
         try:
             self.push_function(None, fn, args, None)
             value = self.run()
         finally:
-            cap.recorder, cap.journal, cap.made, cap.guards.machine = before
+            trace.recorder, trace.mutations, trace.made, trace.guards.interp = before
             torch._C._set_grad_enabled(grad_mode)
-            taken = len(cap.assumed) - assumed
-            del cap.assumed[assumed:]
+            taken = len(trace.assumed) - assumed
+            del trace.assumed[assumed:]
             changed = [(t.__dict__, was) for t, was in zip(self.given, attributes, strict=True) if not _same(t.__dict__, was)]
             for now, was in changed:
                 now.clear()
@@ -178,8 +178,8 @@ class Trial(Interpreter):
             raise e
         return super().raised(e)
 
-    def at_border(self, border: GraphBreak) -> Frame:
-        raise NotCapturable(border)
+    def at_graph_break(self, graph_break: GraphBreak) -> Frame:
+        raise NotCapturable(graph_break)
 
     def fail(self, error: str, text: str, hint: bool) -> None:
         raise NotCapturable

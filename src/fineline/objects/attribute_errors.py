@@ -13,74 +13,74 @@ from fineline.objects.attribute_reads import MISSING, load_attr, load_method, re
 from fineline.tracing.mutation_log import EMPTY
 
 
-def LOAD_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
-        frame = load_attr(vm, f, obj, name)
+        frame = load_attr(interp, f, obj, name)
     except (AttributeError, GraphBreak) as e:
-        _tell(vm, e, obj, name)
+        _tell(interp, e, obj, name)
         raise
     if frame is not None and frame.back is f:
         frame.then, frame.data = _gives, (obj, name, frame.then, frame.data)
     return frame
 
 
-def LOAD_METHOD(vm: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_METHOD(interp: Any, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
-        frame = load_method(vm, f, obj, name)
+        frame = load_method(interp, f, obj, name)
     except (AttributeError, GraphBreak) as e:
-        if not _unaided(vm, obj):
-            _tell(vm, e, obj, name)
+        if not _unaided(interp, obj):
+            _tell(interp, e, obj, name)
         raise
-    if frame is not None and frame.back is f and not _unaided(vm, obj):
+    if frame is not None and frame.back is f and not _unaided(interp, obj):
         frame.then, frame.data = _gives, (obj, name, frame.then, frame.data)
     return frame
 
 
-def read_attribute(vm: Any, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
+def read_attribute(interp: Any, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
     """``getattr(obj, name)``."""
     try:
-        return load_attr(vm, f, obj, name, _gives, (obj, name, then, data))
+        return load_attr(interp, f, obj, name, _gives, (obj, name, then, data))
     except (AttributeError, GraphBreak) as e:
-        _tell(vm, e, obj, name)
+        _tell(interp, e, obj, name)
         raise
 
 
-def _unaided(vm: Any, obj: Any) -> bool:
+def _unaided(interp: Any, obj: Any) -> bool:
     """Returns whether LOAD_METHOD looks an attribute up itself, as `object` does: then it adds nothing to what a property raises."""
     t = type(obj)
     if t is super or is_a(obj, (type, types.ModuleType)):
         return False
-    own, fallback = [special_method(vm.cap, t, method) for method in ("__getattribute__", "__getattr__")]
+    own, fallback = [special_method(interp.trace, t, method) for method in ("__getattribute__", "__getattr__")]
     # Where something is captured, None stands for what is not there.
     return own is object.__getattribute__ and (fallback is None or fallback is MISSING)
 
 
-def _gives(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _gives(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     """``then`` of a frame that reads an attribute: an AttributeError that leaves it is told."""
-    return vm.finish(f, value, *state[2:])
+    return interp.finish(f, value, *state[2:])
 
 
-def left(vm: Any, f: Frame, e: BaseException) -> None:
+def left(interp: Any, f: Frame, e: BaseException) -> None:
     """``e`` leaves the frame."""
     if f.then is _gives and is_a(e, AttributeError):
-        _tell(vm, e, *f.data[:2])
+        _tell(interp, e, *f.data[:2])
 
 
-def _tell(vm: Any, e: Any, obj: Any, name: str) -> None:
-    """Gives ``e`` the name and the object, unless it has any; a border at which the user's code reads the attribute leaves that to C."""
+def _tell(interp: Any, e: Any, obj: Any, name: str) -> None:
+    """Gives ``e`` the name and the object, unless it has any; a graph break at which the user's code reads the attribute leaves that to C."""
     if is_a(e, GraphBreak):
         if is_a(e.fn, types.FunctionType) and e.then in (None, _gives):
             e.fn, e.args_ = getattr, (obj, name)
         return
-    cap = vm.cap
-    src = cap.sources.get(id(e)) if cap.active else None
+    trace = interp.trace
+    src = trace.sources.get(id(e)) if trace.active else None
     # What was there before the call may have been told by an earlier one.
-    named = any([read_member(vm, e, descr, descr.__name__) is not None for descr in (NAME, OBJ)]) if src is not None else names_attribute(e)
+    named = any([read_member(interp, e, descr, descr.__name__) is not None for descr in (NAME, OBJ)]) if src is not None else names_attribute(e)
     if named:
         return
     for descr, value in ((NAME, name), (OBJ, obj)):
         if src is not None:
-            cap.journal.note_slot(e, src, descr, EMPTY)
+            trace.mutations.note_slot(e, src, descr, EMPTY)
         descr.__set__(e, value)

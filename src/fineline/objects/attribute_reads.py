@@ -68,7 +68,7 @@ class TypeInfo:
 
     __slots__ = ("behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "ordinary", "setattr_fn")
 
-    def __init__(self, cap: SegmentTrace, cls: type) -> None:
+    def __init__(self, trace: SegmentTrace, cls: type) -> None:
         self.cls = cls
         self.heap = _may_change(cls)
         self.found: dict[str, tuple[int, Any]] = {}
@@ -78,10 +78,10 @@ class TypeInfo:
         # C may keep attributes in a dict that it does not show: asyncio's tasks do.
         self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
         self.has_dict = local or (cls.__dictoffset__ != 0 and not self.hides_dict)
-        _, self.getattribute = self.look(cap, "__getattribute__")
+        _, self.getattribute = self.look(trace, "__getattribute__")
         owner = getattr(self.getattribute, "__objclass__", None)
         self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC and not self.hides_dict
-        kind, g = self.look(cap, "__getattr__")
+        kind, g = self.look(trace, "__getattr__")
         self.getattr_fn = g if kind else None
         # One that is called in another way reads attributes its own way.
         self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
@@ -90,34 +90,34 @@ class TypeInfo:
         self.ordinary = cls not in STANDING and _OTHERS.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
-    def look(self, cap: SegmentTrace, name: str) -> tuple[int, Any]:
+    def look(self, trace: SegmentTrace, name: str) -> tuple[int, Any]:
         """-> (kind, what the MRO holds), guarded."""
         entry = self.found.get(name)
         if entry is None:
-            entry = self.found[name] = classify(cap, self.cls, name, self.heap)
+            entry = self.found[name] = classify(trace, self.cls, name, self.heap)
         return entry
 
-    def look_behind(self, cap: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
+    def look_behind(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
         """-> (kind, what the MRO holds behind ``this``), guarded."""
         entry = self.behind.get((this, name))
         if entry is None:
-            guard_mro(cap, self.cls)
+            guard_mro(trace, self.cls)
             mro = TYPE_MRO.__get__(self.cls)
             entry = ABSENT, None
             for cls in mro[[k is this for k in mro].index(True) + 1 :]:
                 # If a class gets the name later, looking it up there finds something else than now.
-                info = cap.types.get(cls)
+                info = trace.types.get(cls)
                 # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
-                found = info.look(cap, name) if info is not None else classify(cap, cls, name, _may_change(cls))
+                found = info.look(trace, name) if info is not None else classify(trace, cls, name, _may_change(cls))
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
                     break
             self.behind[this, name] = entry
         return entry
 
-    def setter(self, cap: SegmentTrace) -> Any:
+    def setter(self, trace: SegmentTrace) -> Any:
         if self.setattr_fn is MISSING:
-            self.setattr_fn = self.look(cap, "__setattr__")[1]
+            self.setattr_fn = self.look(trace, "__setattr__")[1]
         return self.setattr_fn
 
 
@@ -154,48 +154,48 @@ def kind_of(descr: Any) -> int:
     return C_OTHER
 
 
-def classify(cap: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
+def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
-    if heap and (id(cls) in cap.made or (cap.classes and cls in cap.classes)):
-        holder = find(cap, cls, name, descr)
+    if heap and (id(cls) in trace.made or (trace.classes and cls in trace.classes)):
+        holder = find(trace, cls, name, descr)
         if holder is None:
-            _guard_descriptor(cap, descr)
+            _guard_descriptor(trace, descr)
             return (ABSENT, None) if descr is MISSING else (kind_of(descr), descr)
         cls = holder
     if descr is MISSING:
         if heap:
-            cap.guards.type_lacks(cls, name)
+            trace.guards.type_lacks(cls, name)
         return ABSENT, None
     if heap:
-        src = cap.guards.type_attr(cls, name, descr)
+        src = trace.guards.type_attr(cls, name, descr)
         if not src.checked:
             if is_a(descr, (int, float, str, tuple, bytes, type(None))) or is_a(descr, Tensor):
-                cap.load(descr, src)
+                trace.load(descr, src)
             else:
-                cap.guards.check(src, "is", descr)
-                if id(descr) not in cap.sources:
-                    cap.adopt(descr, src)
+                trace.guards.check(src, "is", descr)
+                if id(descr) not in trace.sources:
+                    trace.adopt(descr, src)
         t = type(descr)
         if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
             # The class may be assigned.
-            cap.guards.check(src, "type", t)
-            _guard_descriptor(cap, descr)
+            trace.guards.check(src, "type", t)
+            _guard_descriptor(trace, descr)
     return kind_of(descr), descr
 
 
-def _guard_descriptor(cap: SegmentTrace, descr: Any) -> None:
+def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
     """Guards how something that a class holds behaves: it follows from the methods of its own class, which may change."""
     t = type(descr)
     if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
-        info = type_info(cap, t)
+        info = type_info(trace, t)
         for method in DESCRIPTOR_METHODS:
-            info.look(cap, method)
+            info.look(trace, method)
 
 
-def type_info(cap: SegmentTrace, cls: type) -> TypeInfo:
-    info = cap.types.get(cls)
+def type_info(trace: SegmentTrace, cls: type) -> TypeInfo:
+    info = trace.types.get(cls)
     if info is None:
-        info = cap.types[cls] = TypeInfo(cap, cls)
+        info = trace.types[cls] = TypeInfo(trace, cls)
     return info
 
 
@@ -204,9 +204,9 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
     return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
 
 
-def special_method(cap: SegmentTrace, t: type, name: str) -> Any:
+def special_method(trace: SegmentTrace, t: type, name: str) -> Any:
     """Returns what Python finds under ``name`` in a class and its bases, guarded while something is captured."""
-    return type_info(cap, t).look(cap, name)[1] if cap.active else raw_lookup(t, name)
+    return type_info(trace, t).look(trace, name)[1] if trace.active else raw_lookup(t, name)
 
 
 def in_python(method: Any) -> bool:
@@ -217,9 +217,9 @@ def in_python(method: Any) -> bool:
     return bool(t.__flags__ & HEAP_TYPE) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
 
 
-def watches(cap: SegmentTrace, t: type) -> bool:
+def watches(trace: SegmentTrace, t: type) -> bool:
     """Returns whether the user's code sees every attribute that is read of an instance."""
-    return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(cap, t).getattribute, types.FunctionType)
+    return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(trace, t).getattribute, types.FunctionType)
 
 
 # What numbers say of themselves, whatever their value.
@@ -233,65 +233,65 @@ _PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType
 OF_FRAMES = ("f_lineno", "f_locals")
 
 
-def load_attr(vm: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
+def load_attr(interp: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
-    cap = vm.cap
+    trace = interp.trace
     t = type(obj)
     if t is FakeTensor:
         t = Tensor
-    if not cap.active:
+    if not trace.active:
         if t is types.FrameType and name in OF_FRAMES:
-            return vm.call(f, vm.protocols.of_frame, [obj, name], None, then, data)
-        return vm.finish(f, getattr(obj, name), then, data)
-    if cap.lazy and name not in OF_TYPE:
-        cap.settle(obj)
-    info = cap.types.get(t)
+            return interp.call(f, interp.protocols.of_frame, [obj, name], None, then, data)
+        return interp.finish(f, getattr(obj, name), then, data)
+    if trace.lazy and name not in OF_TYPE:
+        trace.settle(obj)
+    info = trace.types.get(t)
     if info is None or not info.ordinary:
         if t in SYMBOLIC:
             part = _PARTS.get((STANDS_FOR[t], name))
             if part is not None:
-                return vm.finish(f, part(obj), then, data)
+                return interp.finish(f, part(obj), then, data)
             obj = settled(obj)
             t = type(obj)
         if is_a(obj, Tensor):
             attr = TENSOR_ATTRS.get(name)
             if attr is not None:
                 try:
-                    value = vm.tensors.attribute(vm, obj, name, attr)
+                    value = interp.tensors.attribute(interp, obj, name, attr)
                 except GraphBreak as b:
                     raise b.to(then, data) from None
-                return vm.finish(f, value, then, data)
+                return interp.finish(f, value, then, data)
         elif is_a(obj, OPERATOR_SPACES):
             # Operators are registered once; what they say of themselves does not change.
-            return vm.finish(f, getattr(obj, name), then, data)
+            return interp.finish(f, getattr(obj, name), then, data)
         elif is_a(obj, enum.Enum) and name in ENUM_NAMES and not is_a(getattr(t, name, None), property):
-            return vm.finish(f, getattr(obj, name), then, data)
+            return interp.finish(f, getattr(obj, name), then, data)
         elif is_a(obj, type):
-            return load_class_attr(vm, f, obj, name, then, data)
+            return load_class_attr(interp, f, obj, name, then, data)
         elif t is super:
-            return load_super_attr(vm, f, obj, name, then, data)
+            return load_super_attr(interp, f, obj, name, then, data)
         elif t in STANDING and name not in ITERATING:
             # It is for the iterator itself to say.
             raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
-        info = cap.types.get(t)
+        info = trace.types.get(t)
         if info is None:
-            info = type_info(cap, t)
+            info = type_info(trace, t)
     if not info.generic:
         fn = info.getattribute
         if is_a(fn, types.FunctionType):
             if info.getattr_fn is not None:
-                return vm.call(f, vm.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
-            return vm.call(f, fn, [obj, name], None, then, data)
+                return interp.call(f, interp.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
+            return interp.call(f, fn, [obj, name], None, then, data)
         raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
             then, data
         )
-    return generic_load(vm, f, obj, name, info, then, data)
+    return generic_load(interp, f, obj, name, info, then, data)
 
 
-def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
-    cap = vm.cap
+def generic_load(interp: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
+    trace = interp.trace
     entry = info.found.get(name)
-    kind, descr = entry if entry is not None else info.look(cap, name)
+    kind, descr = entry if entry is not None else info.look(trace, name)
     if name == "__dict__" and is_a(obj, threading.local):
         # Each thread's own, whatever the class has under that name.
         kind, descr = C_DATA, None
@@ -300,216 +300,216 @@ def generic_load(vm: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: A
     if PROPERTY <= kind <= PY_DATA:
         if kind == PROPERTY and descr.fget is None:
             if asked is not None:
-                return vm.call(f, asked[0], [obj, name], None, then, data)
-            return vm.finish(f, object.__getattribute__(obj, name), then, data)
+                return interp.call(f, asked[0], [obj, name], None, then, data)
+            return interp.finish(f, object.__getattribute__(obj, name), then, data)
         if kind != C_DATA:
-            return bound(vm, f, kind, descr, obj, info.cls, then, data, asked)
+            return bound(interp, f, kind, descr, obj, info.cls, then, data, asked)
         if type(obj) is types.FrameType and name in OF_FRAMES:
-            return vm.call(f, vm.protocols.of_frame, [obj, name], None, then, data)
+            return interp.call(f, interp.protocols.of_frame, [obj, name], None, then, data)
         if name == "__dict__":
             d = dict_of(obj, info)
-            if type(d) is dict and cap.dict_source(obj, d) is None and id(obj) in cap.made:
-                cap.made.add(id(d))
-                cap.owners[id(d)] = obj
-                cap.kept.append(obj)
-            return vm.finish(f, d, then, data)
+            if type(d) is dict and trace.dict_source(obj, d) is None and id(obj) in trace.made:
+                trace.made.add(id(d))
+                trace.owners[id(d)] = obj
+                trace.kept.append(obj)
+            return interp.finish(f, d, then, data)
         if name == "__class__":
-            return vm.finish(f, vm.type_of(obj), then, data)
+            return interp.finish(f, interp.type_of(obj), then, data)
         try:
-            return vm.finish(f, read_member(vm, obj, descr, name), then, data)
+            return interp.finish(f, read_member(interp, obj, descr, name), then, data)
         except GraphBreak as b:
             raise b.to(then, data) from None
         except AttributeError:
             if asked is None:
                 raise
-        return vm.call(f, asked[0], [obj, name], None, then, data)
+        return interp.call(f, asked[0], [obj, name], None, then, data)
     if info.has_dict:
         d = dict_of(obj, info)
-        src = cap.dict_source(obj, d)
+        src = trace.dict_source(obj, d)
         value = d.get(name, MISSING)
         if value is not MISSING:
-            return vm.finish(f, cap.read_key(d, src, name, value) if src is not None else value, then, data)
+            return interp.finish(f, trace.read_key(d, src, name, value) if src is not None else value, then, data)
         if src is not None:
-            cap.read_absent(d, src, name)
+            trace.read_absent(d, src, name)
         if info.is_module and not kind:
-            found = module_child(cap, d, src, name)
+            found = module_child(trace, d, src, name)
             if found is not MISSING:
-                return vm.finish(f, found, then, data)
+                return interp.finish(f, found, then, data)
     if kind:
-        return bound(vm, f, kind, descr, obj, info.cls, then, data, asked)
+        return bound(interp, f, kind, descr, obj, info.cls, then, data, asked)
     if use_getattr and info.getattr_fn is not None:
-        return vm.call(f, info.getattr_fn, [obj, name], None, then, data)
+        return interp.call(f, info.getattr_fn, [obj, name], None, then, data)
     if is_a(obj, types.MethodType):
-        return load_attr(vm, f, read_member(vm, obj, METHOD_FUNC, "__func__"), name, then, data)
+        return load_attr(interp, f, read_member(interp, obj, METHOD_FUNC, "__func__"), name, then, data)
     if is_a(obj, types.ModuleType):
         fallback = d.get("__getattr__", MISSING)
         if fallback is not MISSING:
-            return vm.call(f, cap.read_key(d, src, "__getattr__", fallback), [name], None, then, data)
-        cap.read_absent(d, src, "__getattr__")
-    return vm.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then, data)
+            return interp.call(f, trace.read_key(d, src, "__getattr__", fallback), [name], None, then, data)
+        trace.read_absent(d, src, "__getattr__")
+    return interp.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then, data)
 
 
-def module_child(cap: SegmentTrace, d: dict, src: Any, name: str) -> Any:
+def module_child(trace: SegmentTrace, d: dict, src: Any, name: str) -> Any:
     """Returns a parameter, buffer or submodule of an nn.Module, found the way ``nn.Module.__getattr__`` finds it."""
     for table in ("_parameters", "_buffers", "_modules"):
         inner = d.get(table, MISSING)
         if inner is MISSING:
             continue
         if src is not None:
-            cap.read_key(d, src, table, inner)
-        inner_src = cap.sources.get(id(inner))
+            trace.read_key(d, src, table, inner)
+        inner_src = trace.sources.get(id(inner))
         value = inner.get(name, MISSING)
         if value is not MISSING:
-            return cap.read_key(inner, inner_src, name, value)
-        cap.read_absent(inner, inner_src, name)
+            return trace.read_key(inner, inner_src, name, value)
+        trace.read_absent(inner, inner_src, name)
     return MISSING
 
 
-def read_member(vm: Any, obj: Any, descr: Any, name: str) -> Any:
+def read_member(interp: Any, obj: Any, descr: Any, name: str) -> Any:
     """Returns a slot, or an attribute that C computes."""
-    cap = vm.cap
-    src = cap.sources.get(id(obj))
+    trace = interp.trace
+    src = trace.sources.get(id(obj))
     try:
         value = descr.__get__(obj, type(obj))
     except AttributeError:
-        if src is not None and not cap.journal.slot_written(obj, descr):
-            cap.guards.check(src, "predicate", (partial(member_is_empty, member_of(cap, obj, descr)), f"has no {name}"), id(descr))
+        if src is not None and not trace.mutations.slot_written(obj, descr):
+            trace.guards.check(src, "predicate", (partial(member_is_empty, member_of(trace, obj, descr)), f"has no {name}"), id(descr))
         raise
-    if id(obj) in cap.journal.seams and name == "tb_next":
+    if id(obj) in trace.mutations.seams and name == "tb_next":
         raise GraphBreak(getattr, (obj, name), None, "FL431", "reading the traceback of an exception that existed before the call")
-    if src is None or cap.journal.slot_written(obj, descr):
+    if src is None or trace.mutations.slot_written(obj, descr):
         return value
     if type(descr) is types.GetSetDescriptorType and (
         name == "__traceback__" or is_a(obj, (types.FrameType, types.CoroutineType, types.GeneratorType))
     ):
         raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {type(obj).__name__} that existed before the call")
-    return cap.read(value, cap.guards.access(src, "member", member_of(cap, obj, descr), value))
+    return trace.read(value, trace.guards.access(src, "member", member_of(trace, obj, descr), value))
 
 
-def load_class_attr(vm: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
+def load_class_attr(interp: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
     """``cls.name`` for a class."""
-    cap = vm.cap
+    trace = interp.trace
     meta = type(cls)
-    meta_info = type_info(cap, meta)
+    meta_info = type_info(trace, meta)
     if is_a(meta_info.getattribute, types.FunctionType):
-        return vm.call(f, meta_info.getattribute, [cls, name], None, then, data)
-    kind, descr = meta_info.look(cap, name)
+        return interp.call(f, meta_info.getattribute, [cls, name], None, then, data)
+    kind, descr = meta_info.look(trace, name)
     asked = (meta_info.getattr_fn, cls, name) if meta_info.getattr_fn is not None else None
     if PROPERTY <= kind <= PY_DATA:
         if kind != C_DATA:
-            return bound(vm, f, kind, descr, cls, meta, then, data, asked)
+            return bound(interp, f, kind, descr, cls, meta, then, data, asked)
         if name == "__dict__":
-            if not cls.__flags__ & HEAP_TYPE or id(cls) in cap.made or cls in cap.classes:
+            if not cls.__flags__ & HEAP_TYPE or id(cls) in trace.made or cls in trace.classes:
                 raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
             # Its single names may be asked for.
             space = TYPE_DICT.__get__(cls)
-            cap.adopt(space, cap.guards.access(cap.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
-            return vm.finish(f, space, then, data)
-        if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
-            cap.pin(cls, cls.__qualname__)
-        return vm.finish(f, read_member(vm, cls, descr, name), then, data)
+            trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
+            return interp.finish(f, space, then, data)
+        if cls.__flags__ & HEAP_TYPE and id(cls) not in trace.made:
+            trace.pin(cls, cls.__qualname__)
+        return interp.finish(f, read_member(interp, cls, descr, name), then, data)
     if is_a(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
-        if member is not None and cls in cap.classes:
-            members = type_info(cap, cls).look(cap, "_member_map_")[1]
-            return vm.finish(f, cap.read_key(members, cap.sources.get(id(members)), name, member), then, data)
+        if member is not None and cls in trace.classes:
+            members = type_info(trace, cls).look(trace, "_member_map_")[1]
+            return interp.finish(f, trace.read_key(members, trace.sources.get(id(members)), name, member), then, data)
         if member is not None:
-            return vm.finish(f, member, then, data)
-    own_kind, own = type_info(cap, cls).look(cap, name)
+            return interp.finish(f, member, then, data)
+    own_kind, own = type_info(trace, cls).look(trace, name)
     if own_kind:
-        return bound(vm, f, own_kind, own, None, cls, then, data, asked)
+        return bound(interp, f, own_kind, own, None, cls, then, data, asked)
     if kind:
-        return bound(vm, f, kind, descr, cls, meta, then, data, asked)
+        return bound(interp, f, kind, descr, cls, meta, then, data, asked)
     if asked is not None:
-        return vm.call(f, asked[0], [cls, name], None, then, data)
-    return vm.finish(f, getattr(cls, name), then, data)
+        return interp.call(f, asked[0], [cls, name], None, then, data)
+    return interp.finish(f, getattr(cls, name), then, data)
 
 
-def load_super_attr(vm: Any, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
+def load_super_attr(interp: Any, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
     """``super().name``: the MRO behind the class that asks."""
-    cap = vm.cap
+    trace = interp.trace
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
-        return vm.finish(f, getattr(sup, name), then, data)
-    kind, descr = type_info(cap, start).look_behind(cap, this, name)
+        return interp.finish(f, getattr(sup, name), then, data)
+    kind, descr = type_info(trace, start).look_behind(trace, this, name)
     if kind == ABSENT:
-        return vm.finish(f, getattr(sup, name), then, data)
+        return interp.finish(f, getattr(sup, name), then, data)
     if is_a(obj, type) and obj is start and not is_a(obj, this):
         # In a class method: nothing is bound to an instance.
         obj = None
     elif kind == C_DATA:
-        return vm.finish(f, read_member(vm, obj, descr, name), then, data)
-    return bound(vm, f, kind, descr, obj, start, then, data)
+        return interp.finish(f, read_member(interp, obj, descr, name), then, data)
+    return bound(interp, f, kind, descr, obj, start, then, data)
 
 
 def bound(
-    vm: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
+    interp: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
 ) -> Frame | None:
     """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None.
 
     ``asked``: a ``__getattr__`` with its arguments, for what raises an AttributeError.
     """
     if kind == METHOD and obj is not None:
-        return vm.finish(f, types.MethodType(descr, obj), then, data)
+        return interp.finish(f, types.MethodType(descr, obj), then, data)
     if kind == PROPERTY and obj is not None and descr.fget is not None:
-        return _get(vm, f, descr.fget, [obj], asked, then, data)
+        return _get(interp, f, descr.fget, [obj], asked, then, data)
     if kind == STATIC:
-        return vm.finish(f, vm.class_value(descr.__func__), then, data)
+        return interp.finish(f, interp.class_value(descr.__func__), then, data)
     if kind == CLASS:
-        return bind_class_method(vm, f, descr, cls, then, data)
+        return bind_class_method(interp, f, descr, cls, then, data)
     if kind in (PY_DATA, PY_OTHER):
-        return _get(vm, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
+        return _get(interp, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
     if kind in (PROPERTY, C_DATA, C_OTHER):
         value = type(descr).__get__(descr, obj, cls)
         if kind == C_OTHER and type(value) not in C_BOUND:
-            _note_bound(vm, value, descr, obj, cls)
-        return vm.finish(f, value, then, data)
-    return vm.finish(f, descr, then, data)
+            _note_bound(interp, value, descr, obj, cls)
+        return interp.finish(f, value, then, data)
+    return interp.finish(f, descr, then, data)
 
 
-def _note_bound(vm: Any, value: Any, descr: Any, obj: Any, cls: type) -> None:
+def _note_bound(interp: Any, value: Any, descr: Any, obj: Any, cls: type) -> None:
     """Notes how a program gets a callable that a descriptor in C gave, as that of a function of Cython's does."""
-    cap = vm.cap
+    trace = interp.trace
     if type(value) is types.MethodType:
         # The function is as fixed as the class.
-        vm.class_value(value.__func__)
+        interp.class_value(value.__func__)
     elif value is descr:
-        vm.class_value(descr)
-    elif cap.active and callable(value) and id(value) not in cap.sources and not is_value(value):
-        cap.bound[id(value)] = (vm.class_value(descr), obj, cls)
-        cap.kept.append(value)
+        interp.class_value(descr)
+    elif trace.active and callable(value) and id(value) not in trace.sources and not is_value(value):
+        trace.bound[id(value)] = (interp.class_value(descr), obj, cls)
+        trace.kept.append(value)
 
 
-def _get(vm: Any, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
+def _get(interp: Any, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
     if asked is None:
-        return vm.call(f, getter, args, None, then, data)
-    return vm.call(f, vm.protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
+        return interp.call(f, getter, args, None, then, data)
+    return interp.call(f, interp.protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
 
 
-def bind_class_method(vm: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
+def bind_class_method(interp: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
     """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
-    inner: Any = vm.class_value(descr.__func__)
+    inner: Any = interp.class_value(descr.__func__)
     if is_a(inner, property):
-        return vm.call(f, inner.fget, [cls], None, then, data)
+        return interp.call(f, inner.fget, [cls], None, then, data)
     getter = raw_lookup(type(inner), "__get__")
     if is_a(getter, types.FunctionType):
-        return vm.call(f, getter, [inner, cls, cls], None, then, data)
+        return interp.call(f, getter, [inner, cls, cls], None, then, data)
     if getter is MISSING:
-        return vm.finish(f, types.MethodType(inner, cls), then, data)
-    return vm.finish(f, inner.__get__(cls, cls), then, data)
+        return interp.finish(f, types.MethodType(inner, cls), then, data)
+    return interp.finish(f, inner.__get__(cls, cls), then, data)
 
 
-def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+def load_method(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
-    cap = vm.cap
+    trace = interp.trace
     t = type(obj)
     if t is FakeTensor:
         t = Tensor
-    if cap.active and not is_a(obj, type) and t is not super and t not in STANDING:
-        if cap.lazy and name not in OF_TYPE and id(obj) not in cap.texts:
+    if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
+        if trace.lazy and name not in OF_TYPE and id(obj) not in trace.texts:
             # A text is read by the call alone.
-            cap.settle(obj)
+            trace.settle(obj)
         if t in SYMBOLIC:
             descr = raw_lookup(STANDS_FOR[t], name)
             if type(descr) is types.MethodDescriptorType:
@@ -518,27 +518,27 @@ def load_method(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
                 return None
             obj = settled(obj)
             t = type(obj)
-        info = cap.types.get(t)
+        info = trace.types.get(t)
         if info is None:
-            info = type_info(cap, t)
+            info = type_info(trace, t)
         if info.generic:
             entry = info.found.get(name)
-            kind, descr = entry if entry is not None else info.look(cap, name)
+            kind, descr = entry if entry is not None else info.look(trace, name)
             if kind == METHOD or (kind == C_OTHER and type(descr) is types.MethodDescriptorType):
                 if info.has_dict:
                     d = dict_of(obj, info)
                     if name in d:
                         f.stack.append(NULL)
-                        return load_attr(vm, f, obj, name)
+                        return load_attr(interp, f, obj, name)
                     if type(obj) is FakeTensor:
                         pass
                     elif not is_a(obj, Tensor) or d:
-                        cap.read_absent(d, cap.dict_source(obj, d), name)
-                    elif id(obj) in cap.sources and id(d) not in cap.journal.written:
+                        trace.read_absent(d, trace.dict_source(obj, d), name)
+                    elif id(obj) in trace.sources and id(d) not in trace.mutations.written:
                         # One guard for all methods: the tensor has no attributes of its own.
-                        cap.guards.check(cap.dict_source(obj, d), "len", 0)
+                        trace.guards.check(trace.dict_source(obj, d), "len", 0)
                 f.stack.append(descr)
                 f.stack.append(obj)
                 return None
     f.stack.append(NULL)
-    return load_attr(vm, f, obj, name)
+    return load_attr(interp, f, obj, name)

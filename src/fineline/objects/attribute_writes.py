@@ -1,4 +1,4 @@
-"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the journal."""
+"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the mutation log."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from fineline.tracing.identity_guards import CLASS_MRO
 from fineline.tracing.mutation_log import EMPTY
 
 
-def store_attr(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
+def store_attr(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+    trace = interp.trace
+    if not trace.active:
         setattr(obj, name, value)
         return None
     t = type(obj)
     if t in SYMBOLIC:
         raise _unset(obj, name, value, f".{name} on a number")
-    if is_a(obj, type) and id(obj) in cap.made and type(obj).__setattr__ is type.__setattr__:
-        _forget(cap, obj)
+    if is_a(obj, type) and id(obj) in trace.made and type(obj).__setattr__ is type.__setattr__:
+        _forget(trace, obj)
         setattr(obj, name, value)
         return None
-    if is_a(obj, type) and set_on_class(cap, obj, name, value):
+    if is_a(obj, type) and set_on_class(trace, obj, name, value):
         return None
-    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in cap.sources):
+    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in trace.sources):
         raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
-    info = type_info(cap, t)
-    setter = info.setter(cap)
+    info = type_info(trace, t)
+    setter = info.setter(trace)
     if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
-        return vm.call(f, setter, [obj, name, value], None, vm.discard)
+        return interp.call(f, setter, [obj, name, value], None, interp.discard)
     if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
-    return generic_store(vm, f, obj, name, value)
+    return generic_store(interp, f, obj, name, value)
 
 
-def _forget(cap: Any, cls: type) -> None:
+def _forget(trace: Any, cls: type) -> None:
     """What has been looked up on a class made by the call, and on those below it, may change now."""
-    for t in [t for t in cap.types if cls in CLASS_MRO.__get__(t)]:
-        del cap.types[t]
+    for t in [t for t in trace.types if cls in CLASS_MRO.__get__(t)]:
+        del trace.types[t]
 
 
 def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
@@ -82,43 +82,43 @@ def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
     return None
 
 
-def generic_store(vm: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+def generic_store(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
     """What ``object.__setattr__`` does."""
-    cap = vm.cap
-    info = type_info(cap, type(obj))
-    kind, descr = info.look(cap, name)
+    trace = interp.trace
+    info = type_info(trace, type(obj))
+    kind, descr = info.look(trace, name)
     if kind == PROPERTY:
         if descr.fset is None:
             _of_object(obj, setattr)(obj, name, value)
             return None
-        return vm.call(f, descr.fset, [obj, value], None, vm.discard)
+        return interp.call(f, descr.fset, [obj, value], None, interp.discard)
     method = _of_descriptor(kind, descr, "__set__", "__delete__")
     if method is not None:
-        return vm.call(f, method, [descr, obj, value], None, vm.discard)
+        return interp.call(f, method, [descr, obj, value], None, interp.discard)
     if kind == C_DATA or (name == "__dict__" and info.has_dict):
-        write_member(vm, obj, descr, name, value)
+        write_member(interp, obj, descr, name, value)
         return None
     if not info.has_dict:
         object.__setattr__(obj, name, value)
         return None
     d = dict_of(obj, info)
-    src = cap.dict_source(obj, d)
+    src = trace.dict_source(obj, d)
     if src is not None:
-        cap.journal.note(d, src, name)
-        cap.global_values.pop(id(d), None)
+        trace.mutations.note(d, src, name)
+        trace.global_values.pop(id(d), None)
     d[name] = value
     return None
 
 
-def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
-    cap = vm.cap
+def write_member(interp: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
+    trace = interp.trace
     if is_a(obj, Tensor):
-        vm.tensors.set_attribute(vm, obj, name, descr, value)
+        interp.tensors.set_attribute(interp, obj, name, descr, value)
         return
     if name == "__class__" or name == "__dict__":
         raise _unset(obj, name, value, name)
-    src = cap.sources.get(id(obj))
-    if src is None and id(obj) not in cap.made:
+    src = trace.sources.get(id(obj))
+    if src is None and id(obj) not in trace.made:
         raise _unset(obj, name, value, f".{name} on a {type(obj).__name__}")
     if src is None:
         descr.__set__(obj, value)
@@ -128,60 +128,60 @@ def write_member(vm: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
     except AttributeError:
         old = EMPTY
     try:
-        cap.journal.set_slot(obj, src, descr, old, value)
+        trace.mutations.set_slot(obj, src, descr, old, value)
         return
     except AttributeError:
         # The descriptor has no setter: its type says that, which is guarded.
         raise
     except Exception as e:
         # What the object holds may decide.
-        border = _unset(obj, name, value, f".{name} on a {type(obj).__name__}, which raises {type(e).__name__}")
-        border.raised = e
-    raise border
+        graph_break = _unset(obj, name, value, f".{name} on a {type(obj).__name__}, which raises {type(e).__name__}")
+        graph_break.raised = e
+    raise graph_break
 
 
-def delete_attr(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
-    cap = vm.cap
-    if not cap.active:
+def delete_attr(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    trace = interp.trace
+    if not trace.active:
         delattr(obj, name)
         return None
     if type(obj) in SYMBOLIC:
         raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} of a number").discard()
-    info = type_info(cap, type(obj))
-    custom = info.look(cap, "__delattr__")[1]
+    info = type_info(trace, type(obj))
+    custom = info.look(trace, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
-        return vm.call(f, custom, [obj, name], None, vm.discard)
-    return generic_delete(vm, f, obj, name)
+        return interp.call(f, custom, [obj, name], None, interp.discard)
+    return generic_delete(interp, f, obj, name)
 
 
-def generic_delete(vm: Any, f: Frame, obj: Any, name: str) -> Frame | None:
-    cap = vm.cap
-    info = type_info(cap, type(obj))
-    kind, descr = info.look(cap, name)
+def generic_delete(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+    trace = interp.trace
+    info = type_info(trace, type(obj))
+    kind, descr = info.look(trace, name)
     if kind == PROPERTY and descr.fdel is None:
         # Whatever the object's dict has under that name.
         _of_object(obj, delattr)(obj, name)
     if kind == PROPERTY:
-        return vm.call(f, descr.fdel, [obj], None, vm.discard)
+        return interp.call(f, descr.fdel, [obj], None, interp.discard)
     method = _of_descriptor(kind, descr, "__delete__", "__set__")
     if method is not None:
-        return vm.call(f, method, [descr, obj], None, vm.discard)
-    if is_a(obj, type) and id(obj) in cap.made:
-        _forget(cap, obj)
+        return interp.call(f, method, [descr, obj], None, interp.discard)
+    if is_a(obj, type) and id(obj) in trace.made:
+        _forget(trace, obj)
         delattr(obj, name)
         return None
     if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict or name == "__dict__":
         raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
     d = dict_of(obj, info)
-    src = cap.dict_source(obj, d)
+    src = trace.dict_source(obj, d)
     if name not in d:
         if src is not None:
-            cap.read_absent(d, src, name)
+            trace.read_absent(d, src, name)
         object.__delattr__(obj, name)
         return None
     if src is not None:
-        cap.guard_presence(d, src, name)
-        cap.journal.note(d, src, name)
-        cap.global_values.pop(id(d), None)
+        trace.guard_presence(d, src, name)
+        trace.mutations.note(d, src, name)
+        trace.global_values.pop(id(d), None)
     del d[name]
     return None

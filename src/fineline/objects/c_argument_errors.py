@@ -50,11 +50,11 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 )
 
 
-def refused(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def refused(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Has C refuse the call."""
-    if vm.cap.active:
+    if interp.trace.active:
         raise GraphBreak(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
-    found: Frame | None = vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    found: Frame | None = interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     return found
 
 
@@ -64,10 +64,10 @@ def counted(fn: Any, handler: Callable) -> Callable:
     named = most == sys.maxsize
 
     @functools.wraps(handler)
-    def handle(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def handle(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         answer = handler if least <= len(args) <= most and (named or not kwargs) else refused
         try:
-            found: Frame | None = answer(vm, f, fn, args, kwargs, then, data)
+            found: Frame | None = answer(interp, f, fn, args, kwargs, then, data)
         except NotForGraph as e:
             raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
         return found
@@ -99,7 +99,7 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
 KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
 
 
-def of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def of_kind(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     """C's answer to what a special method gave: an error that names the class, if it is of another type; of a subclass, it warns."""
     key, obj, then, data = state
     if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
@@ -109,7 +109,7 @@ def of_kind(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
             text = f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}"
             raise GraphBreak(_answered, (key, name, value), None, "FL437", text).to(then, data)
         value = _answered(key, name, value)
-    return vm.finish(f, value, then, data)
+    return interp.finish(f, value, then, data)
 
 
 def _answered(key: Any, name: str, value: Any) -> Any:

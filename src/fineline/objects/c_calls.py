@@ -144,19 +144,19 @@ def hashable(obj: Any) -> bool:
     return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
 
-def overridden(cap: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
+def overridden(trace: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
     """Returns whether a class defines one of these methods in Python."""
-    info = type_info(cap, t)
-    return any(in_python(info.look(cap, n)[1]) for n in names)
+    info = type_info(trace, t)
+    return any(in_python(info.look(trace, n)[1]) for n in names)
 
 
-def plain(cap: SegmentTrace, a: Any) -> bool:
+def plain(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
-        return id(a) not in cap.texts
+        return id(a) not in trace.texts
     if t in ITERATORS:
-        return id(a) not in cap.sources and _iterator_plain(cap, a)
+        return id(a) not in trace.sources and _iterator_plain(trace, a)
     if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
         return False
     if is_a(a, PINNED):
@@ -164,11 +164,11 @@ def plain(cap: SegmentTrace, a: Any) -> bool:
     if not t.__flags__ & HEAP_TYPE:
         return False
     if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
-        return not overridden(cap, t, WALKED)
+        return not overridden(trace, t, WALKED)
     return False
 
 
-def _iterator_plain(cap: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
+def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
     """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
     if type(it) is itertools.repeat:
         # It looks at nothing of what it gives.
@@ -178,89 +178,89 @@ def _iterator_plain(cap: SegmentTrace, it: Any, within: tuple[int, ...] = ()) ->
             parts = it.__reduce__()
         except TypeError:
             return False
-        return not _has_python(cap, parts[1:], within)
+        return not _has_python(trace, parts[1:], within)
     return True
 
 
-def _has_python(cap: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
+def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
     """``within``: the lists and iterators on the way to this one, as one may hold itself."""
     if id(x) in within:
         return False
     if is_a(x, (tuple, list)):
-        return any(_has_python(cap, y, (*within, id(x))) for y in x)
+        return any(_has_python(trace, y, (*within, id(x))) for y in x)
     if type(x) in ITERATORS:
-        return id(x) in cap.sources or not _iterator_plain(cap, x, (*within, id(x)))
+        return id(x) in trace.sources or not _iterator_plain(trace, x, (*within, id(x)))
     return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
         bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )
 
 
-def _held_plain(cap: SegmentTrace, a: Any) -> bool:
+def _held_plain(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
     if is_a(a, type):
-        return type(a) is type or not overridden(cap, type(a), DEFAULT_COMPARE)
-    return not is_a(a, enum.Enum) or not overridden(cap, type(a), ("__eq__",))
+        return type(a) is type or not overridden(trace, type(a), DEFAULT_COMPARE)
+    return not is_a(a, enum.Enum) or not overridden(trace, type(a), ("__eq__",))
 
 
-def deep_plain(cap: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
+def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Returns whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
-    if id(a) in cap.texts:
+    if id(a) in trace.texts:
         return False
     if t in SINGLETONS or t in VALUES:
-        if cap.lazy:
-            cap.settle(a)
+        if trace.lazy:
+            trace.settle(a)
         if t is slice and not is_value(a):
-            return all([deep_plain(cap, x, path) for x in (a.start, a.stop, a.step)])
+            return all([deep_plain(trace, x, path) for x in (a.start, a.stop, a.step)])
         return True
     # In a cycle, it would be looked at as often as there are ways around.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
     if is_a(a, PINNED):
-        return _held_plain(cap, a)
+        return _held_plain(trace, a)
     path = (*path, id(a))
-    if is_a(a, BaseException) and not all([deep_plain(cap, x, path) for x in ARGS.__get__(a)]):
+    if is_a(a, BaseException) and not all([deep_plain(trace, x, path) for x in ARGS.__get__(a)]):
         return False
     if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
-        return all([deep_plain(cap, x, path) for x in a])
+        return all([deep_plain(trace, x, path) for x in a])
     if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
-        return all([deep_plain(cap, k, path) and deep_plain(cap, v, path) for k, v in a.items()])
+        return all([deep_plain(trace, k, path) and deep_plain(trace, v, path) for k, v in a.items()])
     if t in VIEWS or t in ITERATORS:
-        return t in VIEWS and all([deep_plain(cap, x, path) for x in a])
+        return t in VIEWS and all([deep_plain(trace, x, path) for x in a])
     if not t.__flags__ & HEAP_TYPE:
         return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
     if is_a(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if is_a(a, dict) else a
-        return plain(cap, a) and not overridden(cap, t, ORDER) and all([deep_plain(cap, x, path) for x in items])
-    return (plain(cap, a) and (t in SYMBOLIC or not overridden(cap, t, ORDER))) or not overridden(cap, t, COMPARED)
+        return plain(trace, a) and not overridden(trace, t, ORDER) and all([deep_plain(trace, x, path) for x in items])
+    return (plain(trace, a) and (t in SYMBOLIC or not overridden(trace, t, ORDER))) or not overridden(trace, t, COMPARED)
 
 
-def key_plain(cap: SegmentTrace, a: Any, among: Any = None) -> bool:
+def key_plain(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
     """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
-    if id(a) in cap.texts:
+    if id(a) in trace.texts:
         return False
     if t in SINGLETONS or t in VALUES:
-        if cap.lazy:
-            cap.settle(a)
-        if type(among) is set and id(among) in cap.lookups:
+        if trace.lazy:
+            trace.settle(a)
+        if type(among) is set and id(among) in trace.lookups:
             # It need not be told from others, but that the set may grow by it must be known.
-            look_up(cap, a, among)
+            look_up(trace, a, among)
         return True
     held = is_a(a, PINNED) and is_value(a)
-    if held and (a not in cap.classes or not _held_plain(cap, a)):
-        return _held_plain(cap, a)
+    if held and (a not in trace.classes or not _held_plain(trace, a)):
+        return _held_plain(trace, a)
     if t is tuple or t is frozenset:
-        return all([key_plain(cap, x) for x in a])
-    if not held and not is_a(a, Tensor) and overridden(cap, t, DEFAULT_COMPARE):
+        return all([key_plain(trace, x) for x in a])
+    if not held and not is_a(a, Tensor) and overridden(trace, t, DEFAULT_COMPARE):
         return False
-    if type(among) is set and id(among) not in cap.sources:
-        look_up(cap, a, among)
-    elif is_a(among, (dict, set, list)) and id(among) not in cap.sources:
-        look_up_key(cap, a, among)
+    if type(among) is set and id(among) not in trace.sources:
+        look_up(trace, a, among)
+    elif is_a(among, (dict, set, list)) and id(among) not in trace.sources:
+        look_up_key(trace, a, among)
     else:
-        for part in parts(cap, a):
-            identify(cap, part)
+        for part in parts(trace, a):
+            identify(trace, part)
     return True
 
 
@@ -271,24 +271,24 @@ def index_plain(a: Any) -> bool:
     return a is None or is_a(a, int)
 
 
-def read_as_index(vm: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
+def read_as_index(interp: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
     """``a``, which this call is given, goes through ``__index__``: rules about that of tensors hold."""
     for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
         if is_a(part, Tensor):
             try:
-                vm.tensors.sign(vm, operator.index, (part,), (fn, tuple(args), kwargs))
+                interp.tensors.sign(interp, operator.index, (part,), (fn, tuple(args), kwargs))
             except GraphBreak as b:
                 raise b.to(then, data) from None
 
 
-def _settle_numbers(cap: Any, values: Any) -> None:
+def _settle_numbers(trace: Any, values: Any) -> None:
     """A symbolic function looks at plain numbers beside symbolic ones."""
     for v in values:
         if type(v) in SIZES:
-            cap.expand(v)
-            _settle_numbers(cap, v)
+            trace.expand(v)
+            _settle_numbers(trace, v)
         else:
-            cap.settle(v)
+            trace.settle(v)
 
 
 def polyfill_needed(args: Any) -> bool:
@@ -296,129 +296,129 @@ def polyfill_needed(args: Any) -> bool:
     return any(is_a(a, InterpretedGenerator) for a in args)
 
 
-def call(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Calls C function ``fn``, which the table knows under ``key``."""
-    cap = vm.cap
-    if not cap.active and not polyfill_needed(args):
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if key is str.format and not kwargs and (text := waiting(vm, f, key, args)) is not None:
-        return vm.finish(f, text, then, data)
-    if cap.numpy and converts(key, args):
-        args = symbols_for(cap, args)
+    trace = interp.trace
+    if not trace.active and not polyfill_needed(args):
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    if key is str.format and not kwargs and (text := waiting(interp, f, key, args)) is not None:
+        return interp.finish(f, text, then, data)
+    if trace.numpy and converts(key, args):
+        args = symbols_for(trace, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
-            return vm.finish(f, args[0], then, data)
+            return interp.finish(f, args[0], then, data)
     info = classify(key)
-    if vm.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
-        _ask_contents(vm, f, fn, key, args, kwargs, then, data)
-    if vm.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+    if interp.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
+        _ask_contents(interp, f, fn, key, args, kwargs, then, data)
+    if interp.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
-            _settle_numbers(cap, args)
-            return vm.finish(f, of_few_parts(vm, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
+            _settle_numbers(trace, args)
+            return interp.finish(f, of_few_parts(interp, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None
         if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code) and (not kwargs or key in SORTERS):
             if not takes(polyfill, len(args), kwargs):
-                return refused(vm, f, fn, args, kwargs, then, data)
-            return vm.call(f, polyfill, list(args), kwargs, then, data)
+                return refused(interp, f, fn, args, kwargs, then, data)
+            return interp.call(f, polyfill, list(args), kwargs, then, data)
         if key not in MOVERS:
-            _ask(vm, f, fn, key, args, kwargs, then, data)
+            _ask(interp, f, fn, key, args, kwargs, then, data)
             args = [settle_all(a) for a in args]
             kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
-        elif breaks_here(vm.options.breaks) != "any":
+        elif breaks_here(interp.options.breaks) != "any":
             # Where it is an index, C asks for the value, which nothing else can give here.
             indices = INDEX_BY_ID.get(id(key), ())
             args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
-    elif cap.numpy and _runs_here(key, info) and key not in MOVERS:
-        _ask(vm, f, fn, key, args, kwargs, then, data)
+    elif trace.numpy and _runs_here(key, info) and key not in MOVERS:
+        _ask(interp, f, fn, key, args, kwargs, then, data)
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
-        return refused(vm, f, fn, args, kwargs, then, data)
+        return refused(interp, f, fn, args, kwargs, then, data)
     if info is None:
-        if cap.active or key not in POLYFILLS:
+        if trace.active or key not in POLYFILLS:
             raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
     elif info.kind == "special":
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
     values = [*args, *kwargs.values()] if kwargs else args
-    ok = info is not None and info.kind != "callback" and _may_run(cap, key, info.reads, values, len(args))
+    ok = info is not None and info.kind != "callback" and _may_run(trace, key, info.reads, values, len(args))
     if not ok:
         for at in INDEX_BY_ID.get(id(key), ()):
             if at < len(args):
-                read_as_index(vm, args[at], fn, args, kwargs, then, data)
+                read_as_index(interp, args[at], fn, args, kwargs, then, data)
         if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
             try:
-                vm.tensors.sign(vm, key, tuple(args))
+                interp.tensors.sign(interp, key, tuple(args))
             except GraphBreak as b:
                 raise b.to(then, data) from None
-            if vm.known.has(args[0], cap.recorder.mutated):
-                return vm.finish(f, fn(vm.known.numbers(args[0])), then, data)
-            if vm.tensors.reads(vm, args[0]):
-                return vm.tensors.number(vm, f, key, args[0], then, data)
+            if interp.known.has(args[0], trace.recorder.mutated):
+                return interp.finish(f, fn(interp.known.numbers(args[0])), then, data)
+            if interp.tensors.reads(interp, args[0]):
+                return interp.tensors.number(interp, f, key, args[0], then, data)
             raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
         polyfill, given = _polyfill(key, args)
         protocol = PROTOCOL.get(key)
         if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
-            method = type_info(cap, type(args[0])).look(cap, protocol)[1]
+            method = type_info(trace, type(args[0])).look(trace, protocol)[1]
             if is_a(method, types.FunctionType):
                 if key in KIND:
                     then, data = of_kind, (key, args[0], then, data)
-                return vm.call(f, method, list(args), kwargs, then, data)
+                return interp.call(f, method, list(args), kwargs, then, data)
         if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
             if not takes(polyfill, len(given), kwargs):
-                return refused(vm, f, fn, args, kwargs, then, data)
+                return refused(interp, f, fn, args, kwargs, then, data)
             if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
                 then, data = stand_in, (then, data)
-            return vm.call(f, polyfill, given, kwargs, then, data)
+            return interp.call(f, polyfill, given, kwargs, then, data)
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
     assert info is not None
-    replaced = len(cap.journal.replaced)
+    replaced = len(trace.mutations.replaced)
     try:
-        prepare(vm, key, info.kind, info.reads, values, fn, args, kwargs)
-        if len(cap.journal.replaced) > replaced:
+        prepare(interp, key, info.kind, info.reads, values, fn, args, kwargs)
+        if len(trace.mutations.replaced) > replaced:
             # There are symbols now in what C would read.
-            return call(vm, f, fn, key, args, kwargs, then, data)
+            return call(interp, f, fn, key, args, kwargs, then, data)
         if info.kind == "mutator":
-            _note_write(vm, fn, args, kwargs, key)
+            _note_write(interp, fn, args, kwargs, key)
     except GraphBreak as b:
         raise b.to(then, data) from None
-    if vm.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
+    if interp.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = fn(*args, **kwargs) if kwargs else fn(*args)
     t = type(result)
     if t is np.ndarray:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
-    if t not in VALUES and t not in SINGLETONS and id(result) not in cap.sources:
-        cap.made.add(id(result))
+    if t not in VALUES and t not in SINGLETONS and id(result) not in trace.sources:
+        trace.made.add(id(result))
         if t is list and result and type(result[0]) is list:
-            cap.made.update(map(id, result))
+            trace.made.update(map(id, result))
         elif t is functools.partial:
-            cap.made.add(id(result.keywords))
-    return vm.finish(f, result, then, data)
+            trace.made.add(id(result.keywords))
+    return interp.finish(f, result, then, data)
 
 
 def _runs_here(key: Any, info: Native | None) -> bool:
-    """Returns whether a C function may run while it is captured: what runs at a border gets the numbers from the program, and nothing of them is guarded."""
+    """Returns whether a C function may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded."""
     return key in FUNCTIONS or (info is not None and info.kind != "special")
 
 
-def of_few_parts(vm: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
+def of_few_parts(interp: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
     """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
-    if vm.cap.active and is_large(number) and breaks_here(vm.options.breaks) == "any":
+    if interp.trace.active and is_large(number) and breaks_here(interp.options.breaks) == "any":
         raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
     return number
 
 
-def _ask(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
-    """Sees to it that a call that asks for a number which has varied before runs at a border."""
-    if (not is_a(key, type) or key in ANSWERING) and vm.varied(f, (*args, *(kwargs or {}).values())):
+def _ask(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
+    if (not is_a(key, type) or key in ANSWERING) and interp.varied(f, (*args, *(kwargs or {}).values())):
         raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
 
 
-def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
-    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a border."""
+def _ask_contents(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
     # These read a list item by item, or not at all.
     spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
     for a in (*args, *(kwargs or {}).values()):
-        if is_a(a, MANY) and not any([a is one for one in spared]) and vm.unlike(f, a):
+        if is_a(a, MANY) and not any([a is one for one in spared]) and interp.unlike(f, a):
             reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
             looped = then is None and f.info.instructions[f.ip].name == "GET_ITER"
             if key in ITERATORS and not looped:
@@ -428,7 +428,7 @@ def _ask_contents(vm: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict
                 # What the result holds would have to be known in turn.
                 raise GraphBreak(_iterated, (fn, *args), kwargs, "FL448", reason)
             raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
-        if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([vm.unlike(f, each.held) for each in unread_lists(vm.cap, a)]):
+        if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([interp.unlike(f, each.held) for each in unread_lists(interp.trace, a)]):
             reason = f"{describe(fn)} reads what is left of a list that holds more or less each time"
             raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
 
@@ -445,12 +445,12 @@ def _polyfill(key: Any, args: list) -> tuple[Any, list]:
     return found, list(args)
 
 
-def stand_in(vm: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
-    vm.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
-    return vm.finish(f, made, *state)
+def stand_in(interp: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
+    interp.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
+    return interp.finish(f, made, *state)
 
 
-def _may_run(cap: SegmentTrace, key: Any, reads: str, values: Any, positional: int) -> bool:
+def _may_run(trace: SegmentTrace, key: Any, reads: str, values: Any, positional: int) -> bool:
     if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
         return False
     if reads == "none":
@@ -462,28 +462,28 @@ def _may_run(cap: SegmentTrace, key: Any, reads: str, values: Any, positional: i
         for a in values:
             for one in (a, *a) if type(a) in (list, tuple) else (a,):
                 t = type(one)
-                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(cap, t, names):
+                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(trace, t, names):
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        if id(key) in PRINTERS and (asks(key, values) or not all([prints_plainly(cap, a) for a in values])):
+        if id(key) in PRINTERS and (asks(key, values) or not all([prints_plainly(trace, a) for a in values])):
             return False
         # What is called with the items is no thing to compare or print.
         called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
         walks = key is not operator.length_hint
-        return not called and all([deep_plain(cap, a) and not (walks and _python_items(cap, a)) for a in values])
+        return not called and all([deep_plain(trace, a) and not (walks and _python_items(trace, a)) for a in values])
     if reads == "shallow":
         if key in SETTERS and len(values) > 2 and type(values[1]) is slice:
-            return plain(cap, values[2])
+            return plain(trace, values[2])
         if method and key not in WALKERS:
             return True
-        return all([plain(cap, a) for a in values])
+        return all([plain(trace, a) for a in values])
     if method and key not in WALKERS:
-        return all([key_plain(cap, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
+        return all([key_plain(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
     # Sets are compared with each other, which `tell_apart` guards.
     among: list | None = [] if key in SET_WALKERS else None
-    return all([plain(cap, a) and (n >= positional or keys_plain(cap, a, among, key in NESTED)) for n, a in enumerate(values)])
+    return all([plain(trace, a) and (n >= positional or keys_plain(trace, a, among, key in NESTED)) for n, a in enumerate(values)])
 
 
 def _reads_arguments(fn: Any) -> bool:
@@ -492,16 +492,16 @@ def _reads_arguments(fn: Any) -> bool:
     return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
 
 
-def _python_items(cap: SegmentTrace, a: Any) -> bool:
+def _python_items(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether walking ``a`` runs Python code."""
     t = type(a)
-    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(cap, t, ITEMS)
+    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(trace, t, ITEMS)
 
 
-def keys_plain(cap: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
+def keys_plain(trace: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
     """Returns whether what of ``a`` becomes keys can do so without running Python code."""
     # What an iterator gives is known only once it has given it.
-    return type(a) not in ITERATORS and all([key_plain(cap, k, among) for k in _keys(a, pairs)])
+    return type(a) not in ITERATORS and all([key_plain(trace, k, among) for k in _keys(a, pairs)])
 
 
 def _keys(a: Any, pairs: bool) -> Iterable:
@@ -513,80 +513,80 @@ def _keys(a: Any, pairs: bool) -> Iterable:
     return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
-def prepare(vm: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
+def prepare(interp: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
-    cap = vm.cap
-    if args and type(args[0]) in UNDER_WAY and id(args[0]) in cap.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
+    trace = interp.trace
+    if args and type(args[0]) in UNDER_WAY and id(args[0]) in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise GraphBreak(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:
             # Its arguments become the new one's.
-            cap.load_partial(values[0])
+            trace.load_partial(values[0])
         for a in values:
             t = type(a)
             if t in SINGLETONS or t in VALUES:
-                if cap.lazy and reads != "shallow":
-                    cap.settle(a)
+                if trace.lazy and reads != "shallow":
+                    trace.settle(a)
                 continue
             if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
-            if key in APPENDS and a is args[0] and _only_grows(cap, a):
+            if key in APPENDS and a is args[0] and _only_grows(trace, a):
                 continue
-            if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in cap.sources and has_hidden_state(a):
+            if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in trace.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
-            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(vm, a))))
+            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(interp, a))))
             if not one_by_one:
-                cap.expand(a, reads == "deep", id(key) not in ORDERLESS)
+                trace.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
-            tell_apart(cap, values, key in SET_WALKERS)
+            tell_apart(trace, values, key in SET_WALKERS)
         elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
-            tell_apart(cap, [k for a in args for k in _keys(a, key in NESTED)], True)
+            tell_apart(trace, [k for a in args for k in _keys(a, key in NESTED)], True)
         elif id(key) in IDENTITY and len(values) == 2:
-            guard_identity(cap, *values)
+            guard_identity(trace, *values)
     except NotForGraph as e:
         raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
-def _is_of_any_length(vm: Any, held: list) -> bool:
+def _is_of_any_length(interp: Any, held: list) -> bool:
     """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
-    src = vm.cap.sources.get(id(held))
-    return src is not None and vm.unsteady.get(src.text()) == "length"
+    src = interp.trace.sources.get(id(held))
+    return src is not None and interp.unsteady.get(src.text()) == "length"
 
 
-def read_all(vm: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
+def read_all(interp: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
     """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
     try:
         for a in values:
-            vm.cap.expand(a)
+            interp.trace.expand(a)
     except NotForGraph as e:
         raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 
 
-def _only_grows(cap: SegmentTrace, target: Any) -> bool:
+def _only_grows(trace: SegmentTrace, target: Any) -> bool:
     """Returns whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
     if type(target) is not deque:
         return type(target) is list
-    src = cap.sources.get(id(target))
+    src = trace.sources.get(id(target))
     if target.maxlen is None and src is not None:
-        cap.load(None, cap.guards.access(src, "member", DEQUE_END, None))
+        trace.load(None, trace.guards.access(src, "member", DEQUE_END, None))
     return target.maxlen is None
 
 
-def _note_write(vm: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
-    cap = vm.cap
+def _note_write(interp: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
+    trace = interp.trace
     target = args[0]
     if fn_key not in ONE_ELEMENT:
-        rewritten(cap, target)
-    src = cap.sources.get(id(target))
+        rewritten(trace, target)
+    src = trace.sources.get(id(target))
     if src is not None:
         try:
-            if not (fn_key in APPENDS and _only_grows(cap, target)):
-                cap.expand(target, ordered=False)
-            cap.journal.note(target, src)
+            if not (fn_key in APPENDS and _only_grows(trace, target)):
+                trace.expand(target, ordered=False)
+            trace.mutations.note(target, src)
         except (NotForGraph, TypeError) as e:
             raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
-        cap.global_values.pop(id(target), None)
-    elif id(target) not in cap.made:
+        trace.global_values.pop(id(target), None)
+    elif id(target) not in trace.made:
         raise GraphBreak(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
 
 

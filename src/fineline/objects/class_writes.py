@@ -28,23 +28,23 @@ class OfClass:
         type.__setattr__(obj, self.__name__, value)
 
 
-def set_on_class(cap: Any, cls: type, name: str, value: Any) -> bool:
+def set_on_class(trace: Any, cls: type, name: str, value: Any) -> bool:
     """Sets an attribute of a class from outside, if it is a constant before and after; -> whether that was so."""
     own = TYPE_DICT.__get__(cls)
-    plain = type(cls) is type and cls.__flags__ & HEAP_TYPE and not issubclass(cls, Tensor) and cls not in cap.classes
+    plain = type(cls) is type and cls.__flags__ & HEAP_TYPE and not issubclass(cls, Tensor) and cls not in trace.classes
     if not plain or name not in own or name.startswith("__") or type(own[name]) not in CONSTANTS or type(value) not in CONSTANTS:
         return False
-    if cap.lazy:
-        cap.settle(value)
+    if trace.lazy:
+        trace.settle(value)
     # What it was is guarded, or has been written here; of subclasses too, which may be asked for it once it is written.
     classes = _below(cls)
     if len(classes) > MOST_CLASSES:
         return False
-    infos = [type_info(cap, t) for t in classes]
+    infos = [type_info(trace, t) for t in classes]
     for info in infos:
-        info.look(cap, name)
-    slot = next((d for obj, _, d, _ in cap.journal.slots.values() if obj is cls and type(d) is OfClass and d.__name__ == name), None)
-    cap.journal.set_slot(cls, cap.pin(cls, cls.__qualname__), slot or OfClass(cls, name), own[name], value)
+        info.look(trace, name)
+    slot = next((d for obj, _, d, _ in trace.mutations.slots.values() if obj is cls and type(d) is OfClass and d.__name__ == name), None)
+    trace.mutations.set_slot(cls, trace.pin(cls, cls.__qualname__), slot or OfClass(cls, name), own[name], value)
     for info in infos:
         found = raw_lookup(info.cls, name)
         info.found[name] = kind_of(found), found

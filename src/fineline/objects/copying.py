@@ -26,10 +26,10 @@ HOOKS = (
 )  # fmt: skip
 
 
-def _notes_reads(cap: Any, t: type) -> bool:
+def _notes_reads(trace: Any, t: type) -> bool:
     """Returns whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
-    fn = type_info(cap, t).getattribute
-    if not watches(cap, t):
+    fn = type_info(trace, t).getattribute
+    if not watches(trace, t):
         return False
     code = fn.__code__
     return (
@@ -39,11 +39,11 @@ def _notes_reads(cap: Any, t: type) -> bool:
     )
 
 
-def closed_world(cap: Any, obj: Any, seen: dict[int, Any]) -> bool:
+def closed_world(trace: Any, obj: Any, seen: dict[int, Any]) -> bool:
     """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met, by id."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
-        cap.settle(obj)
+        trace.settle(obj)
         return True
     if id(obj) in seen:
         return True
@@ -51,13 +51,13 @@ def closed_world(cap: Any, obj: Any, seen: dict[int, Any]) -> bool:
     if t in SYMBOLIC:
         return True
     if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
-        cap.expand(obj)
+        trace.expand(obj)
         items = [x for pair in obj.items() for x in pair] if is_a(obj, dict) else obj
-        return all([closed_world(cap, x, seen) for x in items])
+        return all([closed_world(trace, x, seen) for x in items])
     if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
         return False
-    info = type_info(cap, t)
-    if _notes_reads(cap, t) or any(is_a(info.look(cap, n)[1], types.FunctionType) for n in HOOKS):
+    info = type_info(trace, t)
+    if _notes_reads(trace, t) or any(is_a(info.look(trace, n)[1], types.FunctionType) for n in HOOKS):
         return False
     if (
         any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
@@ -65,21 +65,21 @@ def closed_world(cap: Any, obj: Any, seen: dict[int, Any]) -> bool:
     ):
         return False
     d = object.__getattribute__(obj, "__dict__")
-    cap.dict_source(obj, d)
-    return closed_world(cap, d, seen)
+    trace.dict_source(obj, d)
+    return closed_world(trace, d, seen)
 
 
-def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
+def mark_made(trace: Any, obj: Any, seen: set[int] | None = None) -> None:
     """A copy and all that is new in it was made here."""
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or id(obj) in cap.sources or is_a(obj, PINNED) or t is types.FunctionType:
+    if t in SINGLETONS or t in VALUES or id(obj) in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return
     # Not ``made`` itself: the id of an object that is gone may stand in it.
     seen = set() if seen is None else seen
     if id(obj) in seen:
         return
     seen.add(id(obj))
-    cap.made.add(id(obj))
+    trace.made.add(id(obj))
     parts: list[Any] = []
     if is_a(obj, dict):
         parts = [x for pair in dict.items(obj) for x in pair]
@@ -90,28 +90,28 @@ def mark_made(cap: Any, obj: Any, seen: set[int] | None = None) -> None:
     if t.__dictoffset__:
         parts.append(object.__getattribute__(obj, "__dict__"))
     for part in parts:
-        mark_made(cap, part, seen)
+        mark_made(trace, part, seen)
 
 
 def _copying(name: str) -> Callable:
-    def handler(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-        cap = vm.cap
+    def handler(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+        trace = interp.trace
         obj = args[0]
-        method = special_method(cap, type(obj), name)
+        method = special_method(trace, type(obj), name)
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
-            return vm.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
-        if not cap.active:
-            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+            return interp.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
+        if not trace.active:
+            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
         seen: dict[int, Any] = {}
-        if len(args) > 1 or kwargs or not closed_world(cap, obj, seen):
+        if len(args) > 1 or kwargs or not closed_world(trace, obj, seen):
             raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
         numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
         # A number is its own copy, a symbol for one too.
         if id(obj) in numbers:
-            return vm.finish(f, obj, then, data)
+            return interp.finish(f, obj, then, data)
         result = copy.deepcopy(obj, numbers) if fn is copy.deepcopy else fn(obj)
-        mark_made(cap, result)
-        return vm.finish(f, result, then, data)
+        mark_made(trace, result)
+        return interp.finish(f, result, then, data)
 
     return handler
 

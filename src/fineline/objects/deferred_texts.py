@@ -60,7 +60,7 @@ class Text(NamedTuple):
     """A text that ``fn(*args)`` makes. ``value``: the text itself, with which the user's code goes on; in fake mode, what stands for it."""
 
     value: Any
-    # None: what stands here has come from a border, and is bytes perhaps.
+    # None: what stands here has come from a graph break, and is bytes perhaps.
     fn: Callable[..., str] | None
     args: tuple
     # Where the user's code makes it.
@@ -76,14 +76,14 @@ class Stale(NotReconstructible):
     error = "FL417"
 
 
-def waiting(vm: Any, f: Frame, fn: Callable, args: Any) -> str | None:
+def waiting(interp: Any, f: Frame, fn: Callable, args: Any) -> str | None:
     """Returns the text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
-    return _noted(vm, f, fn, tuple(args)) if vm.cap.active and _may_wait(vm, f, fn, args) else None
+    return _noted(interp, f, fn, tuple(args)) if interp.trace.active and _may_wait(interp, f, fn, args) else None
 
 
-def joined(vm: Any, f: Frame, parts: tuple) -> str:
+def joined(interp: Any, f: Frame, parts: tuple) -> str:
     """Texts in a row, some of which nobody has read."""
-    text = _noted(vm, f, _join, parts)
+    text = _noted(interp, f, _join, parts)
     assert text is not None
     return text
 
@@ -92,24 +92,24 @@ def _join(*parts: str) -> str:
     return "".join(parts)
 
 
-def _may_wait(vm: Any, f: Frame, fn: Callable, args: Any) -> bool:
-    cap = vm.cap
-    if is_a(cap.recorder, Part) or vm.subgraphs or vm.opaque is not None or vm.merged is not None or is_own(f.info.code):
+def _may_wait(interp: Any, f: Frame, fn: Callable, args: Any) -> bool:
+    trace = interp.trace
+    if is_a(trace.recorder, Part) or interp.subgraphs or interp.opaque is not None or interp.merged is not None or is_own(f.info.code):
         return False
     core: Any = torch._C
     modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
     if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(m, Tally) for m in modes]):
         return False
-    if (f.info.code, f.ip - 1) in vm.options.opaque or id(PRINT_OPTS.__dict__) in cap.journal.written:
+    if (f.info.code, f.ip - 1) in interp.options.opaque or id(PRINT_OPTS.__dict__) in trace.mutations.written:
         return False
     at = _PATTERNS[fn]
-    if not _plain(cap, fn, args[at : at + 1]):
+    if not _plain(trace, fn, args[at : at + 1]):
         return False
     given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
-    late = [_late(vm, x, (f.info.code, f.ip - 1) in vm.options.read_texts) for x in given]
+    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.options.read_texts) for x in given]
     return None not in late and any(late)
 
 
@@ -117,12 +117,12 @@ def _fractional(x: Any) -> bool:
     return type(x) is torch.SymFloat or (is_a(x, Tensor) and x.is_floating_point())
 
 
-def _plain(cap: SegmentTrace, fn: Callable, patterns: Any) -> bool:
+def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     """Returns whether what the text looks like is known, and raises an error for any number or for none."""
     if not patterns:
         return True
     pattern = patterns[0]
-    if type(pattern) is not str or id(pattern) in cap.texts:
+    if type(pattern) is not str or id(pattern) in trace.texts:
         return False
     if fn is format:
         return _SPEC.fullmatch(pattern) is not None
@@ -135,97 +135,97 @@ def _plain(cap: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     return fn is str.format and all([(not name or name.isdigit()) and _SPEC.fullmatch(spec or "") for _, name, spec, _ in fields])
 
 
-def _late(vm: Any, x: Any, read: bool) -> bool | None:
+def _late(interp: Any, x: Any, read: bool) -> bool | None:
     """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
-    cap, t = vm.cap, type(x)
-    if id(x) in cap.texts:
+    trace, t = interp.trace, type(x)
+    if id(x) in trace.texts:
         return True
     if t in SYMBOLIC:
         return unknown(x) or not read
     if t in SINGLETONS or (t in VALUES and t is not slice):
-        cap.settle(x)
+        trace.settle(x)
         return False
-    if t not in _TENSORS and not (t is FakeTensor and vm.fakes is not None):
+    if t not in _TENSORS and not (t is FakeTensor and interp.fakes is not None):
         return None
-    known = id(x) in cap.sources or cap.recorder.known(x)
-    if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(cap, x):
+    known = id(x) in trace.sources or trace.recorder.known(x)
+    if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
         return None
-    return True if all([_own(cap, vm.type_of(x), name) for name in _METHODS]) else None
+    return True if all([_own(trace, interp.type_of(x), name) for name in _METHODS]) else None
 
 
-def _own(cap: SegmentTrace, t: type, name: str) -> bool:
-    method = type_info(cap, t).look(cap, name)[1]
+def _own(trace: SegmentTrace, t: type, name: str) -> bool:
+    method = type_info(trace, t).look(trace, name)[1]
     return method is object.__str__ or (is_a(method, FunctionType) and method.__code__.co_filename in _FILES)
 
 
-def _written(cap: SegmentTrace, t: Tensor) -> bool:
+def _written(trace: SegmentTrace, t: Tensor) -> bool:
     """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
-    memory = cap.guards.machine.memory(t)
-    return memory.untyped_storage()._cdata in cap.recorder.mutated or any([owner is t for owner, *_ in cap.journal.slots.values()])
+    memory = trace.guards.interp.memory(t)
+    return memory.untyped_storage()._cdata in trace.recorder.mutated or any([owner is t for owner, *_ in trace.mutations.slots.values()])
 
 
-def _state(cap: SegmentTrace, args: tuple) -> tuple:
-    memory = cap.guards.machine.memory
+def _state(trace: SegmentTrace, args: tuple) -> tuple:
+    memory = trace.guards.interp.memory
     given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
     return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
 
 
-def _noted(vm: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
+def _noted(interp: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
     # In fake mode nothing of the user's runs.
-    live = vm.fakes is None
-    vm.outside, vm.computing = "eager" if live else "", not live
+    live = interp.fakes is None
+    interp.outside, interp.computing = "eager" if live else "", not live
     try:
-        with vm.pause.interrupted():
-            value = vm.native(fn, args, None) if live else _stand_in(vm, f, fn, args)
+        with interp.pause.interrupted():
+            value = interp.native(fn, args, None) if live else _stand_in(interp, f, fn, args)
     except Exception as e:
         let_pass(e)
-        # A border raises it as the user's.
+        # A graph break raises it as the user's.
         return None
     finally:
-        vm.outside, vm.computing = "", False
+        interp.outside, interp.computing = "", False
     if type(value) is not str or not value:
         return None
     # Those of one letter are one object.
     value = "".join([value, ""])
-    forget_dead(vm.texts)
-    vm.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(vm.cap, args))
+    forget_dead(interp.texts)
+    interp.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
     return value
 
 
-def given(vm: Any, v: Any, src: Source) -> Any:
+def given(interp: Any, v: Any, src: Source) -> Any:
     """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
-    cap = vm.cap
+    trace = interp.trace
     value = another(v)
     if value is v or src.checked:
-        return cap.read(v, src)
-    cap.put_off(value, src)
-    vm.texts[id(value)] = Text(value, None, (), src.text(), None, ())
+        return trace.read(v, src)
+    trace.put_off(value, src)
+    interp.texts[id(value)] = Text(value, None, (), src.text(), None, ())
     return value
 
 
-def _stand_in(vm: Any, f: Frame, fn: Callable, args: tuple) -> str:
+def _stand_in(interp: Any, f: Frame, fn: Callable, args: tuple) -> str:
     """Returns what stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
-        fn(*[tuple([_sample(vm, x) for x in a]) if type(a) in _TUPLES else _sample(vm, a) for a in args])
-    return f"<text {len(vm.texts)} made at {f.file}:{f.line}>"
+        fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
+    return f"<text {len(interp.texts)} made at {f.file}:{f.line}>"
 
 
-def _sample(vm: Any, x: Any) -> Any:
+def _sample(interp: Any, x: Any) -> Any:
     if not is_a(x, Tensor):
         return _SAMPLES.get(type(x), x)
     like = torch.zeros([1] * x.dim(), dtype=x.dtype)
     return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
 
 
-def known_next_time(vm: Any, text: Text) -> None:
+def known_next_time(interp: Any, text: Text) -> None:
     """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once.
 
-    One that has come from a border is guarded from here on, and is no longer one that nobody has read.
+    One that has come from a graph break is guarded from here on, and is no longer one that nobody has read.
     """
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
-        vm.cap.settle(text.value)
-        del vm.texts[id(text.value)]
+        interp.trace.settle(text.value)
+        del interp.texts[id(text.value)]
         return
     places = set()
     found = [text]
@@ -235,28 +235,28 @@ def known_next_time(vm: Any, text: Text) -> None:
             return
         places.add(text.place)
         for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
-            if id(x) in vm.texts:
-                found.append(vm.texts[id(x)])
+            if id(x) in interp.texts:
+                found.append(interp.texts[id(x)])
             elif is_a(x, Tensor) or unknown(x):
                 return
-    if not places <= vm.options.read_texts:
-        vm.options.read_texts |= places
+    if not places <= interp.options.read_texts:
+        interp.options.read_texts |= places
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
-def make_first(vm: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+def make_first(interp: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
-    for text in [vm.texts[id(a)] for a in given if id(a) in vm.texts]:
-        known_next_time(vm, text)
-        if id(text.value) not in vm.texts:
+    for text in [interp.texts[id(a)] for a in given if id(a) in interp.texts]:
+        known_next_time(interp, text)
+        if id(text.value) not in interp.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
 
-def _call_now(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+def _call_now(interp: Any, f: Frame, value: None, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
-    result: Frame | None = vm.call(f, fn, list(args), kwargs, then, data)
+    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
     return result
 
 
@@ -264,11 +264,11 @@ def read(text: str) -> None:
     """Runs where a text has been made because it is needed next."""
 
 
-def begin_segment(vm: Any) -> None:
+def begin_segment(interp: Any) -> None:
     """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
-    vm.texts.clear()
-    vm.cap = SegmentTrace(vm)
-    vm.cap.texts = vm.texts
+    interp.texts.clear()
+    interp.trace = SegmentTrace(interp)
+    interp.trace.texts = interp.texts
 
 
 def forget_dead(texts: dict[int, Text]) -> None:
@@ -277,11 +277,11 @@ def forget_dead(texts: dict[int, Text]) -> None:
         del texts[key]
 
 
-def call_of(cap: SegmentTrace, value: str) -> tuple[Callable, tuple]:
+def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` behind its graph."""
-    text = cap.texts[id(value)]
+    text = trace.texts[id(value)]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
-    if text.state != _state(cap, text.args) or id(PRINT_OPTS.__dict__) in cap.journal.written or any([_written(cap, t) for t in tensors]):
+    if text.state != _state(trace, text.args) or id(PRINT_OPTS.__dict__) in trace.mutations.written or any([_written(trace, t) for t in tensors]):
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
     return text.fn, text.args

@@ -26,21 +26,21 @@ C_NEW = frozenset(
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
-def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def make_instance(interp: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``type.__call__``."""
-    cap = vm.cap
-    info = type_info(cap, cls)
-    new = info.look(cap, "__new__")[1]
+    trace = interp.trace
+    info = type_info(trace, cls)
+    new = info.look(trace, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new
-    if not is_a(init := info.look(cap, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
+    if not is_a(init := info.look(trace, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
         raise GraphBreak(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
-    if cap.active and info.look(cap, "__del__")[1] is not None:
+    if trace.active and info.look(trace, "__del__")[1] is not None:
         # What no program makes has no end.
         raise GraphBreak(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
     state = (cls, args, kwargs, then, data)
     if is_a(new, types.FunctionType):
-        vm.class_value(new)
-        return vm.call(f, new, [cls, *args], kwargs, _initialise, state)
+        interp.class_value(new)
+        return interp.call(f, new, [cls, *args], kwargs, _initialise, state)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
         raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
     if new is object.__new__:
@@ -48,42 +48,42 @@ def make_instance(vm: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, 
     else:
         # The others are made empty, and filled by their __init__.
         at_once = not issubclass(cls, (list, dict, set, deque, property))
-        if at_once and not all([c_calls.plain(cap, a) for a in args]):
+        if at_once and not all([c_calls.plain(trace, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
-                return vm.call(f, ITEMS_OF[new], args, None, _made_of, state)
+                return interp.call(f, ITEMS_OF[new], args, None, _made_of, state)
             raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
         if at_once and new is not BaseException.__new__:
-            c_calls.read_all(vm, args, cls, args, kwargs, then, data)
+            c_calls.read_all(interp, args, cls, args, kwargs, then, data)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
-    cap.made.add(id(obj))
-    return _initialise(vm, f, obj, state)
+    trace.made.add(id(obj))
+    return _initialise(interp, f, obj, state)
 
 
-def _made_of(vm: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
+def _made_of(interp: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
     """Makes the object of the items that an iterable gave."""
     cls = state[0]
     obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
-    vm.cap.made.add(id(obj))
-    return _initialise(vm, f, obj, state)
+    interp.trace.made.add(id(obj))
+    return _initialise(interp, f, obj, state)
 
 
-def _initialise(vm: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
+def _initialise(interp: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
     """... behind ``__new__``."""
     cls, args, kwargs, then, data = state
     if not is_a(obj, cls):
-        return vm.finish(f, obj, then, data)
-    cap = vm.cap
-    init = type_info(cap, type(obj)).look(cap, "__init__")[1]
+        return interp.finish(f, obj, then, data)
+    trace = interp.trace
+    init = type_info(trace, type(obj)).look(trace, "__init__")[1]
     if init is object.__init__ and not is_a(obj, BaseException):
-        return vm.finish(f, obj, then, data)
+        return interp.finish(f, obj, then, data)
     if is_a(obj, BaseException) and not is_a(init, types.FunctionType):
         init(obj, *args, **(kwargs or {}))
-        return vm.finish(f, obj, then, data)
-    return vm.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
+        return interp.finish(f, obj, then, data)
+    return interp.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
 
 
-def _initialised(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _initialised(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     obj, then, data = state
     if value is not None:
         raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-    return vm.finish(f, obj, then, data)
+    return interp.finish(f, obj, then, data)

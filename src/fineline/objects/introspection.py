@@ -29,19 +29,19 @@ from fineline.tracing.tracebacks import traceback_of
 REFERENT = weakref.ref.__call__
 
 
-def load_cell(vm: Any, cell: types.CellType) -> Any:
+def load_cell(interp: Any, cell: types.CellType) -> Any:
     """Returns the contents of a cell, guarded if the cell existed before."""
     value = cell.cell_contents
-    cap = vm.cap
-    src = cap.sources.get(id(cell))
-    if src is not None and not cap.journal.wrote(cell):
+    trace = interp.trace
+    src = trace.sources.get(id(cell))
+    if src is not None and not trace.mutations.wrote(cell):
         # Under its variable's name what changes is found again in later calls.
-        return cap.read(value, cap.guards.access(src, "cell", src.variable(), value))
+        return trace.read(value, trace.guards.access(src, "cell", src.variable(), value))
     return value
 
 
-def _locals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, _namespace(vm, f), then, data)
+def _locals(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, _namespace(interp, f), then, data)
 
 
 def _users(f: Frame) -> Frame:
@@ -51,23 +51,23 @@ def _users(f: Frame) -> Frame:
     return f
 
 
-def _namespace(vm: Any, f: Frame) -> Any:
+def _namespace(interp: Any, f: Frame) -> Any:
     """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
-    cap, code = vm.cap, f.info.code
+    trace, code = interp.trace, f.info.code
     if f.namespace is not None and not code.co_flags & CO_OPTIMIZED:
         return f.namespace
     if f.namespace is None:
-        f.namespace = cap.fresh({})
+        f.namespace = trace.fresh({})
     out = f.namespace
-    src = cap.sources.get(id(out))
-    if src is not None and cap.active:
-        cap.expand(out)
-        cap.journal.note(out, src)
+    src = trace.sources.get(id(out))
+    if src is not None and trace.active:
+        trace.expand(out)
+        trace.mutations.note(out, src)
     for name, value in zip(f.info.slots, f.local, strict=True):
         if type(value) is types.CellType and (name in code.co_cellvars or name in code.co_freevars):
             try:
-                value = load_cell(vm, value)
+                value = load_cell(interp, value)
             except ValueError:
                 value = NULL
         if value is not NULL:
@@ -77,151 +77,151 @@ def _namespace(vm: Any, f: Frame) -> Any:
     return out
 
 
-def _look_at(vm: Any, f: Frame | None) -> None:
+def _look_at(interp: Any, f: Frame | None) -> None:
     """From the next call on programs keep all variables of the functions that are running."""
     while f is not None:
-        vm.options.looked_at.add(f.info.code)
+        interp.options.looked_at.add(f.info.code)
         f = f.back
-    vm.fail("FL439", "variables are looked at through a frame", False)
+    interp.fail("FL439", "variables are looked at through a frame", False)
 
 
-def _get_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """sys._getframe(): whoever asks it may go on to variables that no instruction reads any more."""
     codes, frame = [f.info.code], f.back
     while frame is not None:
         codes.append(frame.info.code)
         frame = frame.back
-    if vm.cap.active and any(["f_locals" in code.co_names for code in codes]) and not vm.options.looked_at.issuperset(codes):
-        _look_at(vm, f)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+    if interp.trace.active and any(["f_locals" in code.co_names for code in codes]) and not interp.options.looked_at.issuperset(codes):
+        _look_at(interp, f)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _of_frame(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _of_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What a frame tells that goes on while it is looked at: of those that stand for the interpreter's, that has it."""
-    cap, (frame, name) = vm.cap, args
+    trace, (frame, name) = interp.trace, args
     found = frame_behind(frame, f)
     if found is not None and name == "f_lineno":
-        return vm.finish(f, found.line, then, data)
+        return interp.finish(f, found.line, then, data)
     if name == "f_locals" and is_stand_in(frame.f_code):
         if found is None or not found.whole:
-            _look_at(vm, f)
+            _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            vm.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
+            interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise CaptureAborted
-        if found.info.code not in vm.options.looked_at:
-            _look_at(vm, f)
-        return vm.finish(f, _namespace(vm, found), then, data)
-    if cap.active and id(frame) in cap.sources:
+        if found.info.code not in interp.options.looked_at:
+            _look_at(interp, f)
+        return interp.finish(f, _namespace(interp, found), then, data)
+    if trace.active and id(frame) in trace.sources:
         raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
-    return vm.finish(f, getattr(frame, name), then, data)
+    return interp.finish(f, getattr(frame, name), then, data)
 
 
-def _evaluate(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _evaluate(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """eval() and exec(), which look for names in the frame that calls them."""
     if len(args) < 2 or args[1] is None:
-        names = args[2] if len(args) > 2 and args[2] is not None else _namespace(vm, f)
+        names = args[2] if len(args) > 2 and args[2] is not None else _namespace(interp, f)
         args = [*args[:1], _users(f).globals, names]
-        if vm.cap.active:
-            vm.cap.pin(args[1], "globals()")
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        if interp.trace.active:
+            interp.trace.pin(args[1], "globals()")
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
 
 
-def _dir(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _dir(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
-        names = _namespace(vm, f)
-        if vm.cap.active:
-            vm.cap.expand(names)
-        return vm.finish(f, vm.cap.fresh(sorted(names)), then, data)
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        names = _namespace(interp, f)
+        if interp.trace.active:
+            interp.trace.expand(names)
+        return interp.finish(f, interp.trace.fresh(sorted(names)), then, data)
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
 
 
-def _globals(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _globals(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     names = _users(f).globals
-    if vm.cap.active:
-        vm.cap.pin(names, "globals()")
-    return vm.finish(f, names, then, data)
+    if interp.trace.active:
+        interp.trace.pin(names, "globals()")
+    return interp.finish(f, names, then, data)
 
 
-def _vars(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _vars(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
-        return _locals(vm, f, fn, args, kwargs, then, data)
+        return _locals(interp, f, fn, args, kwargs, then, data)
     t = type(args[0])
     if not is_a(args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
-        return refused(vm, f, fn, args, kwargs, then, data)
-    return load_attr(vm, f, args[0], "__dict__", then, data)
+        return refused(interp, f, fn, args, kwargs, then, data)
+    return load_attr(interp, f, args[0], "__dict__", then, data)
 
 
-def _exc_info(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    e = vm.handled
+def _exc_info(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    e = interp.handled
     if e is None:
-        return vm.finish(f, vm.native(sys.exc_info, (), None), then, data)
-    return vm.finish(f, (type(e), e, traceback_of(e, vm.cap)), then, data)
+        return interp.finish(f, interp.native(sys.exc_info, (), None), then, data)
+    return interp.finish(f, (type(e), e, traceback_of(e, interp.trace)), then, data)
 
 
-def _exception(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, vm.handled if vm.handled is not None else vm.native(sys.exception, (), None), then, data)
+def _exception(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, interp.handled if interp.handled is not None else interp.native(sys.exception, (), None), then, data)
 
 
-def _call_weakref(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call_weakref(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
-    cap = vm.cap
+    trace = interp.trace
     ref = args[0]
     # Not ref(): a subclass, such as WeakMethod, may answer another thing.
     obj = REFERENT(ref)
-    src = cap.sources.get(id(ref))
-    if src is None and cap.active and id(ref) in cap.made:
+    src = trace.sources.get(id(ref))
+    if src is None and trace.active and id(ref) in trace.made:
         # Whether the object still lives then is for that call to say.
         raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
-    if src is not None and cap.active:
-        cap.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
-        if obj is not None and id(obj) not in cap.sources and id(obj) not in cap.made:
+    if src is not None and trace.active:
+        trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
+        if obj is not None and id(obj) not in trace.sources and id(obj) not in trace.made:
             raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
-    return vm.finish(f, obj, then, data)
+    return interp.finish(f, obj, then, data)
 
 
-def _refer(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _refer(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``weakref.ref`` of an object from outside that nothing else refers to weakly: that would be the same reference."""
-    cap = vm.cap
-    plain = len(args) == 1 and not kwargs and id(args[0]) in cap.sources and type(args[0]).__weakrefoffset__ > 0
-    if cap.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
+    trace = interp.trace
+    plain = len(args) == 1 and not kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
+    if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
-        if not known or id(known[0]) in cap.made:
-            return vm.finish(f, cap.fresh(weakref.ref(args[0])), then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+        if not known or id(known[0]) in trace.made:
+            return interp.finish(f, trace.fresh(weakref.ref(args[0])), then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
 def _same_target(ref: Any, other: Any) -> bool:
     return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
-def _signature(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _signature(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
-    cap = vm.cap
+    trace = interp.trace
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
-    if not cap.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
-        if cap.active:
+    if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
+        if trace.active:
             raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     wrapped: Any = target
     while is_a(wrapped, types.FunctionType):
-        vm.see_function(cap, wrapped)
+        interp.see_function(trace, wrapped)
         d = wrapped.__dict__
-        src = cap.dict_source(wrapped, d)
+        src = trace.dict_source(wrapped, d)
         for name in ("__signature__", "__wrapped__"):
             if name in d:
-                cap.read_key(d, src, name, d[name])
+                trace.read_key(d, src, name, d[name])
             else:
-                cap.read_absent(d, src, name)
+                trace.read_absent(d, src, name)
         wrapped = d.get("__wrapped__")
     result = fn(*args)
     # The parameters' dict is reached through what shows it alone.
-    cap.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
-    cap.kept.append(result)
-    return vm.finish(f, result, then, data)
+    trace.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
+    trace.kept.append(result)
+    return interp.finish(f, result, then, data)
 
 
 _STATES: Mapping[str, str] = MappingProxyType(
@@ -229,10 +229,10 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _generator_state(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _generator_state(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1 and type(args[0]) is InterpretedGenerator:
-        return vm.finish(f, _STATES[args[0].state], then, data)
-    return vm.push_function(f, fn, args, kwargs, then, data)
+        return interp.finish(f, _STATES[args[0].state], then, data)
+    return interp.push_function(f, fn, args, kwargs, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(
@@ -255,38 +255,38 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 )
 
 
-def global_value(vm: Any, f: Frame, name: str) -> Any:
+def global_value(interp: Any, f: Frame, name: str) -> Any:
     """Returns a global or builtin by name, guarded."""
-    cap = vm.cap
+    trace = interp.trace
     g = f.globals
-    if not cap.active:
+    if not trace.active:
         if name in g:
             return g[name]
         if name in f.builtins:
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
-    cache = cap.global_values.get(id(g))
+    cache = trace.global_values.get(id(g))
     if cache is None:
-        cache = cap.global_values[id(g)] = {}
+        cache = trace.global_values[id(g)] = {}
     if name in cache:
         return cache[name]
-    src = cap.sources.get(id(g))
+    src = trace.sources.get(id(g))
     if is_own(f.info.code):
         # What stands for C code asks nothing that anybody could change.
         value = g[name] if name in g else f.builtins[name]
         if not is_value(value):
-            cap.pin(value, name)
+            trace.pin(value, name)
         cache[name] = value
         return value
     if src is None:
-        src = cap.pin(g, f"globals of {g.get('__name__')}")
+        src = trace.pin(g, f"globals of {g.get('__name__')}")
     if name in g:
-        value = cap.read_key(g, src, name, g[name])
+        value = trace.read_key(g, src, name, g[name])
     else:
-        cap.read_absent(g, src, name)
+        trace.read_absent(g, src, name)
         if name not in f.builtins:
             raise NameError(f"name '{name}' is not defined", name=name)
-        b = cap.pin(f.builtins, "builtins")
-        value = cap.read_key(f.builtins, b, name, f.builtins[name])
+        b = trace.pin(f.builtins, "builtins")
+        value = trace.read_key(f.builtins, b, name, f.builtins[name])
     cache[name] = value
     return value

@@ -29,24 +29,24 @@ class Unread(NamedTuple):
     at: int
 
 
-def unread_lists(cap: SegmentTrace, it: Any) -> list[Unread]:
+def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
     """Returns the iterators over unread lists that ``it`` consists of."""
     found = []
     for each in list_iterators(it):
         _, (held,), *state = each.__reduce__()
-        src = cap.sources.get(id(held)) if state else None
-        if src is not None and id(held) not in cap.expanded:
+        src = trace.sources.get(id(held)) if state else None
+        if src is not None and id(held) not in trace.expanded:
             found.append(Unread(each, held, src, state[0]))
     return found
 
 
-def reversed_recipe(cap: SegmentTrace, it: Any) -> Recipe | None:
+def reversed_recipe(trace: SegmentTrace, it: Any) -> Recipe | None:
     """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
-    if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(cap, it)):
+    if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(trace, it)):
         return None
     (unread,) = found
-    if cap.journal.wrote(unread.held):
-        cap.expand(it)
+    if trace.mutations.wrote(unread.held):
+        trace.expand(it)
         return None
     return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
 
@@ -58,64 +58,64 @@ def reversed_behind(held: list, taken: int) -> Iterator[Any]:
     return it
 
 
-def next_item(cap: SegmentTrace, it: Any) -> Any:
+def next_item(trace: SegmentTrace, it: Any) -> Any:
     """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
     t = type(it)
-    if t is LIST_ITERATOR and cap.active:
-        return _next_of_one(cap, it, it)
-    if t not in LIST_READERS or not cap.active:
+    if t is LIST_ITERATOR and trace.active:
+        return _next_of_one(trace, it, it)
+    if t not in LIST_READERS or not trace.active:
         return next(it)
     if t is enumerate and type(inner := it.__reduce__()[1][0]) is LIST_ITERATOR:
-        return _next_of_one(cap, it, inner)
+        return _next_of_one(trace, it, inner)
     # Two that read one iterator take its items in turn.
-    found = list({id(unread.iterator): unread for unread in unread_lists(cap, it)}.values())
-    if found and any([cap.journal.wrote(unread.held) for unread in found]):
-        cap.expand(it)
+    found = list({id(unread.iterator): unread for unread in unread_lists(trace, it)}.values())
+    if found and any([trace.mutations.wrote(unread.held) for unread in found]):
+        trace.expand(it)
         found = []
     if not found:
         return next(it)
     try:
         value = next(it)
     finally:
-        items = {id(unread.iterator): iter(_taken(cap, unread)) for unread in found}
+        items = {id(unread.iterator): iter(_taken(trace, unread)) for unread in found}
     return _with_read(it, value, items)
 
 
-def _next_of_one(cap: SegmentTrace, it: Any, inner: Any) -> Any:
+def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
     """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
     # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
     lists = gc.get_referents(inner)
-    src = cap.sources.get(id(lists[0])) if lists else None
-    if src is None or id(lists[0]) in cap.expanded:
+    src = trace.sources.get(id(lists[0])) if lists else None
+    if src is None or id(lists[0]) in trace.expanded:
         return next(it)
     held, at = lists[0], inner.__reduce__()[2]
-    if cap.journal.wrote(held):
-        cap.expand(held)
+    if trace.mutations.wrote(held):
+        trace.expand(held)
         return next(it)
     try:
         value = next(it)
     except StopIteration:
-        cap.guards.check(src, "len", list.__len__(held))
+        trace.guards.check(src, "len", list.__len__(held))
         raise
     found = value if it is inner else value[1]
-    item = cap.read(found, cap.guards.access(src, "index", at, found))
+    item = trace.read(found, trace.guards.access(src, "index", at, found))
     if it is inner:
         return item
     return value if item is found else (value[0], item)
 
 
-def _taken(cap: SegmentTrace, unread: Unread) -> list[Any]:
+def _taken(trace: SegmentTrace, unread: Unread) -> list[Any]:
     """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
     held, src = unread.held, unread.source
     state = unread.iterator.__reduce__()[2:]
     if type(unread.iterator) is REVERSED_ITERATOR:
         # By how far each is from the end: so that the length may be any.
         places = range(unread.at, state[0] if state else -1, -1)
-        items = [cap.read(held[i], cap.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
+        items = [trace.read(held[i], trace.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
     else:
-        items = [cap.read(v, cap.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
+        items = [trace.read(v, trace.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
     if not state:
-        cap.guards.check(src, "len", list.__len__(held))
+        trace.guards.check(src, "len", list.__len__(held))
     return items
 
 

@@ -70,93 +70,93 @@ class _Later:
         self.made = True
 
 
-def call_cached(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def call_cached(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """A call of ``fn``: what the cache holds, or what a function that tells nothing else of it makes; else it runs eagerly."""
-    cap = vm.cap
-    if not cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+    trace = interp.trace
+    if not trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     kwargs = kwargs or {}
-    if vm.fakes is not None:
-        inner = _behind(vm, fn, [*args, *kwargs.values()])
+    if interp.fakes is not None:
+        inner = _behind(interp, fn, [*args, *kwargs.values()])
         if inner is not None:
-            return cap.symbols.inlined.call(vm, f, inner, args, kwargs, (fn, args, kwargs), then, data)
+            return trace.symbols.inlined.call(interp, f, inner, args, kwargs, (fn, args, kwargs), then, data)
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
     values = [*args, *kwargs.values()]
     wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
-    if getattr(wrapped, "__module__", None) == "typing" and all([lasts(cap, a) for a in values]):
-        return vm.finish(f, cap.pin(fn(*args, **kwargs), "type").value, then, data)
-    border = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
-    src = _source(cap, fn)
-    # Behind a border, a root may be a function that each call makes anew.
-    if src is None or src.op == "root" or not all([_keyed(cap, a) for a in values]):
-        raise border
+    if getattr(wrapped, "__module__", None) == "typing" and all([lasts(trace, a) for a in values]):
+        return interp.finish(f, trace.pin(fn(*args, **kwargs), "type").value, then, data)
+    graph_break = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+    src = _source(trace, fn)
+    # Behind a graph break, a root may be a function that each call makes anew.
+    if src is None or src.op == "root" or not all([_keyed(trace, a) for a in values]):
+        raise graph_break
     entry = _entry(fn, src, args, kwargs)
     if entry is None:
-        raise border
-    identify(cap, fn)
+        raise graph_break
+    identify(trace, fn)
     for a in values:
         if not is_value(a):
-            identify(cap, a)
-    caller, held, again = fn, _holds(entry, fn), _made_before(cap, fn, entry)
+            identify(trace, a)
+    caller, held, again = fn, _holds(entry, fn), _made_before(trace, fn, entry)
     if not held:
         if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
-            # Once it is there, a program without a border is another one.
-            cap.guards.check(cap.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
-            raise border
+            # Once it is there, a program without a graph break is another one.
+            trace.guards.check(trace.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
+            raise graph_break
         try:
             result = fn(*args, **kwargs)
         except Exception:
-            vm.fail("FL418", f"the cached function {fn.__name__} raised an error, which no cache keeps", True)
+            interp.fail("FL418", f"the cached function {fn.__name__} raised an error, which no cache keeps", True)
             raise
         if not _holds(entry, fn):
-            vm.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
-            return vm.finish(f, result, then, data)
-    elif vm.fakes is None and not again:
+            interp.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
+            return interp.finish(f, result, then, data)
+    elif interp.fakes is None and not again:
         fn(*args, **kwargs)
-    if vm.fakes is None or again or not held:
-        cap.journal.cached.append((fn, entry.key))
-        if vm.fakes is not None:
-            caller = cap.pin(_Later(fn), fn.__name__).value
+    if interp.fakes is None or again or not held:
+        trace.mutations.cached.append((fn, entry.key))
+        if interp.fakes is not None:
+            caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)
-    cap.journal.note_hit(caller, args, kwargs)
-    return vm.finish(f, cap.read(result, cap.guards.access(src, "member", entry, result)), then, data)
+    trace.mutations.note_hit(caller, args, kwargs)
+    return interp.finish(f, trace.read(result, trace.guards.access(src, "member", entry, result)), then, data)
 
 
-def _made_before(cap: SegmentTrace, fn: Any, entry: Entry) -> bool:
+def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:
     """Returns whether this very call has been made in an attempt that was taken back."""
-    ahead = cap.journal.ahead
+    ahead = trace.mutations.ahead
     at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
     if at is not None:
         del ahead[at]
     return at is not None
 
 
-def _behind(vm: Any, fn: Any, values: list) -> types.FunctionType | None:
+def _behind(interp: Any, fn: Any, values: list) -> types.FunctionType | None:
     """Returns the function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
-    cap, found = vm.cap, _referents(fn)
+    trace, found = interp.trace, _referents(fn)
     inner = found[-4] if len(found) > 5 else None
-    if cap.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
+    if trace.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
         return None
-    if inner.__code__ in vm.options.settled_caches:
+    if inner.__code__ in interp.options.settled_caches:
         return None
-    if _source(cap, fn) is None or not all([_fixed(cap, a) for a in values]):
+    if _source(trace, fn) is None or not all([_fixed(trace, a) for a in values]):
         return None
-    identify(cap, fn)
-    cap.pin(inner, inner.__qualname__)
+    identify(trace, fn)
+    trace.pin(inner, inner.__qualname__)
     return inner
 
 
-def _fixed(cap: SegmentTrace, a: Any) -> bool:
+def _fixed(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
     if type(a) in (tuple, torch.Size):
-        return all([_fixed(cap, item) for item in a])
-    src = cap.sources.get(id(a))
+        return all([_fixed(trace, item) for item in a])
+    src = trace.sources.get(id(a))
     return type(a) in SYMBOLIC or is_value(a) or (src is not None and type(src.key) is Entry)
 
 
-def _source(cap: SegmentTrace, fn: Any) -> Source | None:
-    src = cap.sources.get(id(fn))
-    return cap.pin(fn, fn.__name__) if src is None and id(fn) not in cap.made else src
+def _source(trace: SegmentTrace, fn: Any) -> Source | None:
+    src = trace.sources.get(id(fn))
+    return trace.pin(fn, fn.__name__) if src is None and id(fn) not in trace.made else src
 
 
 def _holds(entry: Entry, fn: Any) -> bool:
@@ -196,33 +196,33 @@ def _referents(fn: Any) -> list:
     return found
 
 
-def _keyed(cap: SegmentTrace, a: Any) -> bool:
+def _keyed(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
     if type(a) is tuple:
-        return all([_keyed(cap, item) for item in a])
-    if is_a(a, type) and (id(a) in cap.made or a in cap.classes):
+        return all([_keyed(trace, item) for item in a])
+    if is_a(a, type) and (id(a) in trace.made or a in trace.classes):
         # Each call makes another, for which there is another entry.
         return False
     if is_value(a):
-        return a == a and c_calls.deep_plain(cap, a)
+        return a == a and c_calls.deep_plain(trace, a)
     t = type(a)
-    if id(a) not in cap.sources or id(a) in cap.made or is_a(a, Tensor):
+    if id(a) not in trace.sources or id(a) in trace.made or is_a(a, Tensor):
         return False
     return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
 
 
-def lasts(cap: SegmentTrace, v: Any) -> bool:
+def lasts(trace: SegmentTrace, v: Any) -> bool:
     """Returns whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
     if type(v) in (tuple, list):
-        return all([lasts(cap, item) for item in v])
+        return all([lasts(trace, item) for item in v])
     if is_a(v, type):
-        return id(v) not in cap.made and v not in cap.classes
+        return id(v) not in trace.made and v not in trace.classes
     if is_value(v):
         return True
-    src = cap.sources.get(id(v))
+    src = trace.sources.get(id(v))
     if src is None or root_of(src).op != "pin":
         return False
-    identify(cap, v)
+    identify(trace, v)
     return True
 
 

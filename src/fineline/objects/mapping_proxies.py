@@ -11,13 +11,13 @@ from fineline.objects.class_writes import OfClass
 from fineline.tracing.identity_guards import shown_by
 
 
-def shown(cap: Any, proxy: MappingProxyType) -> Any:
+def shown(trace: Any, proxy: MappingProxyType) -> Any:
     """Returns what ``proxy`` shows; what is read of it then is guarded as it is read."""
     inner = shown_by.__get__(proxy, MappingProxyType)
-    for obj, _, slot, _ in cap.journal.slots.values():
+    for obj, _, slot, _ in trace.mutations.slots.values():
         if type(slot) is OfClass and shown_by.__get__(TYPE_DICT.__get__(obj), MappingProxyType) is inner:
             raise NotForGraph("the names of a class that has been written to")
-    src = cap.sources.get(id(proxy))
+    src = trace.sources.get(id(proxy))
     if src is not None:
-        cap.load(inner, cap.guards.access(src, "member", shown_by, inner))
+        trace.load(inner, trace.guards.access(src, "member", shown_by, inner))
     return inner

@@ -28,19 +28,19 @@ def among(values: Any) -> bool:
     return any([type(a) in NUMPY_SCALARS or (type(a) in (list, tuple) and among(a)) for a in values])
 
 
-def symbol_for(cap: Any, a: Any) -> Any:
+def symbol_for(trace: Any, a: Any) -> Any:
     """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
     t = type(a)
-    if t in NUMBERS and cap.active and (src := cap.lazy.get(id(a))) is not None:
+    if t in NUMBERS and trace.active and (src := trace.lazy.get(id(a))) is not None:
         number = np.generic.item(a)
         # Also where it is no symbol yet: that it differs shows when this is read again.
-        found = cap.read(number, cap.guards.access(src, "member", ITEM, number))
+        found = trace.read(number, trace.guards.access(src, "member", ITEM, number))
         return found if type(found) in SYMBOLIC else a
     if t is tuple:
-        items = [symbol_for(cap, x) for x in a]
+        items = [symbol_for(trace, x) for x in a]
         return a if all([x is y for x, y in zip(items, a, strict=True)]) else tuple(items)
     if t is slice:
-        return slice(symbol_for(cap, a.start), symbol_for(cap, a.stop), symbol_for(cap, a.step))
+        return slice(symbol_for(trace, a.start), symbol_for(trace, a.stop), symbol_for(trace, a.step))
     return a
 
 
@@ -49,21 +49,21 @@ def converts(fn: Any, args: Any) -> bool:
     return fn in CONVERSIONS and len(args) == 1 and (fn is not operator.index or is_a(args[0], np.integer))
 
 
-def symbols_for(cap: Any, values: Any) -> list:
-    return [symbol_for(cap, a) for a in values]
+def symbols_for(trace: Any, values: Any) -> list:
+    return [symbol_for(trace, a) for a in values]
 
 
-def answered(cap: Any, op: Callable, a: Any, b: Any) -> np.bool_ | None:
+def answered(trace: Any, op: Callable, a: Any, b: Any) -> np.bool_ | None:
     """Returns a comparison of a number that varies with one of Python's; None if it is none."""
     symbol: Any
     other: Any
     if ALIKE.get(type(a)) is type(b):
-        symbol, other = symbol_for(cap, a), b
+        symbol, other = symbol_for(trace, a), b
     elif ALIKE.get(type(b)) is type(a):
-        symbol, other = symbol_for(cap, b), a
+        symbol, other = symbol_for(trace, b), a
     else:
         return None
     if type(symbol) not in SYMBOLIC or not -SMALL < other < SMALL:
         return None
-    cap.settle(other)
+    trace.settle(other)
     return np.bool_(compared(op, symbol, b) if other is b else compared(op, a, symbol))

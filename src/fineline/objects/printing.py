@@ -33,12 +33,12 @@ _FORMATS = (str.format, str.format_map)
 _ATTRIBUTE = re.compile(r"\{[^{}:!]*\.")
 
 
-def prints_plainly(cap: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
+def prints_plainly(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
     """Returns whether C makes a text of ``a``, which it may compare, without running Python code of the user's."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
-    if t.__flags__ & HEAP_TYPE and not all([_in_c(cap, t, name) for name in _NAMES]):
+    if t.__flags__ & HEAP_TYPE and not all([_in_c(trace, t, name) for name in _NAMES]):
         return False
     if is_a(a, dict):
         items: Any = [*dict.keys(a), *dict.values(a)]
@@ -51,7 +51,7 @@ def prints_plainly(cap: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> b
         items = ARGS.__get__(a) if is_a(a, BaseException) else a if t in VIEWS else [*a.items()] if t is types.MappingProxyType else ()
         if any([written_out(x) is not x for x in items]):
             return False
-    return all([prints_plainly(cap, x, (*within, id(a))) for x in items])
+    return all([prints_plainly(trace, x, (*within, id(a))) for x in items])
 
 
 def asks(fn: Any, given: Any) -> bool:
@@ -59,8 +59,8 @@ def asks(fn: Any, given: Any) -> bool:
     return fn in _FORMATS and is_a(given[0], str) and _ATTRIBUTE.search(given[0]) is not None
 
 
-def _in_c(cap: SegmentTrace, t: type, name: str) -> bool:
-    method = type_info(cap, t).look(cap, name)[1]
+def _in_c(trace: SegmentTrace, t: type, name: str) -> bool:
+    method = type_info(trace, t).look(trace, name)[1]
     return not in_python(method) or (is_a(method, types.FunctionType) and any([method.__globals__ is names for names in _PLAIN]))
 
 

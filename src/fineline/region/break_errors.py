@@ -56,21 +56,21 @@ def built_in_rule(fn: Any, args: tuple = ()) -> str:
     return str(found) if found is not None and found.verb in ("disable", "disallow") else ""
 
 
-def deciding_rule(border: GraphBreak, place: tuple[str, int]) -> tuple[str, bool]:
+def deciding_rule(graph_break: GraphBreak, place: tuple[str, int]) -> tuple[str, bool]:
     """Returns the text of what decides a graph break, with where that is declared, and whether it is fineline's own.
 
     That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
     """
-    rule = named_rule(border, place)
-    users = border.error == "FL401" or (border.rule and not border.rule.startswith("built-in"))
-    return rule or _entry(border.error), not users
+    rule = named_rule(graph_break, place)
+    users = graph_break.error == "FL401" or (graph_break.rule and not graph_break.rule.startswith("built-in"))
+    return rule or _entry(graph_break.error), not users
 
 
-def named_rule(border: GraphBreak, place: tuple[str, int]) -> str:
+def named_rule(graph_break: GraphBreak, place: tuple[str, int]) -> str:
     """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about what is called; empty if there is none."""
-    if border.error == "FL401":
-        return border.rule or str(break_rule(f"{place[0]}:{place[1]}", border.message))
-    return border.rule or built_in_rule(border.fn, border.args_)
+    if graph_break.error == "FL401":
+        return graph_break.rule or str(break_rule(f"{place[0]}:{place[1]}", graph_break.message))
+    return graph_break.rule or built_in_rule(graph_break.fn, graph_break.args_)
 
 
 def _entry(error: str) -> str:

@@ -126,12 +126,12 @@ class EagerCalls:
 class _Counting(TensorOps):
     """Counts each frame's operators; a custom operator is a call of its own."""
 
-    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
-        super().record(vm, op, target, fx_args, fx_kwargs, result, untyped)
-        vm.note_operator()
+    def record(self, interp: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+        super().record(interp, op, target, fx_args, fx_kwargs, result, untyped)
+        interp.note_operator()
         name = _custom_operator(target)
         if name:
-            vm.note_call(name, None, "opaque", 1)
+            interp.note_call(name, None, "opaque", 1)
 
 
 class WatchedTrialTensors(_Counting, TrialTensors):
@@ -151,7 +151,7 @@ def _custom_operator(target: Any) -> str:
 
 
 class _WatchedCalls(Interpreter):
-    """A machine that writes down whom it calls."""
+    """An interpreter that writes down whom it calls."""
 
     tree: Tree
     # The calls in the bodies of the operator that is captured next, and in those of the latest.
@@ -225,7 +225,7 @@ class _WatchedCalls(Interpreter):
         frame = super().push_function(f, fn, args, kwargs, then, data)
         passed = is_own(fn.__code__) or fn.__code__ in _PASSED
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
-            colour = "opaque" if opaque is not None else "captured" if self.cap.active else "eager"
+            colour = "opaque" if opaque is not None else "captured" if self.trace.active else "eager"
             place = (fn.__code__.co_filename, fn.__code__.co_firstlineno)
             frame.node = self.add(self.node_of(f), fn.__qualname__, place, colour)
         return frame
@@ -250,7 +250,7 @@ class _WatchedBody(_WatchedCalls, Trial):
 
 
 class WatchedTrial(_WatchedBody):
-    """The machine of an autograd function that is watched."""
+    """The interpreter of an autograd function that is watched."""
 
     def __init__(
         self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False, turned: bool = False
@@ -262,7 +262,7 @@ class WatchedTrial(_WatchedBody):
 
 
 class WatchedBody(_WatchedBody, BodyInterpreter):
-    """The machine of a control-flow operator's body that is watched."""
+    """The interpreter of a control-flow operator's body that is watched."""
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
@@ -271,7 +271,7 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 
 
 class Watched(_WatchedCalls):
-    """The machine of a capture that is watched."""
+    """The interpreter of a capture that is watched."""
 
     def __init__(self, tree: Tree, options: Any) -> None:
         super().__init__(options)
@@ -287,28 +287,28 @@ class Watched(_WatchedCalls):
             if node is not None:
                 f.node = node
 
-    def beyond(self, border: GraphBreak) -> Any:
-        with EagerCalls(self.tree, _code_of(_called(border))):
-            return super().beyond(border)
+    def beyond(self, graph_break: GraphBreak) -> Any:
+        with EagerCalls(self.tree, _code_of(_called(graph_break))):
+            return super().beyond(graph_break)
 
-    def at_border(self, border: GraphBreak) -> Frame:
-        fn = _called(border)
+    def at_graph_break(self, graph_break: GraphBreak) -> Frame:
+        fn = _called(graph_break)
         code = _code_of(fn)
         if self.opaque is not None or (code is not None and is_own(code)):
-            return super().at_border(border)
+            return super().at_graph_break(graph_break)
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
         name = str(name).replace("TensorBase.", "Tensor.")
         self.tree.under_way.append(self.add(self.node_of(self.frame), name, place, "eager"))
         try:
-            return super().at_border(border)
+            return super().at_graph_break(graph_break)
         finally:
             self.tree.under_way.pop()
 
 
-def _called(border: GraphBreak) -> Any:
-    """Returns what runs at a border."""
-    return wrapped(border.args_[0] if is_a(border.fn, FrameRunner) else border.fn)
+def _called(graph_break: GraphBreak) -> Any:
+    """Returns what runs at a graph break."""
+    return wrapped(graph_break.args_[0] if is_a(graph_break.fn, FrameRunner) else graph_break.fn)
 
 
 def _code_of(fn: Any) -> CodeType | None:

@@ -20,15 +20,15 @@ def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None
 
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.
     """
-    region, site, recorder = run.region, run.site, writer.cap.recorder
+    region, entry_point, recorder = run.region, run.entry_point, writer.trace.recorder
     n, places, least = recorder.calls, recorder.places, region.min_graph_operators
-    few = n < least and not (declared or site.declared)
+    few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.only_state or few)
     compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
     if region.tally is not None:
         captured = region.tally.close(kind)
         compile_graph = region.tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
-    segment = writer.compile(compile_graph, site.again(run.kwnames), not small)
+    segment = writer.compile(compile_graph, entry_point.again(run.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
@@ -43,12 +43,12 @@ def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None
             region._note(Event("eager", "FL435", writer.uncompiled, *at))
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
-    outside = "skipped" if declared is not None and run.vm.outside == "skipped" else "eager"
-    site.add(run.nargs, run.kwnames, segment, outside)
+    outside = "skipped" if declared is not None and run.interp.outside == "skipped" else "eager"
+    entry_point.add(run.nargs, run.kwnames, segment, outside)
     # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
     # behind however many graph breaks it is.
     call = call_under_way()
-    if site is region.entry or (site.segments[1:] and not site.met and call != region.counted):
+    if entry_point is region.entry or (entry_point.segments[1:] and not entry_point.met and call != region.counted):
         region.programs, region.counted = region.programs + 1, call
 
 

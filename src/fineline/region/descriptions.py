@@ -178,12 +178,12 @@ def selector_of(f: Frame | None) -> str:
     return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
 
 
-def call_stack(fn: Any, template: FrameState | None) -> tuple[StackPlace, ...]:
+def call_stack(fn: Any, frame_state: FrameState | None) -> tuple[StackPlace, ...]:
     """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
-    if template is None:
+    if frame_state is None:
         name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
         return (*to_the_user(), (*place_of(fn), name))
-    inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in template.stack if not is_own(info.code)]
+    inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in frame_state.stack if not is_own(info.code)]
     return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in inside])
 
 

@@ -58,16 +58,16 @@ class FrameRunner:
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
-        vm = Interpreter(self.options, SegmentTrace(self))
-        vm.cap.active = False
-        vm.call_out = functools.partial(self._call_out, fn.__code__)
+        interp = Interpreter(self.options, SegmentTrace(self))
+        interp.trace.active = False
+        interp.call_out = functools.partial(self._call_out, fn.__code__)
         try:
-            vm.eager_frame = vm.push_function(None, fn, values, kwargs)
-            result = vm.run()
+            interp.eager_frame = interp.push_function(None, fn, values, kwargs)
+            result = interp.run()
         except Finished as done:
             result = done.value
         finally:
-            vm.eager_frame = vm.frame = None
+            interp.eager_frame = interp.frame = None
         # Each step of a generator is such a frame's.
         return real_generator(result) if type(result) is InterpretedGenerator else result
 
@@ -80,7 +80,7 @@ class FrameRunner:
             return fn
         return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
 
-    frame = None  # what a Capture asks of its machine
+    frame = None  # what a Capture asks of its interpreter
 
     def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
         """Returns what runs a call that the frame makes itself; None: the interpreter is to."""

@@ -50,11 +50,11 @@ class DynamicDims:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
-        # Behind a border: the texts, and bytes, that do.
+        # Behind a graph break: the texts, and bytes, that do.
         self.texts: set[str] = set()
         # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
-        # The live values behind a border of which this is all.
+        # The live values behind a graph break of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
@@ -79,16 +79,16 @@ class DynamicDims:
 
     @property
     def told_apart(self) -> bool:
-        """Returns whether something of what comes from a border has been seen to vary, texts too."""
+        """Returns whether something of what comes from a graph break has been seen to vary, texts too."""
         return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
-        """It is known of a live value behind a border that it is a text that varies."""
+        """It is known of a live value behind a graph break that it is a text that varies."""
         if self.dynamic is not False:
             self.texts.add(name)
 
     def add_made(self, name: str) -> None:
-        """It is known of a live value behind a border that it is made of what varies: as a text or a number, it does as well."""
+        """It is known of a live value behind a graph break that it is made of what varies: as a text or a number, it does as well."""
         if self.dynamic is not False:
             self.texts.add(name)
             self._numbers.add(name)
@@ -139,7 +139,7 @@ class DynamicDims:
         return member_text(LENGTH, src.text()) in self._numbers
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
-        """It is known of a live value behind a border that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
+        """It is known of a live value behind a graph break that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
         self._told.add(name)
         if dims:
             self._sizes.setdefault(name, set()).update(dims)

@@ -15,39 +15,39 @@ def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
     return fn(*args, **kwargs)
 
 
-def entry_frame(vm: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
+def entry_frame(interp: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
-    cap = vm.cap
-    cap.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(cap, fn)
+    trace = interp.trace
+    trace.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(trace, fn)
     unread = unread_parameters(fn, len(args), tuple(kwargs))
     names = parameter_names(fn, len(args))
     positional = []
     for i, v in enumerate(args):
-        src = cap.guards.root(i, names[i], v)
-        positional.append(cap.read(v, src) if i not in unread else _unread(cap, v, src))
+        src = trace.guards.root(i, names[i], v)
+        positional.append(trace.read(v, src) if i not in unread else _unread(trace, v, src))
     kw = {}
     for j, (name, v) in enumerate(kwargs.items()):
-        src = cap.guards.root(len(args) + j, name, v)
-        kw[name] = cap.read(v, src) if name not in unread else _unread(cap, v, src)
+        src = trace.guards.root(len(args) + j, name, v)
+        kw[name] = trace.read(v, src) if name not in unread else _unread(trace, v, src)
     code = _call.__code__
     info = CODES[code]
-    cap.made.add(id(kw))
+    trace.made.add(id(kw))
     local = [fn, tuple(positional), kw]
     local += [NULL] * (info.nslots - len(local))
     function: Any = _call
-    return Frame(info, vm.link(info), function.__globals__, function.__builtins__, local, None)
+    return Frame(info, interp.link(info), function.__globals__, function.__builtins__, local, None)
 
 
-def _pin_method(cap: Any, fn: types.MethodType) -> None:
-    cap.pin(fn.__func__, fn.__func__.__qualname__)
-    cap.pin(fn.__self__, "self")
-    cap.fresh(fn)
+def _pin_method(trace: Any, fn: types.MethodType) -> None:
+    trace.pin(fn.__func__, fn.__func__.__qualname__)
+    trace.pin(fn.__self__, "self")
+    trace.fresh(fn)
 
 
-def _unread(cap: Any, v: Any, src: Any) -> Any:
+def _unread(trace: Any, v: Any, src: Any) -> Any:
     """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
-    if id(v) not in cap.sources and not is_a(v, (int, float, str, bytes, type(None))):
-        cap.load(v, src)
+    if id(v) not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
+        trace.load(v, src)
     return v
 
 

@@ -37,28 +37,28 @@ class Everything(set):
 
 
 class Again:
-    """Runs the rest of a call in Python, from ``site`` on."""
+    """Runs the rest of a call in Python, from ``entry_point`` on."""
 
-    def __init__(self, site: EntryPoint, kwnames: tuple[str, ...]) -> None:
-        self._site, self._kwnames = weakref.ref(site), kwnames
+    def __init__(self, entry_point: EntryPoint, kwnames: tuple[str, ...]) -> None:
+        self._entry_point, self._kwnames = weakref.ref(entry_point), kwnames
         # How often the graph has failed where the code has not.
         self.failures = 0
-        self.in_blocks = site.template is not None and site.template.has_handlers
+        self.in_blocks = entry_point.frame_state is not None and entry_point.frame_state.has_handlers
 
     def __call__(self, failed: BaseException | None, *roots: Any) -> Any:
         """A branch goes another way than at its capture, or the graph has ``failed``."""
         try:
-            site, value = self._run(None, roots)
+            entry_point, value = self._run(None, roots)
             if failed is not None:
                 self.failures += 1
-                site.region.graph_failed(failed, self.failures)
+                entry_point.region.graph_failed(failed, self.failures)
             return value
         finally:
             # Its traceback leads to the program that called this.
             del failed
 
     def leave(self, error: BaseException, *roots: Any) -> Any:
-        """Raises ``error``, behind which nothing can be run again, where the blocks around the site are left."""
+        """Raises ``error``, behind which nothing can be run again, where the blocks around the entry point are left."""
         # An interrupt may come anywhere.
         thrown = UncatchableError(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
         try:
@@ -76,39 +76,39 @@ class Again:
             del error, thrown
 
     def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[EntryPoint, Any]:
-        site, n = self._site(), len(roots) - len(self._kwnames)
-        assert site is not None
+        entry_point, n = self._entry_point(), len(roots) - len(self._kwnames)
+        assert entry_point is not None
         try:
-            return site, site.region.run_eagerly(site, roots[:n], dict(zip(self._kwnames, roots[n:], strict=True)), thrown)
+            return entry_point, entry_point.region.run_eagerly(entry_point, roots[:n], dict(zip(self._kwnames, roots[n:], strict=True)), thrown)
         except BaseException as e:
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
 
 class EntryPoint:
-    """A place where programs start: the region's entry, or the continuation behind a border."""
+    """A place where programs start: the region's entry, or the continuation behind a graph break."""
 
     def __init__(
-        self, region: Any, template: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
+        self, region: Any, frame_state: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
     ) -> None:
-        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its sites, a program the
+        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its entry points, a program the
         # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
         self._dispatcher: Callable[[], Any] = lambda: None
-        self.template = template
+        self.frame_state = frame_state
         self.raised = raised
-        # The borders that lie before it: how many at each place.
+        # The graph breaks that lie before it: how many at each place.
         self.passed = passed
-        # Whether the user asked for the border before it.
+        # Whether the user asked for the graph break before it.
         self.declared = declared
-        # In a block in which nothing is captured; behind it the sites that calls went on at, and the dispatchers, which no program holds.
+        # In a block in which nothing is captured; behind it the entry points that calls went on at, and the dispatchers, which no program holds.
         self.blocked = False
         # Whether random numbers are drawn behind it that may be symbols.
         self.draws = False
         self.resumed: list[tuple[EntryPoint, Any]] = []
         # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
         self.met = self.informed = False
-        # A function that it lies in and of which the rest is not captured, and whether that is new; how many borders each frame, the innermost
+        # A function that it lies in and of which the rest is not captured, and whether that is new; how many graph breaks each frame, the innermost
         # first, has met in vain, and how many operators it has run.
         self.left: CodeInfo | None = None
         self.newly_left = False
@@ -117,7 +117,7 @@ class EntryPoint:
         # The calls that they were captured in.
         self.calls: set[object] = set()
         # The same place in the code, met as often in the call, is behind each program that leads there.
-        place = (raised, template.stack, passed[template.stack]) if template is not None else None
+        place = (raised, frame_state.stack, passed[frame_state.stack]) if frame_state is not None else None
         self.varying: DynamicDims = varying or region.varying.setdefault(place, DynamicDims(region.options.dynamic))
 
     @property
@@ -135,7 +135,7 @@ class EntryPoint:
         found = self._dispatcher()
         if found is None:
             region = self.region
-            entry = self.template is None
+            entry = self.frame_state is None
             first = (region.failed, (Continuation, run_on)) if entry else (None, None)
             found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, *first)
             self._dispatcher = weakref.ref(found)
@@ -150,13 +150,13 @@ class EntryPoint:
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
-    def stands_for(self, template: FrameState, raised: bool, declared: bool) -> bool:
+    def stands_for(self, frame_state: FrameState, raised: bool, declared: bool) -> bool:
         """Returns whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
-        own = self.template
-        if own is None or own.stack != template.stack or (self.raised, self.declared) != (raised, declared):
+        own = self.frame_state
+        if own is None or own.stack != frame_state.stack or (self.raised, self.declared) != (raised, declared):
             return False
         # Nobody else leads here any more if the dispatcher has gone.
-        return self.free and self._dispatcher() is not None and own.same(template)
+        return self.free and self._dispatcher() is not None and own.same(frame_state)
 
     @property
     def free(self) -> bool:
@@ -177,12 +177,12 @@ class EntryPoint:
         self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
-        return (*range(nargs), *kwnames) if self.template is None else (*self.template.names, "result")
+        return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.names, "result")
 
     def vary(self, live: list, memory: Callable[[Any], Any]) -> None:
-        """What is symbolic of what is ``live`` at a border is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
-        assert self.template is not None
-        for name, v in zip(self.template.names, live, strict=True):
+        """What is symbolic of what is ``live`` at a graph break is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
+        assert self.frame_state is not None
+        for name, v in zip(self.frame_state.names, live, strict=True):
             if type(v) in (torch.SymInt, torch.SymFloat):
                 self.varying.add(name, number=True)
             elif type(v) in (int, float):
@@ -211,9 +211,9 @@ class EntryPoint:
         here, first = weakref.ref(self), weakref.ref(segment.run)
 
         def compiled(run: Callable) -> None:
-            site = here()
-            if site is not None:
-                site.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in site.dispatcher.entries])
+            entry_point = here()
+            if entry_point is not None:
+                entry_point.dispatcher.set_entries([(n, k, p, run if r is first() else r) for n, k, p, r in entry_point.dispatcher.entries])
 
         segment.run.compiled = compiled
 

@@ -26,7 +26,7 @@ FEW_CALLS = 2
 class Way(NamedTuple):
     """A continuation, and what the program that leads there calls."""
 
-    site: EntryPoint
+    entry_point: EntryPoint
     go_on: Callable[..., Any]
 
     def leads_back(self, live: tuple) -> bool:
@@ -38,8 +38,8 @@ class Loop:
     """The way to a place that the call has passed before: whether it leads on, or back to an earlier turn that fits, the first call decides."""
 
     def __init__(self, own: EntryPoint, earlier: Iterable[EntryPoint]) -> None:
-        self._own, self._site = own.dispatcher, weakref.ref(own)
-        self._earlier = [weakref.ref(site) for site in earlier]
+        self._own, self._entry_point = own.dispatcher, weakref.ref(own)
+        self._earlier = [weakref.ref(entry_point) for entry_point in earlier]
         self._go_on: Callable[..., Any] | None = None
 
     def __call__(self, *live: Any) -> Any:
@@ -49,11 +49,11 @@ class Loop:
         return (self._go_on or self._decide(live)) is not self._own
 
     def _decide(self, live: tuple) -> Callable[..., Any]:
-        onward, own = self._own, self._site()
+        onward, own = self._own, self._entry_point()
         if self._go_on is not None or onward is None:
             # Another thread has just decided.
             return self._go_on or self
-        found = next((site for ref in self._earlier if (site := ref()) is not None and site.fits(live)), None)
+        found = next((entry_point for ref in self._earlier if (entry_point := ref()) is not None and entry_point.fits(live)), None)
         if own is None or own.segments or found is None:
             self._go_on = onward
             if own is not None:
@@ -69,49 +69,50 @@ class Loop:
 class Back:
     """Weakly, as loops would be cycles: the region holds what they go back to."""
 
-    def __init__(self, site: EntryPoint) -> None:
-        self._site = weakref.ref(site)
+    def __init__(self, entry_point: EntryPoint) -> None:
+        self._entry_point = weakref.ref(entry_point)
 
     def __call__(self, *live: Any) -> Any:
-        site = self._site()
+        entry_point = self._entry_point()
         # If the region drops its programs, the call under way still holds those that it began with, and what they lead to.
-        assert site is not None
-        return site.dispatcher(*live)
+        assert entry_point is not None
+        return entry_point.dispatcher(*live)
 
 
-def template_at(run: Any, border: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
-    """The shape of the frames at a border, which the turns of a loop have in common as far as they can."""
+def frame_state_at(run: Any, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
+    """The shape of the frames at a graph break, which the turns of a loop have in common as far as they can."""
     turns = run.region.turns
-    template = FrameState(run.vm, border, True, held, turns.numbers)
-    return template_at(run, border, held) if turns.learn(run, template) else template
+    frame_state = FrameState(run.interp, graph_break, True, held, turns.numbers)
+    return frame_state_at(run, graph_break, held) if turns.learn(run, frame_state) else frame_state
 
 
-def way_behind(run: Any, template: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
-    """Returns the way on behind a border; unless it is to be ``alone``, to where others lead as well."""
+def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
+    """Returns the way on behind a graph break; unless it is to be ``alone``, to where others lead as well."""
     region = run.region
     if alone:
-        own = EntryPoint(region, template, raised, declared, passed)
+        own = EntryPoint(region, frame_state, raised, declared, passed)
         return Way(own, own.dispatcher)
-    # Behind as many borders there is another way through the code, behind fewer an earlier turn.
-    for site in region.sites:
-        if site.passed == passed and site.stands_for(template, raised, declared):
-            site.met = True
-            return Way(site, site.dispatcher)
-    earlier = [site for site in turns_before(run, template) if site.stands_for(template, raised, declared)]
+    # Behind as many graph breaks there is another way through the code, behind fewer an earlier turn.
+    for entry_point in region.entry_points:
+        if entry_point.passed == passed and entry_point.stands_for(frame_state, raised, declared):
+            entry_point.met = True
+            return Way(entry_point, entry_point.dispatcher)
+    earlier = [entry_point for entry_point in turns_before(run, frame_state) if entry_point.stands_for(frame_state, raised, declared)]
     # What the items of a list are is constant in the first turns, as numbers are.
-    shared = earlier and not (template.carried and run.passed.get(template.stack, 0) < FEW_TURNS)
-    own = EntryPoint(region, template, raised, declared, passed, earlier[0].varying if shared else None)
-    own.varying.differ(template.numbers)
+    shared = earlier and not (frame_state.carried and run.passed.get(frame_state.stack, 0) < FEW_TURNS)
+    own = EntryPoint(region, frame_state, raised, declared, passed, earlier[0].varying if shared else None)
+    own.varying.differ(frame_state.numbers)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
 
-def turns_before(run: Any, template: FrameState) -> Iterator[EntryPoint]:
+def turns_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
     """Returns the continuations at the same place that were made last, the newest first."""
     # Turns without an operator are no work for programs: in the end the function is left to run eagerly.
-    if template.chain in run.region.turns.unrolled or not run.vm.cap.recorder.calls:
+    if frame_state.chain in run.region.turns.unrolled or not run.interp.trace.recorder.calls:
         return iter(())
-    stack = template.stack
-    return islice((site for site in reversed(run.region.sites) if site.template is not None and site.template.stack == stack), TURNS)
+    stack = frame_state.stack
+    newest_first = reversed(run.region.entry_points)
+    return islice((point for point in newest_first if point.frame_state is not None and point.frame_state.stack == stack), TURNS)
 
 
 class Turns:
@@ -123,39 +124,39 @@ class Turns:
         self.unrolled: set[Any] = set()
         self._others: Counter[Any] = Counter()
 
-    def learn(self, run: Any, template: FrameState) -> bool:
+    def learn(self, run: Any, frame_state: FrameState) -> bool:
         """Returns whether there is more that tells this turn from the one before it."""
-        known = self.numbers.get(template.chain, frozenset())
-        if run.region.options.dynamic is False or (not known and run.passed.get(template.stack, 0) < FEW_TURNS):
+        known = self.numbers.get(frame_state.chain, frozenset())
+        if run.region.options.dynamic is False or (not known and run.passed.get(frame_state.stack, 0) < FEW_TURNS):
             return False
-        last = next(turns_before(run, template), None)
-        if last is None or last.template is None:
+        last = next(turns_before(run, frame_state), None)
+        if last is None or last.frame_state is None:
             return False
-        found = between(template, last.template)
+        found = between(frame_state, last.frame_state)
         if found <= known:
             return False
-        self.numbers[template.chain] = known | found
+        self.numbers[frame_state.chain] = known | found
         return True
 
-    def another(self, site: EntryPoint) -> None:
+    def another(self, entry_point: EntryPoint) -> None:
         """A turn that is like none before it."""
-        template = site.template
-        if template is not None and (template.turned or (template.carried and site.passed[template.stack] > FEW_TURNS)):
-            self._others[template.chain] += 1
+        frame_state = entry_point.frame_state
+        if frame_state is not None and (frame_state.turned or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_TURNS)):
+            self._others[frame_state.chain] += 1
             # Two loops in one another come to a place more than once a turn of the outer one.
-            if self._others[template.chain] >= (DIFFERENT_TURNS if template.turned and template.carried else TURNS):
-                self.unroll(site)
+            if self._others[frame_state.chain] >= (DIFFERENT_TURNS if frame_state.turned and frame_state.carried else TURNS):
+                self.unroll(entry_point)
 
-    def again(self, site: EntryPoint) -> None:
+    def again(self, entry_point: EntryPoint) -> None:
         """A turn that is like one before it."""
-        if site.template is not None:
-            self._others.pop(site.template.chain, None)
+        if entry_point.frame_state is not None:
+            self._others.pop(entry_point.frame_state.chain, None)
 
-    def unroll(self, site: EntryPoint) -> None:
+    def unroll(self, entry_point: EntryPoint) -> None:
         """From now on each turn has a place of its own."""
-        if site.template is not None:
-            self.unrolled.add(site.template.chain)
-            self.numbers.pop(site.template.chain, None)
+        if entry_point.frame_state is not None:
+            self.unrolled.add(entry_point.frame_state.chain)
+            self.numbers.pop(entry_point.frame_state.chain, None)
 
     def forget(self) -> None:
         self.numbers.clear()

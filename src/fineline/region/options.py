@@ -34,7 +34,7 @@ class GuardFailure(NamedTuple):
 
 @dataclass
 class Options:
-    """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_borders``: a border after each operator.
+    """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_graph_breaks``: a graph break after each operator.
     ``min_graph_operators``: a segment after a graph break that no rule declares runs eagerly if it has fewer operators; None: the
     backend's own number.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
@@ -57,7 +57,7 @@ class Options:
     recompile_limit: int = 8
     min_graph_operators: int | None = None
     evaluator: Evaluator = "native"
-    force_borders: bool = False
+    force_graph_breaks: bool = False
     verify: bool = False
     # Whether the graph is exported: it raises, and nothing around it handles that.
     exported: bool = False
@@ -96,7 +96,7 @@ class Options:
     settled_caches: set[CodeType] = field(default_factory=set)
     classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the context of an inference mode has to cross graph breaks.
-    inference_borders: bool = False
+    inference_mode_breaks: bool = False
     # Whether NumPy's arrays that are made of constants are constants.
     constant_arrays: bool = True
     # Whether sparse, nested and quantized tensors stay out of graphs.

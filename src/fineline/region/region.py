@@ -109,8 +109,8 @@ class Region:
         self.tally: OperatorCounts | None = None
         # Writes the programs.
         self.writer: Callable[[Any, str], ResidualWriter] = ResidualWriter
-        # Makes the machines, for explain; the calls that they have met, where a report of them is wanted.
-        self.machine: Callable[[Options], Interpreter] = Interpreter
+        # Makes the interpreters, for explain; the calls that they have met, where a report of them is wanted.
+        self.interp: Callable[[Options], Interpreter] = Interpreter
         self.tree: Callable[[], Node] | None = None
         # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
         self.ahead: list[tuple[Any, Any]] = []
@@ -121,7 +121,7 @@ class Region:
         # What varies, by the place behind a graph break; the programs that lead there are many.
         self.varying: dict[Any, DynamicDims] = {}
         self.entry = EntryPoint(self, None, False)
-        self.sites = [self.entry]
+        self.entry_points = [self.entry]
         # The dispatchers of those that loops go back to, and what is known of the turns.
         self.loops: dict[EntryPoint, Any] = {}
         self.turns = Turns()
@@ -181,7 +181,7 @@ class Region:
             # The dispatcher itself stays: it is what the compiled callable holds.
             self.entry.dispatcher.set_entries([])
             self.entry.segments.clear()
-            self.sites = [self.entry]
+            self.entry_points = [self.entry]
             self.loops.clear()
             self.turns.forget()
             self.varying = {None: self.entry.varying}
@@ -203,12 +203,12 @@ class Region:
     def close_loop(self, own: EntryPoint, earlier: EntryPoint) -> None:
         """Where a place of its ``own`` would be, a way leads back to an ``earlier`` one."""
         earlier.met, self.loops[earlier] = True, earlier.dispatcher
-        if own in self.sites:
-            self.sites.remove(own)
+        if own in self.entry_points:
+            self.entry_points.remove(own)
 
     def segments(self) -> list[ResidualProgram]:
-        """Returns all programs, in the order of the sites' making."""
-        return [s for site in self.sites for s in site.segments]
+        """Returns all programs, in the order of the entry points' making."""
+        return [s for entry_point in self.entry_points for s in entry_point.segments]
 
     def _refusal(self) -> str | None:
         """Why calls of this function are never captured, if so."""
@@ -227,14 +227,14 @@ class Region:
         return bool(self.backend.sees_graphs or TRACE.is_read)
 
     # -- capture -------------------------------------------------------------------------------------------------------
-    def capture(self, site: EntryPoint, args: tuple, kwargs: dict) -> Any:
-        """A call that no program at ``site`` fits."""
+    def capture(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
+        """A call that no program at ``entry_point`` fits."""
         me = threading.get_ident()
-        if self.capturing == me and site is self.entry:
+        if self.capturing == me and entry_point is self.entry:
             return self.fn(*args, **kwargs)
         stance = STANCES.here()
         if stance is not None:
-            run = instead(self, stance, site, args, kwargs)
+            run = instead(self, stance, entry_point, args, kwargs)
             if run is not None:
                 return run()
         # The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
@@ -244,70 +244,70 @@ class Region:
             locked.extend(map(self.lock.acquire, (False,)))
             if not locked[0]:
                 self._note_once(Event("skipped", "FL406", "another thread captures a call of this region", *place_of(self.fn)))
-                return self.run_eagerly(site, args, kwargs)
-            if site.dispatcher.entries and self.capturing is None and site is self.entry:
+                return self.run_eagerly(entry_point, args, kwargs)
+            if entry_point.dispatcher.entries and self.capturing is None and entry_point is self.entry:
                 # Another thread may have captured just this in the meantime.
-                found = self._retry(site, args, kwargs)
+                found = self._retry(entry_point, args, kwargs)
                 if found is not None:
                     return found[0]()
-            if site is not self.entry and (None in SCOPE.blocks or watching()):
-                site.blocked = True
+            if entry_point is not self.entry and (None in SCOPE.blocks or watching()):
+                entry_point.blocked = True
             if self.options.renew():
                 for varying in self.varying.values():
                     varying.dynamic = self.options.dynamic
             if self.options.disable:
                 self._note_once(Event("skipped", "FL406", "torch._dynamo.config.disable is set", *place_of(self.fn)))
-            if site.blocked or self.options.disable:
-                return self.run_eagerly(site, args, kwargs)
-            if site is self.entry:
+            if entry_point.blocked or self.options.disable:
+                return self.run_eagerly(entry_point, args, kwargs)
+            if entry_point is self.entry:
                 self._follow_rules()
                 reason = self.refuse or self.eager_reason or self._ambient_refusal()
                 if reason is not None:
                     self._note_skipped(reason)
                     return self.fn(*args, **kwargs)
                 counted = self.programs - self.uncounted
-                if counted >= self.options.recompile_limit and not self._leaves_out(site, args, kwargs):
-                    self._at_limit(counted, site, args, kwargs)
+                if counted >= self.options.recompile_limit and not self._leaves_out(entry_point, args, kwargs):
+                    self._at_limit(counted, entry_point, args, kwargs)
                     return self.fn(*args, **kwargs)
-            elif len(site.segments) >= self.options.recompile_limit and site in self.loops and len(site.calls) <= FEW_CALLS:
-                text = f"{len(site.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
-                text += f"; from the next call on each turn has its own; last miss: {self.why_missed(site, args, kwargs)}"
-                self._note(Event("limit", "FL104", text, *self._place_of_site(site), detail=self._stack(site)))
-                self.turns.unroll(site)
+            elif len(entry_point.segments) >= self.options.recompile_limit and entry_point in self.loops and len(entry_point.calls) <= FEW_CALLS:
+                text = f"{len(entry_point.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
+                text += f"; from the next call on each turn has its own; last miss: {self.why_missed(entry_point, args, kwargs)}"
+                self._note(Event("limit", "FL104", text, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
+                self.turns.unroll(entry_point)
                 start_anew(self)
-                return self.run_eagerly(site, args, kwargs)
-            elif len(site.segments) >= self.options.recompile_limit:
-                if not self._leaves_out(site, args, kwargs):
-                    self._at_limit(len(site.segments), site, args, kwargs)
-                return self._rest(site, args, kwargs)
+                return self.run_eagerly(entry_point, args, kwargs)
+            elif len(entry_point.segments) >= self.options.recompile_limit:
+                if not self._leaves_out(entry_point, args, kwargs):
+                    self._at_limit(len(entry_point.segments), entry_point, args, kwargs)
+                return self._rest(entry_point, args, kwargs)
             elif self.eager_reason is not None:
-                return self._rest(site, args, kwargs)
-            site.observe(args, kwargs)
+                return self._rest(entry_point, args, kwargs)
+            entry_point.observe(args, kwargs)
             # The turns of a loop that is being captured are one call.
-            if (site.segments and self.capturing != me) or (site is self.entry and self.programs):
-                why = self.why_missed(site, args, kwargs)
+            if (entry_point.segments and self.capturing != me) or (entry_point is self.entry and self.programs):
+                why = self.why_missed(entry_point, args, kwargs)
                 if self.options.error_on_recompile:
-                    raise Recompiled(why, id="FL109", **self._position(site))
-                self._note(Event("recompile", "FL407", why, *self._place_of_site(site), detail=self._stack(site)))
+                    raise Recompiled(why, id="FL109", **self._position(entry_point))
+                self._note(Event("recompile", "FL407", why, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
                 if self.options.guard_fail_fn is not None:
                     self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
-            trial = site is self.entry and hooks_active()
+            trial = entry_point is self.entry and hooks_active()
             if trial and self.eager_under_hooks:
                 return self.fn(*args, **kwargs)
             before, self.capturing = self.capturing, me
             try:
                 if not trial:
                     try:
-                        return CaptureSession(self, site, args, kwargs).go()
+                        return CaptureSession(self, entry_point, args, kwargs).go()
                     except TracersBusy as e:
                         self._note_once(Event("skipped", "FL406", str(e), *place_of(self.fn)))
-                    return self.run_eagerly(site, args, kwargs)
+                    return self.run_eagerly(entry_point, args, kwargs)
                 with saved_plainly():
-                    attempt = CaptureSession(self, site, args, kwargs, live=True, trial=True)
+                    attempt = CaptureSession(self, entry_point, args, kwargs, live=True, trial=True)
                     attempt.go()
             finally:
                 self.capturing = before
-            found = self._retry(site, args, kwargs) if attempt.kept else None
+            found = self._retry(entry_point, args, kwargs) if attempt.kept else None
             if found is not None:
                 return found[0]()
             self.eager_under_hooks = True
@@ -339,33 +339,33 @@ class Region:
             last = self.events[-1]
             raise Unsupported(last.reason, where=last.where)
 
-    def symbols(self, vm: Interpreter, site: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
+    def symbols(self, interp: Interpreter, entry_point: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
         """Returns what a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
         own = self.options
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
-        if own.first_call == "live" and not (fake or scalars or shaped or site.varying.any or marked((*args, *kwargs.values()))):
+        if own.first_call == "live" and not (fake or scalars or shaped or entry_point.varying.any or marked((*args, *kwargs.values()))):
             return None
-        return Symbols(vm, site.varying, scalars or own.fullgraph, shaped or own.fullgraph, site is not self.entry)
+        return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)
 
-    def run_eagerly(self, site: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
-        """The rest of a call from ``site`` on, in which nothing is captured; what is ``thrown`` is raised there."""
-        if site is self.entry:
+    def run_eagerly(self, entry_point: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
+        """The rest of a call from ``entry_point`` on, in which nothing is captured; what is ``thrown`` is raised there."""
+        if entry_point is self.entry:
             return self.fn(*args, **kwargs)
-        run = CaptureSession(self, site, args, kwargs, False)
+        run = CaptureSession(self, entry_point, args, kwargs, False)
         if thrown is not None:
-            run.vm.pending, run.stop = None, thrown
+            run.interp.pending, run.stop = None, thrown
         return run.go()
 
-    def _rest(self, site: EntryPoint, args: tuple, kwargs: dict) -> Any:
-        """The rest of a call from ``site`` on, of which nothing is captured any more.
+    def _rest(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
+        """The rest of a call from ``entry_point`` on, of which nothing is captured any more.
 
         The interpreter is some 50 times slower than Python: where calls spend their time in it, they are eager from their start.
         """
         began = time.monotonic()
         try:
-            return self.run_eagerly(site, args, kwargs)
+            return self.run_eagerly(entry_point, args, kwargs)
         finally:
             now = time.monotonic()
             self.rests.append((began, now))
@@ -375,12 +375,12 @@ class Region:
                 self.rests.clear()
                 if self.eager_reason is None:
                     self.eager_reason = f"the rests of {RESTS} calls fitted no program behind a graph break; calls are eager from their start now"
-                    self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_site(site), detail=self._stack(site)))
+                    self._note(Event("limit", "FL104", self.eager_reason, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
 
-    def _retry(self, site: EntryPoint, args: tuple, kwargs: dict) -> tuple[Callable] | None:
+    def _retry(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> tuple[Callable] | None:
         roots = (*args, *kwargs.values())
         names = tuple(kwargs)
-        for nargs, kwnames, program, target in site.dispatcher.entries:
+        for nargs, kwnames, program, target in entry_point.dispatcher.entries:
             if nargs == len(args) and kwnames == names:
                 got = program.check(roots)
                 if got is not None:
@@ -408,65 +408,65 @@ class Region:
             return "the call is made inside a torch.func transform"
         return None
 
-    def _failing(self, site: EntryPoint, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
+    def _failing(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
         """Returns the newest program whose guards fail for a call, and the number of the guard."""
         roots = (*args, *kwargs.values())
-        for (nargs, kwnames, program, _), segment in zip(site.dispatcher.entries, reversed(site.segments), strict=False):
+        for (nargs, kwnames, program, _), segment in zip(entry_point.dispatcher.entries, reversed(entry_point.segments), strict=False):
             if nargs == len(args) and kwnames == tuple(kwargs) and (at := program.failing(roots)) >= 0:
                 return segment, at
         return None
 
-    def why_missed(self, site: EntryPoint, args: tuple, kwargs: dict) -> str:
-        found = self._failing(site, args, kwargs)
+    def why_missed(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> str:
+        found = self._failing(entry_point, args, kwargs)
         if found is not None:
             self.missed[subject(*found)] += 1
             return describe_miss(*found, (*args, *kwargs.values()))
-        if not site.segments:
+        if not entry_point.segments:
             given_up = "its programs were given up when some of the code was found to run better eagerly"
             return given_up if self.programs else "no program has been made yet"
         return "the call's arguments are given in another way"
 
-    def _place_of_site(self, site: EntryPoint) -> tuple[str, int]:
-        return site.template.place if site.template is not None and site.template.place[0] else place_of(self.fn)
+    def _place_of_entry_point(self, entry_point: EntryPoint) -> tuple[str, int]:
+        return entry_point.frame_state.place if entry_point.frame_state is not None and entry_point.frame_state.place[0] else place_of(self.fn)
 
-    def _stack(self, site: EntryPoint) -> dict[str, tuple[StackPlace, ...]]:
-        """Returns an event's frames from the user's call to ``site``."""
-        return {"stack": call_stack(self.fn, site.template)}
+    def _stack(self, entry_point: EntryPoint) -> dict[str, tuple[StackPlace, ...]]:
+        """Returns an event's frames from the user's call to ``entry_point``."""
+        return {"stack": call_stack(self.fn, entry_point.frame_state)}
 
-    def _position(self, site: EntryPoint) -> dict[str, Any]:
-        """Returns where an error at ``site`` is, and the frames on the way there."""
-        return {"where": "{}:{}".format(*self._place_of_site(site)), **self._stack(site)}
+    def _position(self, entry_point: EntryPoint) -> dict[str, Any]:
+        """Returns where an error at ``entry_point`` is, and the frames on the way there."""
+        return {"where": "{}:{}".format(*self._place_of_entry_point(entry_point)), **self._stack(entry_point)}
 
-    def _leaves_out(self, site: EntryPoint, args: tuple, kwargs: dict) -> bool:
+    def _leaves_out(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
         """At the limit: has a function that asks for a program for each value run eagerly, and the next call captured anew; -> whether there is one."""
         # What is left out is a graph break, which has to be allowed.
         if self.options.limit_is_error or self.options.error_on_recompile or self.options.breaks != "any":
             return False
-        found = self._failing(site, args, kwargs)
+        found = self._failing(entry_point, args, kwargs)
         place = found[0].reads.place(found[1]) if found is not None else None
-        name = leave_out(self, site, (*args, *kwargs.values()), place[0].code if place is not None else None)
+        name = leave_out(self, entry_point, (*args, *kwargs.values()), place[0].code if place is not None else None)
         if not name:
             return False
         text = f"{name} has a program for each value, {self.options.recompile_limit} so far; from the next call on it runs eagerly by itself"
-        self._note(Event("eager", "FL448", text, *self._place_of_site(site), detail=self._stack(site)))
+        self._note(Event("eager", "FL448", text, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
         start_anew(self)
         return True
 
-    def _at_limit(self, programs: int, site: EntryPoint, args: tuple, kwargs: dict) -> None:
+    def _at_limit(self, programs: int, entry_point: EntryPoint, args: tuple, kwargs: dict) -> None:
         """Says once that nothing more is captured, and why; under ``fullgraph`` an error at each such call."""
         if "limit" in self.said and not self.options.limit_is_error:
             return
-        why = self.why_missed(site, args, kwargs)
+        why = self.why_missed(entry_point, args, kwargs)
         most = self.missed.most_common(1)
         often = f"; the guard that fails most: {most[0][0]}" if most else ""
         if self.options.limit_is_error:
             reason = f"{programs} programs, recompile_limit={self.options.recompile_limit}; {why}{often}"
-            raise RecompileLimit(reason, **self._position(site))
+            raise RecompileLimit(reason, **self._position(entry_point))
         self.said.add("limit")
         limit = self.options.recompile_limit
         reason = f"{programs} programs, with a recompile_limit of {limit}; calls that fit none of them run eagerly{often}"
-        self._note(Event("limit", "FL104", reason, *self._place_of_site(site), detail=self._stack(site)))
-        where = "{}:{}".format(*self._place_of_site(site))
+        self._note(Event("limit", "FL104", reason, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
+        where = "{}:{}".format(*self._place_of_entry_point(entry_point))
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
     def graph_failed(self, error: BaseException, times: int) -> None:
@@ -529,7 +529,7 @@ class Region:
 
     def watch_alike(self, region: Region) -> None:
         """Has the calls of another region be seen by who sees those of this one."""
-        region.tally, region.machine = self.tally and self.tally.of_another(), self.machine
+        region.tally, region.interp = self.tally and self.tally.of_another(), self.interp
 
     @property
     def min_graph_operators(self) -> int:

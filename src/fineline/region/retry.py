@@ -27,26 +27,26 @@ MOST_STARTS = 8
 HOPELESS = frozenset({"FL427", "FL428"})
 
 
-def make_outside(region: Any, site: Any, called_at: Any) -> bool:
+def make_outside(region: Any, entry_point: Any, called_at: Any) -> bool:
     """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
     if called_at is None or called_at in region.options.opaque:
         return False
     region.options.opaque.add(called_at)
-    if site is not region.entry:
+    if entry_point is not region.entry:
         # The way here leads through programs that make it inside.
         start_anew(region)
     return True
 
 
-def leave_out(region: Any, site: Any, live: tuple, reader: CodeType | None) -> str:
+def leave_out(region: Any, entry_point: Any, live: tuple, reader: CodeType | None) -> str:
     """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
 
-    It is the outermost function of a library that ``site`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
-    alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the site.
+    It is the outermost function of a library that ``entry_point`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
+    alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the entry point.
     """
     if region.starts >= MOST_STARTS:
         return ""
-    frames = site.template.called_frames() if site.template is not None else []
+    frames = entry_point.frame_state.called_frames() if entry_point.frame_state is not None else []
     of_library = list(itertools.takewhile(lambda shape: is_own(shape.info.code) or is_library(shape.info.code.co_filename), frames))
     for n in range(len(of_library) or min(len(frames), 1), 0, -1):
         shape = frames[n - 1]
@@ -77,28 +77,28 @@ def start_anew(region: Any) -> None:
     region.entry.segments.clear()
     region.entry.dispatcher.set_entries([])
     # Else the new programs would go on with those behind the old ones.
-    region.sites = [region.entry]
+    region.entry_points = [region.entry]
     region.loops.clear()
     if region.starts < MOST_STARTS:
         region.starts, region.uncounted = region.starts + 1, region.programs
 
 
-def stop_in_debugger(run: Any, border: GraphBreak, place: tuple[str, int]) -> Any:
+def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
     """The call goes on in Python, from its start if nothing has happened yet that could be seen, and so do all later ones.
 
     Else the debugger sees frames that stand for the user's, with their variables.
     """
-    region, vm = run.region, run.vm
-    region.eager_reason = border.reason
+    region, interp = run.region, run.interp
+    region.eager_reason = graph_break.reason
     # No program leads here any more.
     start_anew(region)
-    stack = {"stack": user_stack(vm.frame)}
-    region._note(Event("eager", border.error, f"{border.reason}; from here on calls run eagerly", *place, detail=stack))
-    if vm.fakes is not None or (run.site is run.start is region.entry and may_restart(run)):
-        raise Restart(border.error, border.reason)
-    vm.fail(border.error, border.reason, False)
+    stack = {"stack": user_stack(interp.frame)}
+    region._note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
+    if interp.fakes is not None or (run.entry_point is run.start is region.entry and may_restart(run)):
+        raise Restart(graph_break.error, graph_break.reason)
+    interp.fail(graph_break.error, graph_break.reason, False)
     run.ended = True
-    return vm.beyond(border)
+    return interp.beyond(graph_break)
 
 
 def move_out(options: Options, f: Frame | None) -> None:

@@ -18,17 +18,17 @@ from fineline.torch_facts.thread_state import leave_dual_levels, put_back_hidden
 
 def may_restart(run: Any) -> bool:
     """Returns whether the segment that is being captured on the real values can be taken back: it has written into no tensor of others."""
-    vm, cap = run.vm, run.vm.cap
-    recorder = cap.recorder
-    if run.why or not cap.active or recorder.once or not recorder.harmless():
+    interp, trace = run.interp, run.interp.trace
+    recorder = trace.recorder
+    if run.why or not trace.active or recorder.once or not recorder.harmless():
         return False
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         # On the fakes of a user's there are no symbols.
         return False
-    if cap.start_ambient.saved_tensor_hooks:
+    if trace.start_ambient.saved_tensor_hooks:
         # They have been called.
         return False
-    if run.site is not run.start and (vm.inference_modes or forward_ad._current_level >= 0):
+    if run.entry_point is not run.start and (interp.inference_modes or forward_ad._current_level >= 0):
         return False
     return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
 
@@ -38,11 +38,11 @@ def amid_transforms(entry: bool) -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
-def leave_inference_modes(vm: Any) -> None:
-    """Leaves what the captured code of ``vm`` has entered; nothing else does where an exception from outside comes as it is left."""
-    for context in reversed(vm.inference_modes):
+def leave_inference_modes(interp: Any) -> None:
+    """Leaves what the captured code of ``interp`` has entered; nothing else does where an exception from outside comes as it is left."""
+    for context in reversed(interp.inference_modes):
         _exit_inference_mode(context)
-    vm.inference_modes.clear()
+    interp.inference_modes.clear()
 
 
 def take_back(run: Any, anew: bool = False) -> None:
@@ -50,19 +50,19 @@ def take_back(run: Any, anew: bool = False) -> None:
 
     What a cache counts can't be taken back. ``anew``: the call is to be captured again, and is not to count there twice.
     """
-    vm = run.vm
+    interp = run.interp
     if anew:
-        run.region.ahead = [*vm.cap.journal.ahead, *vm.cap.journal.cached]
-    vm.forget_generators()
+        run.region.ahead = [*interp.trace.mutations.ahead, *interp.trace.mutations.cached]
+    interp.forget_generators()
     level = forward_ad._current_level
-    vm.cap.journal.undo()
+    interp.trace.mutations.undo()
     leave_dual_levels(level)
-    leave_inference_modes(vm)
-    restore(vm.cap.start_ambient)
+    leave_inference_modes(interp)
+    restore(interp.trace.start_ambient)
     if SCOPE.blocks is not run.blocks:
         SCOPE.set_blocks(run.blocks)
     if run.hidden is not None:
         put_back_hidden(run.hidden)
     # Other threads draw from the same generators: what they have drawn meanwhile stays, where the capture itself can't have drawn.
-    if vm.fakes is None or vm.fakes.mode.moved:
-        put_back(vm.cap.random)
+    if interp.fakes is None or interp.fakes.mode.moved:
+        put_back(interp.trace.random)

@@ -12,11 +12,11 @@ from fineline.policy.stance import Stance
 from fineline.region.descriptions import call_stack, place_of
 
 
-def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
+def instead(region: Any, stance: Stance, entry_point: Any, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
     """Returns what runs the call in place of a capture; None: it is captured."""
 
     def eagerly() -> Any:
-        return region.run_eagerly(site, args, kwargs)
+        return region.run_eagerly(entry_point, args, kwargs)
 
     if stance.name in ("force_eager", "eager_on_recompile"):
         return eagerly
@@ -24,8 +24,8 @@ def instead(region: Any, stance: Stance, site: Any, args: tuple, kwargs: dict) -
         if region.refuse is not None:
             return eagerly
         rule = 'set_stance("fail_on_recompile")' + (f" at {stance.place}" if stance.place else "")
-        raise Recompiled(region.why_missed(site, args, kwargs), where="{}:{}".format(*place_of(region.fn)), rule=rule, stack=call_stack(region.fn, None))
-    if site is not region.entry:
+        raise Recompiled(region.why_missed(entry_point, args, kwargs), where="{}:{}".format(*place_of(region.fn)), rule=rule, stack=call_stack(region.fn, None))
+    if entry_point is not region.entry:
         return None
     if stance.backend is not None:
         if region.stands_for == stance.key:

@@ -14,7 +14,7 @@ from fineline.stacks import StackPlace
 class Event:
     """Something that a capture met or did.
 
-    ``kind``: "graph" (a graph went to the backend), "break" (a border), "recompile" (a call that no program fitted),
+    ``kind``: "graph" (a graph went to the backend), "break" (a graph break), "recompile" (a call that no program fitted),
     "eager" (a stretch that runs in Python), "skipped" (code that is not looked into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "limit", "raised". Only listeners hear
     of "program" (a segment was kept), "rules" (what a capture's rules did) and "tree" (the calls of a region that is watched).

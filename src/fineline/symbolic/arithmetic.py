@@ -164,8 +164,8 @@ def _has_bits(v: Any) -> bool:
 def _symbols(values: Any) -> Any:
     """Returns what keeps the numbers of this capture; None if these are of a fake mode of the user's."""
     shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
-    machine = getattr(shapes, "machine", None)
-    return machine.cap.symbols if machine is not None else None
+    interp = getattr(shapes, "interp", None)
+    return interp.trace.symbols if interp is not None else None
 
 
 def _floats(v: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, behind a border."""
+"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, behind a graph break."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ConstantTensors:
         return True
 
     def carry(self, fn: Any, mutated: Collection[int]) -> None:
-        """A border that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
+        """A graph break that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
         if self._held and (classify_torch(fn) or "") not in HARMLESS:
             self._held = {}
         elif self._held:

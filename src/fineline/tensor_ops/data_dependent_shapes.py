@@ -114,23 +114,23 @@ def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
     return packet_of(fn) in UNSEEN_NAMES or data_shaped(fn, args, kwargs)
 
 
-def foreseen(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+def foreseen(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """Returns what is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
     if id(fn) in UNSEEN:
         return Foresight.UNFORESEEN
     if type(fn) in DISPATCHED:
         if packet_of(fn) in UNSEEN_NAMES:
             return Foresight.UNFORESEEN
-        if is_custom(fn) and vm.fakes is None:
-            return _custom(vm, fn, args, kwargs)
+        if is_custom(fn) and interp.fakes is None:
+            return _custom(interp, fn, args, kwargs)
         if is_custom(fn) and not is_a(fn, torch.jit.ScriptFunction) and is_composite(_overload(fn, args, kwargs)):
             # It may call operators whose fake kernels take sizes for known that numbers decide.
             return Foresight.WATCHED
     # In fake mode it is what runs that tells.
-    if vm.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
-        mutated = vm.cap.recorder.mutated
-        if not all([vm.known.has(n, mutated) for n in numbers]):
-            told = _told(vm, fn, args, kwargs)
+    if interp.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
+        mutated = interp.trace.recorder.mutated
+        if not all([interp.known.has(n, mutated) for n in numbers]):
+            told = _told(interp, fn, args, kwargs)
             return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA
     return Foresight.FORESEEN
 
@@ -149,16 +149,16 @@ def splits(fn: Any) -> bool:
     return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
 
 
-def _custom(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+def _custom(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """Returns a library's operator: its rule for tensors without numbers tells, if there is one."""
     if is_a(fn, torch.jit.ScriptFunction):
         if not _only_tensors(fn.schema):
             return Foresight.BY_DATA
         # Asked beforehand, it runs twice.
-        return Foresight.FORESEEN if _only_computes(fn) and _told(vm, fn, args, kwargs) else Foresight.UNFORESEEN
+        return Foresight.FORESEEN if _only_computes(fn) and _told(interp, fn, args, kwargs) else Foresight.UNFORESEEN
     op = _overload(fn, args, kwargs)
     if _has_rule(op):
-        told = _told(vm, op, args, kwargs)
+        told = _told(interp, op, args, kwargs)
         if told is not None:
             return Foresight.FORESEEN if told else Foresight.BY_DATA
     if is_composite(op) and _only_tensors(op._schema):
@@ -178,12 +178,12 @@ def _has_rule(op: OpOverload) -> bool:
     return singleton.find(op._schema.name).fake_impl.kernel is not None or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
 
 
-def _told(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
+def _told(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
     """Returns whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     try:
-        with computing(vm), torch.no_grad():
+        with computing(interp), torch.no_grad():
             sizeless().run(fn, args, kwargs)
     except DATA_DEPENDENT:
         return False

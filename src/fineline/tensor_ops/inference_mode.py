@@ -19,45 +19,45 @@ CONTEXT = "_inference_mode_context"
 REASON = "an inference mode around a graph break"
 
 
-def _enter(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.push_function(f, fn, args, kwargs, then, data)
-    return load_attr(vm, f, args[0], "mode", _entered, (args[0], then, data))
+def _enter(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.push_function(f, fn, args, kwargs, then, data)
+    return load_attr(interp, f, args[0], "mode", _entered, (args[0], then, data))
 
 
-def _entered(vm: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
-    if vm.options.inference_borders or vm.options.force_borders:
+def _entered(interp: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
+    if interp.options.inference_mode_breaks or interp.options.force_graph_breaks:
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
-    recorder, grad_mode = vm.cap.recorder, torch.is_grad_enabled()
+    recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
-    vm.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
-    context = vm.cap.fresh(vm.inference_modes[-1])
+    interp.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
+    context = interp.trace.fresh(interp.inference_modes[-1])
     context.__enter__()
     recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
     recorder.find(context).meta[OUTSIDE] = grad_mode
-    return _keep(vm, f, context, state)
+    return _keep(interp, f, context, state)
 
 
-def _keep(vm: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
+def _keep(interp: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
     obj, then, data = state
-    generic_store(vm, f, obj, CONTEXT, context)
-    return vm.finish(f, None, then, data)
+    generic_store(interp, f, obj, CONTEXT, context)
+    return interp.finish(f, None, then, data)
 
 
-def _exit(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.push_function(f, fn, args, kwargs, then, data)
-    return load_attr(vm, f, args[0], CONTEXT, _leave, (then, data))
+def _exit(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.push_function(f, fn, args, kwargs, then, data)
+    return load_attr(interp, f, args[0], CONTEXT, _leave, (then, data))
 
 
-def _leave(vm: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
-    node = vm.cap.recorder.find(context)
+def _leave(interp: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
+    node = interp.trace.recorder.find(context)
     if node is None:
         raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)
     _exit_inference_mode(context)
-    vm.inference_modes.remove(context)
-    vm.cap.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)
-    return vm.finish(f, None, *state)
+    interp.inference_modes.remove(context)
+    interp.trace.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)
+    return interp.finish(f, None, *state)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -57,38 +57,38 @@ class Arrays:
         # Of arrays from outside, by id, the tensors that are shown to the graph.
         self.shown: dict[int, list[Tensor]] = {}
 
-    def made(self, cap: SegmentTrace, v: Any) -> None:
+    def made(self, trace: SegmentTrace, v: Any) -> None:
         """``v``, which a function gave: an array, or a list or tuple with some."""
         if is_a(v, np.ndarray):
             self.alive.append(v)
-            cap.made.update({id(v), id(v.base)} if v.base is not None else {id(v)})
+            trace.made.update({id(v), id(v.base)} if v.base is not None else {id(v)})
         elif type(v) in (list, tuple):
             self.alive.append(v)
             if type(v) is list:
-                cap.made.add(id(v))
+                trace.made.add(id(v))
             for part in v:
-                self.made(cap, part)
+                self.made(trace, part)
 
     def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = lambda t: True) -> bool:
         """Returns whether a tensor lies in the memory of ``a``, one that has been ``written``."""
         return any([written(t) and np.may_share_memory(a, other) for other, t in self.shared])
 
-    def constant(self, vm: Any, v: Any) -> bool:
+    def constant(self, interp: Any, v: Any) -> bool:
         """Returns whether ``v``, an argument, will be the same at each call."""
-        cap = vm.cap
+        trace = interp.trace
         if type(v) is np.ndarray:
-            known = id(v) in cap.made or (v.base is not None and id(v.base) in cap.made)
-            return known and id(v) not in cap.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in cap.recorder.mutated)
+            known = id(v) in trace.made or (v.base is not None and id(v.base) in trace.made)
+            return known and id(v) not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.mutated)
         if type(v) in (list, tuple):
-            if type(v) is list and id(v) not in cap.made and id(v) in cap.sources:
+            if type(v) is list and id(v) not in trace.made and id(v) in trace.sources:
                 return False
-            return all([self.constant(vm, x) for x in v])
+            return all([self.constant(interp, x) for x in v])
         if is_a(v, np.dtype):
-            identify(cap, v)
+            identify(trace, v)
             return v.isbuiltin == 1
         if type(v) is slice:
-            return all([self.constant(vm, x) for x in (v.start, v.stop, v.step)])
-        return is_value(v) and c_calls.deep_plain(cap, v)
+            return all([self.constant(interp, x) for x in (v.start, v.stop, v.step)])
+        return is_value(v) and c_calls.deep_plain(trace, v)
 
 
 def _usable(result: Any) -> bool:
@@ -97,13 +97,13 @@ def _usable(result: Any) -> bool:
     return all(map(_usable, result)) if type(result) in (list, tuple) else is_value(result)
 
 
-def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
+def computed(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
     """Returns what ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
-    if vm.fakes is not None:
+    if interp.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = vm.cap.active and vm.may_restart is not None and vm.options.constant_arrays
-    if not allowed or not all([vm.arrays.constant(vm, v) for v in values]):
+    allowed = interp.trace.active and interp.may_restart is not None and interp.options.constant_arrays
+    if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
         return None
     try:
         # What it would warn of is told at each call.
@@ -114,32 +114,32 @@ def computed(vm: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
         return None
     if not _usable(result):
         return None
-    vm.arrays.made(vm.cap, result)
+    interp.arrays.made(interp.trace, result)
     return (result,)
 
 
-def _call(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # One of them may be what the result is written into.
-    shared = any([type(v) is np.ndarray and vm.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
-    if vm.varied(f, (*args, *(kwargs or {}).values())):
+    shared = any([type(v) is np.ndarray and interp.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
+    if interp.varied(f, (*args, *(kwargs or {}).values())):
         raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
-    found = None if shared else computed(vm, fn, args, kwargs)
+    found = None if shared else computed(interp, fn, args, kwargs)
     if found is not None:
-        return vm.finish(f, found[0], then, data)
-    return c_calls.call(vm, f, fn, fn, args, kwargs, then, data)
+        return interp.finish(f, found[0], then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def operate(vm: Any, f: Frame, op: Any, *operands: Any) -> bool:
+def operate(interp: Any, f: Frame, op: Any, *operands: Any) -> bool:
     """Puts the result of an operator with an array among its operands on the stack; -> whether it could."""
-    found = computed(vm, op, operands, None) if np.ndarray in map(type, operands) else None
+    found = computed(interp, op, operands, None) if np.ndarray in map(type, operands) else None
     if found is not None:
         f.stack.append(found[0])
     return found is not None
 
 
-def write_item(vm: Any, a: Any, key: Any, value: Any) -> bool:
+def write_item(interp: Any, a: Any, key: Any, value: Any) -> bool:
     """``a[key] = value``, of what is no builtin container; -> whether it could be done."""
-    return type(a) is np.ndarray and not vm.arrays.lies_in_shared(a) and computed(vm, operator.setitem, (a, key, value), None) is not None
+    return type(a) is np.ndarray and not interp.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
 
 
 # -- tensors of them -----------------------------------------------------------------------------------------------------
@@ -171,31 +171,31 @@ def _is_plain(a: Any) -> bool:
     return a.flags.writeable and (holder is None or is_a(holder, Tensor))
 
 
-def _tensor(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if args and type(args[0]) is np.ndarray and vm.cap.active and not _ruled(vm, fn, args, kwargs):
-        found = _of_array(vm, fn, args[0], args[1:], kwargs or {})
+def _tensor(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if args and type(args[0]) is np.ndarray and interp.trace.active and not _ruled(interp, fn, args, kwargs):
+        found = _of_array(interp, fn, args[0], args[1:], kwargs or {})
         if found is not None:
-            return vm.finish(f, found, then, data)
-    return vm.tensors.call(vm, f, fn, classify_torch(fn), args, kwargs, then, data)
+            return interp.finish(f, found, then, data)
+    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
 
 
-def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
+def _of_array(interp: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
     """Returns a tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
-    cap = vm.cap
+    trace = interp.trace
     options = {k: v for k, v in kwargs.items() if v is not None}
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or vm.opaque is not None or vm.subgraphs or vm.may_restart is None or not _is_plain(a):
+    if modes or interp.opaque is not None or interp.subgraphs or interp.may_restart is None or not _is_plain(a):
         return None
-    src, constant = cap.sources.get(id(a)), vm.arrays.constant(vm, a)
-    if constant and fn in SHARING and vm.arrays.lies_in_shared(a):
+    src, constant = trace.sources.get(id(a)), interp.arrays.constant(interp, a)
+    if constant and fn in SHARING and interp.arrays.lies_in_shared(a):
         return None
-    if not constant and (src is None or torch.is_inference_mode_enabled() is not cap.start_ambient.inference_mode):
+    if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.start_ambient.inference_mode):
         return None
     try:
         result = fn(a, **options)
-        with computing(vm):
+        with computing(interp):
             held = _copied(a) if constant else torch.from_numpy(a)
             changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
             form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
@@ -204,20 +204,20 @@ def _of_array(vm: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | No
         let_pass(e)
         return None
     shared = fn in SHARING and not (changes or constant)
-    if not shared and (copy.stride() != result.stride() or _ruled(vm, form, [held], given)):
+    if not shared and (copy.stride() != result.stride() or _ruled(interp, form, [held], given)):
         return None
     if constant:
-        cap.pin(held, "array")
+        trace.pin(held, "array")
     else:
-        cap.load(held, cap.guards.access(src, "member", TensorOf(len(vm.arrays.shown.setdefault(id(a), []))), held))
-        vm.arrays.shown[id(a)].append(held)
+        trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.arrays.shown.setdefault(id(a), []))), held))
+        interp.arrays.shown[id(a)].append(held)
     if shared:
         return held
-    if vm.fakes is not None:
-        result = compute(vm, form, (held,), given)
-    vm.tensors.record(vm, "call_method", form.__name__, (cap.to_fx(held),), {k: cap.to_fx(v) for k, v in given.items()}, result)
+    if interp.fakes is not None:
+        result = compute(interp, form, (held,), given)
+    interp.tensors.record(interp, "call_method", form.__name__, (trace.to_fx(held),), {k: trace.to_fx(v) for k, v in given.items()}, result)
     if fn in SHARING:
-        vm.arrays.shared.append((a, result))
+        interp.arrays.shared.append((a, result))
     return result
 
 
@@ -226,8 +226,8 @@ def _copied(a: Any) -> Tensor:
         return torch.from_numpy(a.copy(order="K"))
 
 
-def _ruled(vm: Any, fn: Any, args: list, kwargs: Any) -> bool:
-    return vm.rules is not None and operator_rule(vm, fn, args, kwargs) is not None
+def _ruled(interp: Any, fn: Any, args: list, kwargs: Any) -> bool:
+    return interp.rules is not None and operator_rule(interp, fn, args, kwargs) is not None
 
 
 _ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]

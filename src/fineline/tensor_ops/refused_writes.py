@@ -39,27 +39,27 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
 
 
-def reads_what_it_writes(vm: Any, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
+def reads_what_it_writes(interp: Any, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
     """Returns whether an operator that runs on fakes reads and writes the same memory in a way that its kernel refuses.
 
     The rules of fake tensors do not look: it is to run on the real ones, which raise.
     """
     written = _tensors(targets)
-    storages = {storage_of(vm.memory(t)) for t in written} - {0}
+    storages = {storage_of(interp.memory(t)) for t in written} - {0}
     given = [*args[1:], *[v for name, v in (kwargs or {}).items() if name != "out"]]
     if kwargs and "out" in kwargs:
         given.append(args[:1])
-    read = [t for t in _all_tensors(given) if storage_of(vm.memory(t)) in storages]
+    read = [t for t in _all_tensors(given) if storage_of(interp.memory(t)) in storages]
     if not read:
         return False
     moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
     if fn is operator.setitem or fn is Tensor.__setitem__:
         moving = any(True for _ in _all_tensors([args[1]]))
-    with computing(vm):
+    with computing(interp):
         try:
             if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
-                written = [vm.fakes.run(operator.getitem, args[:2], None)]
-            return any([_overlap(vm.fakes.twin(a), vm.fakes.twin(b), moving) for a in written for b in read])
+                written = [interp.fakes.run(operator.getitem, args[:2], None)]
+            return any([_overlap(interp.fakes.twin(a), interp.fakes.twin(b), moving) for a in written for b in read])
         except DATA_DEPENDENT:
             # Only the run knows where it lies. An item that an index in a tensor selects is mostly written with what was read at that index.
             return fn is not operator.setitem and fn is not Tensor.__setitem__
@@ -90,23 +90,23 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
     return bool(starts[0] < ends[1]) and bool(starts[1] < ends[0])
 
 
-def guard_writes(vm: Any, targets: Iterable[Any]) -> None:
+def guard_writes(interp: Any, targets: Iterable[Any]) -> None:
     """What autograd allows for the inputs that a write goes into, it is to allow at each call."""
-    cap = vm.cap
-    storages = {storage_of(vm.memory(t)) for t in _tensors(targets)} - {0}
-    for src in [s for s in cap.sources.values() if is_a(s.value, Tensor)]:
+    trace = interp.trace
+    storages = {storage_of(interp.memory(t)) for t in _tensors(targets)} - {0}
+    for src in [s for s in trace.sources.values() if is_a(s.value, Tensor)]:
         t = src.value
-        if storage_of(vm.memory(t)) not in storages:
+        if storage_of(interp.memory(t)) not in storages:
             continue
         refused = _refused(t)
-        if cap.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
+        if trace.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
             # What stands for a view there has memory of its own, and may be written.
             raise Restart("FL515", "whether a view may be written in place depends on what it is a view of")
         text = f"autograd {'refuses' if refused else 'allows'} to write in place"
-        cap.guards.check(src, "predicate", (partial(_still, refused), text), "written")
+        trace.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 
 
-def guard_hidden_writes(cap: Any, written: Iterable[Any]) -> bool:
+def guard_hidden_writes(trace: Any, written: Iterable[Any]) -> bool:
     """Guards what autograd allows for inputs that a graph writes into behind its back; returns whether it refuses one.
 
     AOTAutograd writes into those with a history.
@@ -117,7 +117,7 @@ def guard_hidden_writes(cap: Any, written: Iterable[Any]) -> bool:
         # A leaf that is no view AOTAutograd leaves without a history, as eager code does.
         found = found or all(kind)
         text = f"is {'a' if kind[0] else 'no'} view, and autograd {'refuses' if kind[1] else 'allows'} to write in place"
-        cap.guards.check(src, "predicate", (partial(_still_of, kind), text), "written through")
+        trace.guards.check(src, "predicate", (partial(_still_of, kind), text), "written through")
     return found
 
 

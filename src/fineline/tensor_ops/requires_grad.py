@@ -11,25 +11,25 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import Recorder
 
 
-def dormant(vm: Any, fn: Any, args: Any) -> bool:
+def dormant(interp: Any, fn: Any, args: Any) -> bool:
     """Returns whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
-    cap = vm.cap
-    if cap.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(cap.recorder) is not Recorder:
+    trace = interp.trace
+    if trace.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
         return False
-    fits = fn is Tensor.requires_grad_ and vm.tensors.symbolic and cap.recorder.known(args[0]) and not args[0]._is_view()
-    cap.recorder.leaves = cap.recorder.leaves or fits
+    fits = fn is Tensor.requires_grad_ and interp.tensors.symbolic and trace.recorder.known(args[0]) and not args[0]._is_view()
+    trace.recorder.leaves = trace.recorder.leaves or fits
     return fits
 
 
-def set_requires_grad(vm: Any, t: Tensor, src: Any, value: bool) -> None:
+def set_requires_grad(interp: Any, t: Tensor, src: Any, value: bool) -> None:
     """``t.requires_grad = value``; unlike ``requires_grad_`` it raises for every tensor that is computed, whatever the value."""
-    cap = vm.cap
+    trace = interp.trace
     if src is not None and t.requires_grad:
         # Whether a history hangs on a tensor is in none of the guarded facts.
-        cap.load(t.is_leaf, cap.guards.access(src, "member", torch._C.TensorBase.is_leaf, t.is_leaf))
+        trace.load(t.is_leaf, trace.guards.access(src, "member", torch._C.TensorBase.is_leaf, t.is_leaf))
     if not t.is_leaf or (src is None and not (t.is_floating_point() or t.is_complex())):
         t.requires_grad = value
     try:
-        vm.tensors.operator(vm, Tensor.requires_grad_, [t, value], None, True)
+        interp.tensors.operator(interp, Tensor.requires_grad_, [t, value], None, True)
     except GraphBreak as b:
         raise GraphBreak(setattr, (t, "requires_grad", value), None, b.error, b.reason).discard() from None

@@ -34,14 +34,14 @@ from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
-def call_ruled(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_ruled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     """A call that ``rule`` decides."""
-    return VERBS[rule.verb](vm, f, fn, args, kwargs, then, data, rule)
+    return VERBS[rule.verb](interp, f, fn, args, kwargs, then, data, rule)
 
 
-def operator_rule(vm: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
+def operator_rule(interp: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
     """Returns the rule for a tensor operator, however it is spelled."""
-    rules = vm.rules
+    rules = interp.rules
     if not (rules.operators or rules.globs["operator"] or MARKS.operators):
         return None
     args, kwargs = tuple(args), kwargs or {}
@@ -75,25 +75,25 @@ def _kind(a: Any) -> Any:
     return (t, a) if t in FX_CONSTANTS else OTHER
 
 
-def _border(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> GraphBreak:
-    border = GraphBreak(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
-    border.rule = str(rule)
-    return border
+def _graph_break(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule: Rule) -> GraphBreak:
+    graph_break = GraphBreak(fn, tuple(args), kwargs, error, reason + (f": {rule.reason}" if rule.reason else ""))
+    graph_break.rule = str(rule)
+    return graph_break
 
 
-def _disable(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _disable(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     name = short_name(_bound(fn, args))
     if is_a(fn, types.FunctionType):
-        known_code(vm.cap, fn)
+        known_code(interp.trace, fn)
     plain, given = fn, args
-    if rule.verb == "disable_frame" and vm.run_frame is not None:
+    if rule.verb == "disable_frame" and interp.run_frame is not None:
         # The function is its first argument: each call may bring another one, with other variables around it.
-        plain, given = vm.run_frame, [fn, *args]
-        vm.cap.pin(plain, name)
-    raise _border(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+        plain, given = interp.run_frame, [fn, *args]
+        interp.trace.pin(plain, name)
+    raise _graph_break(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
 
 
-def _disallow(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _disallow(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     raise operator_break(fn, args, kwargs, rule).to(then, data)
 
 
@@ -112,7 +112,7 @@ _OPERATOR_BREAKS: Mapping[str, tuple[str, str]] = MappingProxyType(
 def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> GraphBreak:
     """Returns the graph break at an operator that ``rule`` keeps out of graphs."""
     error, text = _OPERATOR_BREAKS[rule.verb]
-    return _border(fn, args, kwargs, error, f"{describe(_bound(fn, args))} {text}", rule)
+    return _graph_break(fn, args, kwargs, error, f"{describe(_bound(fn, args))} {text}", rule)
 
 
 def _bound(fn: Any, args: Any) -> Any:
@@ -120,53 +120,53 @@ def _bound(fn: Any, args: Any) -> Any:
     return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
 
 
-def forbid(vm: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
+def forbid(interp: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
-    vm.abandoned = vm.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), vm.frame, str(rule))
+    interp.abandoned = interp.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), interp.frame, str(rule))
     raise CaptureAborted
 
 
-def _forbid(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    forbid(vm, fn, rule, args)
+def _forbid(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    forbid(interp, fn, rule, args)
     return None
 
 
-def _constant(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    cap = vm.cap
-    identify(cap, fn)
-    if vm.fakes is not None:
+def _constant(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    trace = interp.trace
+    identify(trace, fn)
+    if interp.fakes is not None:
         args = [settle_all(a) for a in args]
     for a in (*args, *(kwargs or {}).values()):
-        if is_value(a) and deep_plain(cap, a):
+        if is_value(a) and deep_plain(trace, a):
             continue
-        if id(a) not in cap.sources:
+        if id(a) not in trace.sources:
             reason = f"{describe(_bound(fn, args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
-            raise _border(fn, args, kwargs, "FL450", reason, rule).to(then, data)
-        identify(cap, a)
+            raise _graph_break(fn, args, kwargs, "FL450", reason, rule).to(then, data)
+        identify(trace, a)
         try:
-            cap.expand(a, deep=True)
+            trace.expand(a, deep=True)
         except NotForGraph as e:
-            raise _border(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
+            raise _graph_break(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
         _settle(a)
     functions = list(_functions(fn))
     for cell in [cell for g in functions for cell in g.__closure__ or () if contents(cell) is not EMPTY]:
         if (number := _settle(cell.cell_contents)) is not cell.cell_contents:
             cell.cell_contents = number
     around = [(g, cell, contents(cell), list(_held(contents(cell)))) for g in functions for cell in g.__closure__ or ()]
-    result = vm.native(fn, tuple(args), kwargs)
+    result = interp.native(fn, tuple(args), kwargs)
     for g, cell, value, held in around:
         # What it changes itself, such as a cache, says nothing of the result.
         if value is not EMPTY and contents(cell) is value and _same(held, list(_held(value))):
-            _guard_variable(vm, g, cell)
+            _guard_variable(interp, g, cell)
     for g in functions:
-        _guard_defaults(vm, g)
+        _guard_defaults(interp, g)
     if any([t.grad_fn is not None for t in tensors(result)]):
-        vm.fail("FL434", f"{describe(fn)} is assumed constant", True)
-        return vm.finish(f, result, then, data)
-    vm.note_call(describe(fn), fn, "constant")
+        interp.fail("FL434", f"{describe(fn)} is assumed constant", True)
+        return interp.finish(f, result, then, data)
+    interp.note_call(describe(fn), fn, "constant")
     if not is_value(result):
-        cap.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
-    return vm.finish(f, result, then, data)
+        trace.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
+    return interp.finish(f, result, then, data)
 
 
 def _functions(fn: Any) -> Iterator[types.FunctionType]:
@@ -197,32 +197,32 @@ def _same(before: list, after: list) -> bool:
     return len(before) == len(after) and all([a is b for a, b in zip(before, after, strict=True)])
 
 
-def _guard_variable(vm: Any, fn: types.FunctionType, cell: types.CellType) -> None:
+def _guard_variable(interp: Any, fn: types.FunctionType, cell: types.CellType) -> None:
     """Guards what a variable around a function is, and what it holds as far as that can be guarded."""
-    vm.see_function(vm.cap, fn)
-    value = settled(load_cell(vm, cell))
+    interp.see_function(interp.trace, fn)
+    value = settled(load_cell(interp, cell))
     if not is_value(value):
-        _guard_held(vm, value)
+        _guard_held(interp, value)
 
 
-def _guard_defaults(vm: Any, fn: types.FunctionType) -> None:
+def _guard_defaults(interp: Any, fn: types.FunctionType) -> None:
     """Guards what the containers hold that are defaults of a function."""
-    cap = vm.cap
-    vm.see_function(cap, fn)
-    src = cap.sources.get(id(fn))
+    trace = interp.trace
+    interp.see_function(trace, fn)
+    src = trace.sources.get(id(fn))
     for descriptor, values in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
         if values and src is not None:
-            held = cap.guards.access(src, "member", descriptor, values)
+            held = trace.guards.access(src, "member", descriptor, values)
             for key, value in enumerate(values) if is_a(values, tuple) else values.items():
                 if not is_value(value):
-                    cap.load(value, cap.guards.access(held, "index" if is_a(values, tuple) else "key", key, value))
-                    _guard_held(vm, value)
+                    trace.load(value, trace.guards.access(held, "index" if is_a(values, tuple) else "key", key, value))
+                    _guard_held(interp, value)
 
 
-def _guard_held(vm: Any, value: Any) -> None:
-    identify(vm.cap, value)
+def _guard_held(interp: Any, value: Any) -> None:
+    identify(interp.trace, value)
     with contextlib.suppress(NotForGraph):
-        vm.cap.expand(value, deep=True)
+        interp.trace.expand(value, deep=True)
     _settle(value)
 
 
@@ -239,12 +239,12 @@ def _settle(value: Any) -> Any:
     return settle_all(value)
 
 
-def _substitute(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _substitute(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     replacement = rule.replacement
-    identify(vm.cap, fn)
-    if is_a(replacement, types.FunctionType) and id(replacement) not in vm.cap.sources:
-        vm.cap.pin(replacement, replacement.__qualname__)
-    return vm.call(f, replacement, args, kwargs, then, data)
+    identify(interp.trace, fn)
+    if is_a(replacement, types.FunctionType) and id(replacement) not in interp.trace.sources:
+        interp.trace.pin(replacement, replacement.__qualname__)
+    return interp.call(f, replacement, args, kwargs, then, data)
 
 
 VERBS: Mapping[str, Callable] = MappingProxyType(

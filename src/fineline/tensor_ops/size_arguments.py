@@ -70,46 +70,46 @@ def _values(fn: Any) -> frozenset[str]:
     return NO_SIZES.get(fn.__name__, WORKED_ON)
 
 
-def sizes(vm: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
-    """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a border if need be, and then is a number."""
+def sizes(interp: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
+    """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a graph break if need be, and then is a number."""
     state = (fn, args, kwargs, then, data)
     own = _works_on_first(fn, args)
     if kwargs and tensors_for_sizes(fn, (), kwargs):
         values = _values(fn)
-        kwargs = {k: v if k in values else _size(vm, v, state) for k, v in kwargs.items()}
-    return [a if own and i == 0 else _size(vm, a, state) for i, a in enumerate(args)], kwargs
+        kwargs = {k: v if k in values else _size(interp, v, state) for k, v in kwargs.items()}
+    return [a if own and i == 0 else _size(interp, a, state) for i, a in enumerate(args)], kwargs
 
 
-def _size(vm: Any, a: Any, state: tuple) -> Any:
+def _size(interp: Any, a: Any, state: tuple) -> Any:
     if type(a) in (tuple, list):
-        return [_size(vm, x, state) for x in a] if tensor_size(a) else a
+        return [_size(interp, x, state) for x in a] if tensor_size(a) else a
     if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
         return a
-    mutated = vm.cap.recorder.mutated
+    mutated = interp.trace.recorder.mutated
     # Several storages may lie in the memory of one array of NumPy's.
-    stale = mutated and id(a) in vm.cap.sources
-    if not stale and vm.known.has(a, mutated):
-        return vm.known.numbers(a).item()
-    if unbacked.readable(vm, a):
-        return unbacked.item(vm, a)
-    if not stale and guardable(vm, a):
-        return guarded(vm.cap, a)
+    stale = mutated and id(a) in interp.trace.sources
+    if not stale and interp.known.has(a, mutated):
+        return interp.known.numbers(a).item()
+    if unbacked.readable(interp, a):
+        return unbacked.item(interp, a)
+    if not stale and guardable(interp, a):
+        return guarded(interp.trace, a)
     fn, args, kwargs, then, data = state
     text = f"a size given to {fn.__name__} is a tensor's value"
     raise GraphBreak(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
 
 
-def _sized(vm: Any, f: Frame, value: int, state: tuple) -> Frame | None:
-    """Behind the border that has read a size: the program that goes on is one for this value."""
+def _sized(interp: Any, f: Frame, value: int, state: tuple) -> Frame | None:
+    """Behind the graph break that has read a size: the program that goes on is one for this value."""
     fn, args, kwargs, t, then, data = state
     if type(value) in SYMBOLIC:
         # It goes in the tensor's place, as the number that it may be in this program.
         values = _values(fn)
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
-        return vm.call(f, fn, _with_size(list(args), t, value), kwargs, then, data)
-    vm.cap.settle(value)
-    vm.known.add(t, vm.cap.recorder.mutated)
-    return vm.call(f, fn, list(args), kwargs, then, data)
+        return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then, data)
+    interp.trace.settle(value)
+    interp.known.add(t, interp.trace.recorder.mutated)
+    return interp.call(f, fn, list(args), kwargs, then, data)
 
 
 def _with_size(a: Any, t: Tensor, value: Any) -> Any:
@@ -118,28 +118,28 @@ def _with_size(a: Any, t: Tensor, value: Any) -> Any:
     return type(a)([_with_size(x, t, value) for x in a]) if type(a) in (tuple, list) else a
 
 
-def subscript(vm: Any, key: Any) -> Any:
+def subscript(interp: Any, key: Any) -> Any:
     """Returns an index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
     if type(key) is tuple:
-        return tuple([subscript(vm, k) for k in key]) if slice in map(type, key) else key
-    if type(key) is not slice or not any([guardable(vm, x) for x in (key.start, key.stop, key.step)]):
+        return tuple([subscript(interp, k) for k in key]) if slice in map(type, key) else key
+    if type(key) is not slice or not any([guardable(interp, x) for x in (key.start, key.stop, key.step)]):
         return key
-    return slice(*[guarded(vm.cap, x) if guardable(vm, x) else x for x in (key.start, key.stop, key.step)])
+    return slice(*[guarded(interp.trace, x) if guardable(interp, x) else x for x in (key.start, key.stop, key.step)])
 
 
-def guardable(vm: Any, t: Any) -> bool:
+def guardable(interp: Any, t: Any) -> bool:
     """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
-    cap = vm.cap
-    if type(t) is not Tensor or vm.opaque is not None or id(t) not in cap.sources or t.dim() or t.dtype not in INTEGERS:
+    trace = interp.trace
+    if type(t) is not Tensor or interp.opaque is not None or id(t) not in trace.sources or t.dim() or t.dtype not in INTEGERS:
         return False
     # Elsewhere guards would wait for the device at each call.
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     # In memory that is not PyTorch's alone another tensor may have been written.
-    return vm.memory(t).untyped_storage()._cdata not in cap.recorder.mutated and not any_foreign((t,))
+    return interp.memory(t).untyped_storage()._cdata not in trace.recorder.mutated and not any_foreign((t,))
 
 
-def guarded(cap: Any, t: Tensor) -> Any:
+def guarded(trace: Any, t: Tensor) -> Any:
     """Returns the number in ``t``: guarded, or a symbol if it is known to vary."""
     value = t.item()
-    return cap.read(value, cap.guards.access(cap.sources[id(t)], "member", NUMBER, value))
+    return trace.read(value, trace.guards.access(trace.sources[id(t)], "member", NUMBER, value))

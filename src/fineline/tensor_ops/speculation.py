@@ -20,50 +20,50 @@ from fineline.tracing.mutation_log import MOST_KEPT, has_history
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
-def settle_first(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
+def settle_first(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
     """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
-    cap = vm.cap
-    if delivers(vm) and handled(f):
+    trace = interp.trace
+    if delivers(interp) and handled(f):
         raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
-    if cap.fragile:
+    if trace.fragile:
         text = f"{describe(fn)} may have effects, behind an operator of which an exception is handled"
         raise GraphBreak(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
-    if _granted(cap):
+    if _granted(trace):
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
-        border = GraphBreak(_nothing, (), None, "FL514", text)
-        border.rule = rule
-        raise border.to(_go_on, (fn, tuple(args), kwargs, then, data))
-    cap.recorder.once = True
+        graph_break = GraphBreak(_nothing, (), None, "FL514", text)
+        graph_break.rule = rule
+        raise graph_break.to(_go_on, (fn, tuple(args), kwargs, then, data))
+    trace.recorder.once = True
 
 
-def delivers(vm: Any) -> bool:
+def delivers(interp: Any) -> bool:
     """Returns whether exceptions of the graph that is being captured have to meet the handlers in the user's code."""
-    return not (vm.options.exported or is_a(vm.cap.recorder, Part))
+    return not (interp.options.exported or is_a(interp.trace.recorder, Part))
 
 
-def settle_raising(vm: Any, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
+def settle_raising(interp: Any, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
     """An operator that may raise where that is handled is in no graph with what can't be undone: then it runs eagerly, or what comes later does.
 
     ``raises``: it may.
     """
-    cap = vm.cap
-    raises = raises and delivers(vm) and handled(vm.frame)
-    if raises or (cap.fragile and targets):
+    trace = interp.trace
+    raises = raises and delivers(interp) and handled(interp.frame)
+    if raises or (trace.fragile and targets):
         targets = list(leaves_of(targets))
-        if _lasting(vm, targets, history):
+        if _lasting(interp, targets, history):
             text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
             raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
-        cap.fragile = cap.fragile or raises
+        trace.fragile = trace.fragile or raises
 
 
-def _lasting(vm: Any, targets: list, history: bool) -> bool:
+def _lasting(interp: Any, targets: list, history: bool) -> bool:
     """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
-    cap = vm.cap
-    if cap.recorder.once or cap.start_ambient.saved_tensor_hooks:
+    trace = interp.trace
+    if trace.recorder.once or trace.start_ambient.saved_tensor_hooks:
         return True
-    if not (cap.recorder.mutated or targets) or not writes_outside(vm, targets):
+    if not (trace.recorder.mutated or targets) or not writes_outside(interp, targets):
         return False
-    return bool(history and targets) or not _kept(vm, targets)
+    return bool(history and targets) or not _kept(interp, targets)
 
 
 def leaves_of(items: Any) -> Iterator[Any]:
@@ -78,55 +78,55 @@ def _nothing() -> None:
     """What runs where branches have been checked."""
 
 
-def _go_on(vm: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+def _go_on(interp: Any, f: Frame, value: None, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
-    result: Frame | None = vm.call(f, fn, list(args), kwargs, then, data)
+    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
     return result
 
 
-def _granted(cap: Any) -> bool:
-    return bool(cap.assumed or (cap.symbols is not None and cap.symbols.inexact))
+def _granted(trace: Any) -> bool:
+    return bool(trace.assumed or (trace.symbols is not None and trace.symbols.inexact))
 
 
-def writes_too_soon(vm: Any, targets: Any, history: bool) -> bool:
+def writes_too_soon(interp: Any, targets: Any, history: bool) -> bool:
     """Returns whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
-    return _granted(vm.cap) and writes_too_early(vm, targets, history)
+    return _granted(interp.trace) and writes_too_early(interp, targets, history)
 
 
-def writes_too_early(vm: Any, targets: Any, history: bool = False) -> bool:
+def writes_too_early(interp: Any, targets: Any, history: bool = False) -> bool:
     """``writes_outside``, of what is checked or what the program can't put back; where no graph may end, that is left to the program."""
-    if _among(vm, _checked(vm), targets):
+    if _among(interp, _checked(interp), targets):
         return True
-    if breaks_here(vm.options.breaks) == "none" or not writes_outside(vm, targets):
+    if breaks_here(interp.options.breaks) == "none" or not writes_outside(interp, targets):
         return False
-    return history or not _kept(vm, targets)
+    return history or not _kept(interp, targets)
 
 
-def _kept(vm: Any, targets: Any) -> bool:
+def _kept(interp: Any, targets: Any) -> bool:
     """Returns whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
-    cap = vm.cap
-    if is_a(cap.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
+    trace = interp.trace
+    if is_a(trace.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
         return False
-    given = [src.value for _, src in cap.recorder.inputs if is_a(src.value, Tensor)]
-    targets = {_storage(vm.memory(t)) for t in targets if is_a(t, Tensor)}
-    written = [t for t in given if (at := _storage(vm.memory(t))) in cap.recorder.mutated or at in targets]
-    plain = 0 not in targets and all([type(t) in KEEPS and not has_history(vm.memory(t)) for t in written])
+    given = [src.value for _, src in trace.recorder.inputs if is_a(src.value, Tensor)]
+    targets = {_storage(interp.memory(t)) for t in targets if is_a(t, Tensor)}
+    written = [t for t in given if (at := _storage(interp.memory(t))) in trace.recorder.mutated or at in targets]
+    plain = 0 not in targets and all([type(t) in KEEPS and not has_history(interp.memory(t)) for t in written])
     return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
 
-def writes_outside(vm: Any, targets: Any) -> bool:
+def writes_outside(interp: Any, targets: Any) -> bool:
     """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
-    cap = vm.cap
-    inputs = {_storage(vm.memory(src.value)) for _, src in cap.recorder.inputs if is_a(src.value, Tensor)}
-    return not inputs.isdisjoint(cap.recorder.mutated) or _among(vm, inputs | _checked(vm), targets, cap.sources)
+    trace = interp.trace
+    inputs = {_storage(interp.memory(src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
+    return not inputs.isdisjoint(trace.recorder.mutated) or _among(interp, inputs | _checked(interp), targets, trace.sources)
 
 
-def _checked(vm: Any) -> set[int]:
-    return {_storage(t) for t, _ in vm.cap.assumed}
+def _checked(interp: Any) -> set[int]:
+    return {_storage(t) for t, _ in interp.trace.assumed}
 
 
-def _among(vm: Any, storages: set[int], targets: Any, known: Any = ()) -> bool:
-    return any([is_a(t, Tensor) and (id(t) in known or _storage(vm.memory(t)) in storages) for t in targets])
+def _among(interp: Any, storages: set[int], targets: Any, known: Any = ()) -> bool:
+    return any([is_a(t, Tensor) and (id(t) in known or _storage(interp.memory(t)) in storages) for t in targets])
 
 
 def _storage(t: Tensor) -> int:

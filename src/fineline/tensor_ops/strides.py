@@ -65,43 +65,43 @@ def reads_strides(fn: Any) -> bool:
     return getattr(fn, "__name__", "").partition(".")[0] in _READERS
 
 
-def confirm(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
+def confirm(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
     """Ends the graph before ``fn`` if its ``answer``, which comes from the strides of fakes, is not what the kernels' results would give."""
-    recorder = vm.cap.recorder
+    recorder = interp.trace.recorder
     asked = [a for a in args if is_a(a, Tensor) and recorder.known(a)]
     if not asked:
         return
     try:
-        text = "" if _agree(vm, fn, args, kwargs, answer) else "its kernels lay it out otherwise than PyTorch's rule for fakes says"
+        text = "" if _agree(interp, fn, args, kwargs, answer) else "its kernels lay it out otherwise than PyTorch's rule for fakes says"
     except Unconfirmed as e:
         text = str(e)
     if not text:
         return
     text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
-    if not vm.fakes.symbolic:
+    if not interp.fakes.symbolic:
         raise Restart("FL524", text)
     raise GraphBreak(fn, tuple(args), kwargs, "FL524", text)
 
 
-def _agree(vm: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
+def _agree(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
     """Returns whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         raise Unconfirmed("it is computed inside of a transform")
     scales: list[dict] = [{}]
-    if holds(answer) and any([_one_wide(vm, a) for a in args if is_a(a, Tensor)]):
-        scales.append({symbol: int(value) + 1 + i for i, (symbol, value) in enumerate(vm.cap.symbols.shapes.backed_var_to_val.items())})
-    return all([_answer(vm, fn, args, kwargs, sizes) == _plain(answer, sizes) for sizes in scales])
+    if holds(answer) and any([_one_wide(interp, a) for a in args if is_a(a, Tensor)]):
+        scales.append({symbol: int(value) + 1 + i for i, (symbol, value) in enumerate(interp.trace.symbols.shapes.backed_var_to_val.items())})
+    return all([_answer(interp, fn, args, kwargs, sizes) == _plain(answer, sizes) for sizes in scales])
 
 
-def _one_wide(vm: Any, t: Tensor) -> bool:
+def _one_wide(interp: Any, t: Tensor) -> bool:
     """Returns whether a dimension of one element has a stride that varies."""
-    fake = vm.memory(t)
+    fake = interp.memory(t)
     return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
 
 
-def _answer(vm: Any, fn: Any, args: Any, kwargs: dict | None, sizes: Mapping) -> Any:
-    kernels = Kernels(vm, vm.cap.recorder, sizes)
-    with _apart(vm):
+def _answer(interp: Any, fn: Any, args: Any, kwargs: dict | None, sizes: Mapping) -> Any:
+    kernels = Kernels(interp, interp.trace.recorder, sizes)
+    with _apart(interp):
         try:
             given = [kernels.of(a) if is_a(a, Tensor) else _plain(a, sizes) for a in args]
             return _plain(fn(*given, **{k: _plain(v, sizes) for k, v in (kwargs or {}).items()}), sizes)
@@ -123,11 +123,11 @@ def _plain(value: Any, sizes: Mapping) -> Any:
 
 
 @contextmanager
-def _apart(vm: Any) -> Iterator[None]:
+def _apart(interp: Any) -> Iterator[None]:
     """What runs now is not heard of: no operator of the user's, no draw of random numbers, no hook."""
     before, unhooked = random_states(), _saved_tensors_hooks_set_tracing(True)
     try:
-        with computing(vm), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        with computing(interp), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             yield
     finally:
         _saved_tensors_hooks_set_tracing(unhooked)
@@ -138,15 +138,15 @@ def _apart(vm: Any) -> Iterator[None]:
 class Kernels:
     """Runs the nodes that a tensor comes from."""
 
-    def __init__(self, vm: Any, recorder: Recorder, sizes: Mapping) -> None:
-        self.vm, self.recorder, self.sizes = vm, recorder, sizes
+    def __init__(self, interp: Any, recorder: Recorder, sizes: Mapping) -> None:
+        self.interp, self.recorder, self.sizes = interp, recorder, sizes
         # The tensors and numbers that come in, and what makes them where they come from a graph around this one.
         self.given: dict[Node, Any] = {}
         self.around: Kernels | None = None
         if is_a(recorder, SubRecorder):
-            self.around = Kernels(vm, recorder.parent, sizes)
+            self.around = Kernels(interp, recorder.parent, sizes)
             self.given = {node: value for node, value, _ in recorder.lifted}
-            if is_a(recorder, BodyRecorder) and vm.cap.symbols is None:
+            if is_a(recorder, BodyRecorder) and interp.trace.symbols is None:
                 # What an operator hands in is laid out as real tensors are.
                 self.given |= dict(recorder.holes)
         else:
@@ -206,7 +206,7 @@ class Kernels:
     def _layout(self, t: Tensor) -> Layout:
         if t.layout is not torch.strided or t.is_nested or t.is_quantized or t.is_conj() or t.is_neg():
             raise Unconfirmed("it is made of a tensor that has no strides alone")
-        fake = self.vm.memory(t)
+        fake = self.interp.memory(t)
         sizes, strides = [_plain(tuple(n), self.sizes) for n in (fake.shape, fake.stride())]
         return Layout(sizes, strides, t.dtype, t.device, t.requires_grad)
 

@@ -22,7 +22,7 @@ _WHOLE = slice(None)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
-def form_of(cap: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
+def form_of(trace: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
     """Returns an operator and its arguments, or what does the same with numbers some of which are symbolic."""
     form = _OF_NUMBERS.get(fn)
     if form is not None or fn is Tensor.new_tensor:
@@ -30,17 +30,17 @@ def form_of(cap: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any
             args, kwargs = [*args, kwargs["data"]], {k: v for k, v in kwargs.items() if k != "data"}
         # A list given as a whole has no symbols in it before it is read.
         for a in args:
-            _read(cap, a)
+            _read(trace, a)
     if fn is Tensor.new_tensor and holds(args[1:]) and only_numbers(args[1:]):
         return torch._refs.tensor, args[1:], {"dtype": args[0].dtype, "device": args[0].device, **(kwargs or {})}
     return form if form is not None and holds(args) and only_numbers(args) else fn, args, kwargs
 
 
-def _read(cap: Any, a: Any) -> None:
+def _read(trace: Any, a: Any) -> None:
     if type(a) in SIZES:
-        cap.expand(a)
+        trace.expand(a)
         for x in a:
-            _read(cap, x)
+            _read(trace, x)
 
 
 def picks(k: Any) -> bool:
@@ -48,22 +48,22 @@ def picks(k: Any) -> bool:
     return is_a(k, Tensor) and k.dim() == 0 and k.dtype in _INTEGERS
 
 
-def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
+def item_of(interp: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
     whole, items = t, key if type(key) is tuple else (key,)
-    if vm.fakes is None and vm.switches and any(map(picks, items)):
+    if interp.fakes is None and interp.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.
         raise Restart("FL508", "a tensor of one number as an index")
-    if vm.fakes is None or vm.indices or vm.tensors.indices:
+    if interp.fakes is None or interp.indices or interp.tensors.indices:
         return None
     # Not in a transform of torch.func, where there is one for each row.
     outside = not torch._C._functorch.get_dynamic_layer_stack_depth()
-    readable = vm.cap.symbols is not None and vm.tensors.symbolic and vm.opaque is None and outside
+    readable = interp.trace.symbols is not None and interp.tensors.symbolic and interp.opaque is None and outside
     numbers = [type(k) is torch.SymInt or (readable and picks(k)) for k in items]
     taken = sum([number or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)])
     if not any(numbers) or taken > t.dim():
         return None
-    rule = operator_rule(vm, Tensor.select, [t, 0, 0], None) if vm.rules is not None else None
+    rule = operator_rule(interp, Tensor.select, [t, 0, 0], None) if interp.rules is not None else None
     if rule is not None and rule.verb not in ("trace", "allow"):
         # It is not what the user's code calls.
         return None
@@ -74,18 +74,18 @@ def item_of(vm: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
         if k is Ellipsis:
             at += t.dim() - taken
         elif number:
-            chosen.append((at, unbacked.item(vm, k) if is_a(k, Tensor) else k))
+            chosen.append((at, unbacked.item(interp, k) if is_a(k, Tensor) else k))
             k = _WHOLE
             at += 1
         elif k is None or type(k) is slice:
             at += 1
         rest.append(k)
     if any([k is not _WHOLE for k in rest]):
-        t = vm.tensors.operator(vm, operator.getitem, [t, tuple(rest)], None, True)
+        t = interp.tensors.operator(interp, operator.getitem, [t, tuple(rest)], None, True)
     # From the last on: each takes a dimension away.
     try:
         for at, k in reversed(chosen):
-            t = vm.tensors.operator(vm, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
+            t = interp.tensors.operator(interp, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])
     except GraphBreak as b:
         raise b.calls(operator.getitem, (whole, key), None) from None
     return t

@@ -30,20 +30,20 @@ def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
     return [torch.tensor(k) if type(k) is int else k for k in places] if any([is_a(k, Tensor) for k in places]) else None
 
 
-def _push(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-    if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or vm.opaque is not None:
+def _push(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or interp.opaque is not None:
         raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
-    vm.indices.append(args[0])
-    return vm.finish(f, None, then, data)
+    interp.indices.append(args[0])
+    return interp.finish(f, None, then, data)
 
 
-def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if vm.indices:
-        return vm.finish(f, vm.indices.pop(), then, data)
-    if not vm.cap.active:
-        return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
+def _pop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if interp.indices:
+        return interp.finish(f, interp.indices.pop(), then, data)
+    if not interp.trace.active:
+        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 

@@ -15,9 +15,9 @@ from fineline.kinds import is_a
 from fineline.torch_facts.names import TENSOR_TYPES
 
 
-def _make(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(cls, tuple(args), kwargs), then, data)
+def _make(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
     # A mode of the user's is told what is really called.
     make: Any = None
     given = args
@@ -30,7 +30,7 @@ def _make(vm: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data:
         elif all([type(n) is int and n >= 0 for n in args]):
             make, given = torch.empty, [tuple(args) or (0,)]
     if make is not None:
-        made: Frame | None = vm.call(f, make, given, {"dtype": cls.dtype, "device": torch.device("cpu")}, then, data)
+        made: Frame | None = interp.call(f, make, given, {"dtype": cls.dtype, "device": torch.device("cpu")}, then, data)
         return made
     raise GraphBreak(cls, tuple(args), kwargs, "FL410", f"{cls.__name__} of what is neither a list nor sizes").to(then, data)
 

@@ -1,4 +1,4 @@
-"""Tensor operators and attributes met during capture: run for real, recorded, or made a border."""
+"""Tensor operators and attributes met during capture: run for real, recorded, or made a graph break."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "r
 
 
 def passed(value: Any) -> Any:
-    """Returns what runs at a forced border."""
+    """Returns what runs at a forced graph break."""
     return value
 
 
@@ -110,30 +110,30 @@ SIGNS: Mapping[Any, str] = MappingProxyType(
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
-    def call(self, vm: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         """Calls a torch callable of the given class (see `graph.torch_table`)."""
-        cap = vm.cap
-        if not cap.active:
-            return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
-        if vm.opaque is not None:
-            self.wrote(vm, _targets(fn, args, kwargs))
-            return vm.finish(f, vm.opaque.run(vm, fn, args, kwargs, kind), then, data)
-        if vm.rules is not None:
-            rule = operator_rule(vm, fn, args, kwargs)
+        trace = interp.trace
+        if not trace.active:
+            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        if interp.opaque is not None:
+            self.wrote(interp, _targets(fn, args, kwargs))
+            return interp.finish(f, interp.opaque.run(interp, fn, args, kwargs, kind), then, data)
+        if interp.rules is not None:
+            rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
-                return call_ruled(vm, f, fn, args, kwargs, then, data, rule)
+                return call_ruled(interp, f, fn, args, kwargs, then, data, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
-                if vm.switches:
+                if interp.switches:
                     raise Restart("FL516", f"{describe(fn)} may do more than compute")
-                settle_first(vm, f, fn, args, kwargs, then, data)
+                settle_first(interp, f, fn, args, kwargs, then, data)
             if id(fn) in SIZED:
-                args, kwargs = sizes(vm, fn, args, kwargs, then, data)
+                args, kwargs = sizes(interp, fn, args, kwargs, then, data)
             try:
-                result = self.operator(vm, fn, args, kwargs)
+                result = self.operator(interp, fn, args, kwargs)
             except GraphBreak as b:
                 raise b.to(then, data) from None
-            return vm.finish(f, result, then, data)
+            return interp.finish(f, result, then, data)
         if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
             kind = "metadata"
             if id(fn) in BEYOND:
@@ -142,157 +142,158 @@ class TensorOps:
         if kind == "metadata" or kind == "query":
             if any([overrides(a) for a in args]):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
-            if (cap.recorder.unmeasured and not cap.recorder.all_measured(args)) or (len(args) > 1 and foreseen(vm, fn, args, kwargs) is not Foresight.FORESEEN):
+            unmeasured = trace.recorder.unmeasured and not trace.recorder.all_measured(args)
+            if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
                 raise by_data(fn, args, kwargs).to(then, data)
-            if any(not is_a(a, Tensor) and watches(cap, type(a)) for a in args):
+            if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
             # The fake mode of the capture itself is none of the user's state.
             known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
             try:
                 for a in (*args, *(kwargs or {}).values()):
                     if type(a) in (list, tuple, dict):
-                        cap.expand(a, True)
-                result = fn(*args, **(kwargs or {})) if known else compute(vm, fn, args, kwargs)
-                if vm.fakes is not None and reads_strides(fn):
-                    confirm(vm, fn, args, kwargs, result)
+                        trace.expand(a, True)
+                result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
+                if interp.fakes is not None and reads_strides(fn):
+                    confirm(interp, fn, args, kwargs, result)
             except GraphBreak as b:
                 raise b.to(then, data) from None
             except NotForGraph as e:
                 raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
             if kind == "query" and id(fn) not in COVERED:
-                if not all([is_value(a) and deep_plain(cap, a) for a in (*args, *(kwargs or {}).values(), result)]):
+                if not all([is_value(a) and deep_plain(trace, a) for a in (*args, *(kwargs or {}).values(), result)]):
                     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
-                guard_answer(cap, fn, tuple(args), kwargs or {}, result)
-            return vm.finish(f, self.constant(vm, fn, args, kwargs, result), then, data)
+                guard_answer(trace, fn, tuple(args), kwargs or {}, result)
+            return interp.finish(f, self.constant(interp, fn, args, kwargs, result), then, data)
         if kind == "state":
             given = [tuple(a) if type(a) is list else a for a in (*args, *(kwargs or {}).values())]
-            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(cap, a)) for a in given]):
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in given]):
                 text = "a change of PyTorch's state by something that is not a constant"
                 raise GraphBreak(fn, tuple(args), kwargs, "FL501", text).to(then, data)
-            if cap.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
+            if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
                 raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
-            answers_before(fn, cap.answers)
+            answers_before(fn, trace.answers)
             result = fn(*args, **(kwargs or {}))
-            fx_args, fx_kwargs = tuple([cap.to_fx(a) for a in args]), {k: cap.to_fx(a) for k, a in (kwargs or {}).items()}
-            cap.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(cap, f))
-            cap.states.add(fn)
-            return vm.finish(f, result, then, data)
+            fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in (kwargs or {}).items()}
+            trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, f))
+            trace.states.add(fn)
+            return interp.finish(f, result, then, data)
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
-            if id(fn) in READERS and vm.known.all_known(args, cap.recorder.mutated):
-                result = fn(*[vm.known.numbers(a) for a in args], **(kwargs or {}))
-                return vm.finish(f, cap.fresh(result) if type(result) is list else result, then, data)
-            if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(vm, args[0]):
-                return self.number(vm, f, fn, args[0], then, data)
-            if name == "tolist" and unbacked.listable(vm, args[0]):
-                return vm.finish(f, unbacked.listed(vm, args[0]), then, data)
+            if id(fn) in READERS and interp.known.all_known(args, trace.recorder.mutated):
+                result = fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
+                return interp.finish(f, trace.fresh(result) if type(result) is list else result, then, data)
+            if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
+                return self.number(interp, f, fn, args[0], then, data)
+            if name == "tolist" and unbacked.listable(interp, args[0]):
+                return interp.finish(f, unbacked.listed(interp, args[0]), then, data)
             raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
         raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
-    def constant(self, vm: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    def constant(self, interp: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
-        cap = vm.cap
-        if cap.lazy:
+        trace = interp.trace
+        if trace.lazy:
             for a in (*args, *(kwargs or {}).values()):
-                deep_plain(cap, a)
-        if is_a(result, Tensor) and not cap.recorder.known(result) and id(result) not in cap.sources:
-            cap.fault(f"{fn} was thought to answer from metadata, and made a tensor")
+                deep_plain(trace, a)
+        if is_a(result, Tensor) and not trace.recorder.known(result) and id(result) not in trace.sources:
+            trace.fault(f"{fn} was thought to answer from metadata, and made a tensor")
         if type(result) in (list, dict):
-            cap.made.add(id(result))
+            trace.made.add(id(result))
         return result
 
-    def operator(self, vm: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no border may follow."""
-        cap = vm.cap
-        if vm.opaque is not None:
-            self.wrote(vm, _targets(fn, args, kwargs))
-            return vm.opaque.run(vm, fn, args, kwargs, "op")
-        if vm.rules is not None:
-            self._ruled(vm, fn, args, kwargs)
-        if cap.numpy and id(fn) not in DTYPE_ASKERS:
-            args, kwargs = symbols_for(cap, args), {k: symbol_for(cap, v) for k, v in kwargs.items()} if kwargs else kwargs
+    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no graph break may follow."""
+        trace = interp.trace
+        if interp.opaque is not None:
+            self.wrote(interp, _targets(fn, args, kwargs))
+            return interp.opaque.run(interp, fn, args, kwargs, "op")
+        if interp.rules is not None:
+            self._ruled(interp, fn, args, kwargs)
+        if trace.numpy and id(fn) not in DTYPE_ASKERS:
+            args, kwargs = symbols_for(trace, args), {k: symbol_for(trace, v) for k, v in kwargs.items()} if kwargs else kwargs
         # What raises is to say what it says of this, and not of what does the same on fakes.
         called = fn, args, kwargs
         subscripts = id(fn) in SUBSCRIPTS
         if subscripts:
-            args = [args[0], subscript(vm, args[1])]
-        if vm.cap.symbols is not None:
-            if vm.subgraphs and unbacked.used(args, kwargs):
+            args = [args[0], subscript(interp, args[1])]
+        if interp.trace.symbols is not None:
+            if interp.subgraphs and unbacked.used(args, kwargs):
                 # What only the graph knows belongs to the outermost graph.
-                give_up_subgraphs(vm)
+                give_up_subgraphs(interp)
             if subscripts:
                 try:
-                    fn, args = unbacked.subscript(vm, fn, args)
+                    fn, args = unbacked.subscript(interp, fn, args)
                 except (NotForGraph, RecursionError) as e:  # a list may hold itself
                     raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
-            if vm.cap.symbols.shapes.unbacked_symint_counter:
-                unbacked.within(vm, fn, args, kwargs or {})
-        if vm.indices and (places := numbers_in_tensors(fn, args)) is not None:
+            if interp.trace.symbols.shapes.unbacked_symint_counter:
+                unbacked.within(interp, fn, args, kwargs or {})
+        if interp.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
-        if vm.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
+        if interp.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
             raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
         try:
             if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
-            if vm.fakes is not None:
-                fn, args, kwargs = form_of(cap, fn, args, kwargs)
-            fx_args = tuple([cap.to_fx(a) for a in args])
-            fx_kwargs = {k: cap.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
+            if interp.fakes is not None:
+                fn, args, kwargs = form_of(trace, fn, args, kwargs)
+            fx_args = tuple([trace.to_fx(a) for a in args])
+            fx_kwargs = {k: trace.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
         except (NotForGraph, RecursionError) as e:  # a list may hold itself
             raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
-        if not cap.active:
-            return vm.native(fn, tuple(args), kwargs)
-        unheld = changed_metadata(fn, args, kwargs or {}, cap.sources)
-        if unheld and not (unheld == LEAF and dormant(vm, fn, args)):
+        if not trace.active:
+            return interp.native(fn, tuple(args), kwargs)
+        unheld = changed_metadata(fn, args, kwargs or {}, trace.sources)
+        if unheld and not (unheld == LEAF and dormant(interp, fn, args)):
             raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
-        known = self.foreseen(vm, fn, args, kwargs)
-        if known is Foresight.BY_DATA or (cap.recorder.unmeasured and splits(fn) and not cap.recorder.all_measured(args)):
+        known = self.foreseen(interp, fn, args, kwargs)
+        if known is Foresight.BY_DATA or (trace.recorder.unmeasured and splits(fn) and not trace.recorder.all_measured(args)):
             raise by_data(fn, args, kwargs)
-        if cap.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
-            if any([set_ in KERNELS for _, set_ in differing(cap.start_ambient, ambient_facts())]):
+        if trace.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
+            if any([set_ in KERNELS for _, set_ in differing(trace.start_ambient, ambient_facts())]):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)
         history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
-        here = covered(vm.frame)
-        cap.caught = cap.caught or here
-        untyped = vm.fakes is not None and not takes_types(fn, args, kwargs)
+        here = covered(interp.frame)
+        trace.caught = trace.caught or here
+        untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
         raises = here and (untyped or may_raise(op, target, fx_args))
-        if raises or (targets and cap.fragile):
-            settle_raising(vm, fn, args, kwargs, raises, targets, history)
+        if raises or (targets and trace.fragile):
+            settle_raising(interp, fn, args, kwargs, raises, targets, history)
         if targets:
             # An error that nobody handles leaves no program, and is raised as it is.
             if here and (refused := refusal(targets, history)):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
-            if vm.fakes is not None and cap.active and reads_what_it_writes(vm, fn, targets, args, kwargs):
+            if interp.fakes is not None and trace.active and reads_what_it_writes(interp, fn, targets, args, kwargs):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
-            if writes_too_soon(vm, targets, history):
+            if writes_too_soon(interp, targets, history):
                 text = f"{describe(fn)} writes behind a branch taken for granted"
                 raise GraphBreak(fn, tuple(args), kwargs, "FL514", text)
-            if vm.switches and history and writes_outside(vm, targets):
+            if interp.switches and history and writes_outside(interp, targets):
                 raise Restart("FL513", "a gradient goes through a write, which can't be undone")
             if history:
-                guard_writes(vm, targets)
-            self.wrote(vm, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
+                guard_writes(interp, targets)
+            self.wrote(interp, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         try:
             if known is Foresight.WATCHED:
-                with CompositeWatch(may_be_by_data, vm.fakes is not None) as watch:
-                    result = compute(vm, fn, args, kwargs)
+                with CompositeWatch(may_be_by_data, interp.fakes is not None) as watch:
+                    result = compute(interp, fn, args, kwargs)
                 known = watch.foresight
             else:
-                result = compute(vm, fn, args, kwargs)
+                result = compute(interp, fn, args, kwargs)
         except GraphBreak as b:
             raise b.calls(*called) from None
-        if vm.options.dense and scattered(result):
+        if interp.options.dense and scattered(result):
             raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
-        self.keep(vm, fn, op, target, fx_args, fx_kwargs, result, untyped)
+        self.keep(interp, fn, op, target, fx_args, fx_kwargs, result, untyped)
         if known is Foresight.UNFORESEEN:
-            cap.recorder.unmeasure(result)
-        if id(fn) in FOLDED and vm.known.all_known(args, cap.recorder.mutated) and not (vm.fakes is not None and holds(args)):
-            vm.known.add(result, cap.recorder.mutated, compute_known(vm, fn, args, kwargs))
-        elif vm.fakes is not None:
-            vm.known.computed(fn, args, kwargs, result, cap.recorder.mutated)
-        if vm.options.force_borders and not used and cap.active:
+            trace.recorder.unmeasure(result)
+        if id(fn) in FOLDED and interp.known.all_known(args, trace.recorder.mutated) and not (interp.fakes is not None and holds(args)):
+            interp.known.add(result, trace.recorder.mutated, compute_known(interp, fn, args, kwargs))
+        elif interp.fakes is not None:
+            interp.known.computed(fn, args, kwargs, result, trace.recorder.mutated)
+        if interp.options.force_graph_breaks and not used and trace.active:
             raise GraphBreak(passed, (result,), None, "FL403", "the region has force_borders")
         return result
 
@@ -301,123 +302,123 @@ class TensorOps:
     # Whether a tensor of one number as an index reads no number: so in the functions that flex_attention takes.
     indices = False
 
-    def shapes(self, vm: Any) -> bool:
+    def shapes(self, interp: Any) -> bool:
         """Returns whether sizes may depend on a tensor's values."""
-        return vm.cap.symbols is not None and vm.cap.symbols.shaped and self.symbolic
+        return interp.trace.symbols is not None and interp.trace.symbols.shaped and self.symbolic
 
-    def foreseen(self, vm: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    def foreseen(self, interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
         """Returns what is known of the sizes of an operator's result before it runs."""
         if id(fn) in INFIX:
             return Foresight.FORESEEN
-        return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(vm) else foreseen(vm, fn, args, kwargs)
+        return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(interp) else foreseen(interp, fn, args, kwargs)
 
-    def reads(self, vm: Any, t: Any) -> bool:
+    def reads(self, interp: Any, t: Any) -> bool:
         """Returns whether the number in ``t`` may be a symbol."""
-        return unbacked.readable(vm, t)
+        return unbacked.readable(interp, t)
 
-    def number(self, vm: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
+    def number(self, interp: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
         """The number in ``t``, as ``fn`` gives it: a symbol."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
-            left_to = unbacked.warn(vm, f, fn)
+            left_to = unbacked.warn(interp, f, fn)
             if left_to is not None:
                 text = "warns at each call" if left_to is fn else "warns, and warnings are errors"
                 raise GraphBreak(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
         try:
-            return vm.finish(f, unbacked.read(vm, fn, t), then, data)
+            return interp.finish(f, unbacked.read(interp, fn, t), then, data)
         except (GraphBreak, NotForGraph) as e:
             text = e.reason if is_a(e, GraphBreak) else str(e)
             raise GraphBreak(fn, (t,), None, "FL502", text).to(then, data) from None
 
-    def wrote(self, vm: Any, targets: Any, reshapes: bool = False) -> None:
+    def wrote(self, interp: Any, targets: Any, reshapes: bool = False) -> None:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
-        if targets and vm.fakes is not None:
-            vm.fakes.forget()
-        journal = vm.cap.journal if vm.undoable and vm.fakes is None else None
-        if reshapes and journal is not None:
+        if targets and interp.fakes is not None:
+            interp.fakes.forget()
+        mutations = interp.trace.mutations if interp.undoable and interp.fakes is None else None
+        if reshapes and mutations is not None:
             # What has counted writes together with the tensor does so no more.
-            for src in vm.cap.sources.values():
+            for src in interp.trace.sources.values():
                 if is_a(src.value, Tensor):
-                    journal.note_version(src.value)
+                    mutations.note_version(src.value)
         for t in targets:
             for x in t if is_a(t, (list, tuple)) else (t,):
                 if is_a(x, Tensor):
-                    _note_mutation(vm, x, journal)
+                    _note_mutation(interp, x, mutations)
 
-    def sign(self, vm: Any, fn: Any, args: tuple, call: tuple | None = None) -> None:
+    def sign(self, interp: Any, fn: Any, args: tuple, call: tuple | None = None) -> None:
         """A built-in function, or a sign, that calls a method of a tensor, maybe inside of a ``call``: the rules about the method hold."""
-        if vm.rules is not None and vm.opaque is None:
-            self._ruled(vm, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
+        if interp.rules is not None and interp.opaque is None:
+            self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
-    def _ruled(self, vm: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
+    def _ruled(self, interp: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""
-        rule = operator_rule(vm, fn, args, kwargs)
+        rule = operator_rule(interp, fn, args, kwargs)
         if rule is None or rule.verb in ("trace", "allow"):
             return
         if rule.verb == "forbid" or (rule.verb == "substitute" and call is not None and call[1] != args):
             # Deep inside a call there is no place for a substitute.
-            forbid(vm, fn, rule)
+            forbid(interp, fn, rule)
         plain, args, kwargs = call or (fn, args, kwargs)
         raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
 
-    def keep(self, vm: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
-        cap = vm.cap
+    def keep(self, interp: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
+        trace = interp.trace
         t = type(result)
         if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
             pass
         elif t in (tuple, list) or is_a(result, tuple):
             if t is list:
-                cap.made.add(id(result))
+                trace.made.add(id(result))
             if not _only_tensors(result):
-                vm.fail("FL505", f"{describe(fn)} gave a number beside tensors", True)
+                interp.fail("FL505", f"{describe(fn)} gave a number beside tensors", True)
         elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
-            vm.fail("FL505", f"{describe(fn)} gave a {t.__name__}, which may depend on data", True)
+            interp.fail("FL505", f"{describe(fn)} gave a {t.__name__}, which may depend on data", True)
         else:
-            vm.fail("FL506", f"{describe(fn)} gave a {t.__name__}", True)
-        self.record(vm, op, target, fx_args, fx_kwargs, result, untyped)
+            interp.fail("FL506", f"{describe(fn)} gave a {t.__name__}", True)
+        self.record(interp, op, target, fx_args, fx_kwargs, result, untyped)
         return result
 
-    def record(self, vm: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+    def record(self, interp: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         """A node for the graph, and the user's line that it comes from."""
-        recorder = vm.cap.recorder
+        recorder = interp.trace.recorder
         recorder.only_state = False
-        vm.jumps = 0
-        frame = vm.frame
-        origin = origin_of(vm.cap, frame) if frame is not None else None
-        layout = layout_of(result) if vm.shows_layouts else None
+        interp.jumps = 0
+        frame = interp.frame
+        origin = origin_of(interp.trace, frame) if frame is not None else None
+        layout = layout_of(result) if interp.shows_layouts else None
         recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout, untyped=untyped)
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
 
-    def attribute(self, vm: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
         """Returns a tensor's attribute that C computes."""
-        cap = vm.cap
-        if vm.opaque is not None:
-            return vm.opaque.run(vm, getattr, (t, name), None, kind)
+        trace = interp.trace
+        if interp.opaque is not None:
+            return interp.opaque.run(interp, getattr, (t, name), None, kind)
         if overrides(t):
             raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
-        if name in CHANGED_BY_WRITES and id(t) in cap.sources and _written(vm, t):
+        if name in CHANGED_BY_WRITES and id(t) in trace.sources and _written(interp, t):
             # No guard at the start tells it, and in fake mode nothing has been written yet.
             raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
-            if cap.recorder.unmeasured and not cap.recorder.measured(t):
+            if trace.recorder.unmeasured and not trace.recorder.measured(t):
                 raise by_data(getattr, (t, name), None)
-            if name == "is_leaf" and id(t) in cap.sources:
+            if name == "is_leaf" and id(t) in trace.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
-                return cap.load(t.is_leaf, cap.guards.access(cap.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
-            return compute(vm, getattr, (t, name), None)
+                return trace.load(t.is_leaf, trace.guards.access(trace.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
+            return compute(interp, getattr, (t, name), None)
         if kind == "op":
-            if vm.rules is not None:
-                self._ruled(vm, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
+            if interp.rules is not None:
+                self._ruled(interp, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
             try:
-                fx = cap.to_fx(t)
+                fx = trace.to_fx(t)
             except (NotForGraph, RecursionError) as e:  # a list may hold itself
                 raise GraphBreak(getattr, (t, name), None, "FL504", str(e)) from None
-            if not cap.active:
+            if not trace.active:
                 return getattr(t, name)
-            return self.keep(vm, name, "call_function", getattr, (fx, name), {}, compute(vm, getattr, (t, name), None))
+            return self.keep(interp, name, "call_function", getattr, (fx, name), {}, compute(interp, getattr, (t, name), None))
         if kind == "source":
-            src = cap.sources.get(id(t))
+            src = trace.sources.get(id(t))
             descr = tensor_descriptor(name)
             if src is None or descr is None:
                 value = getattr(t, name)
@@ -425,43 +426,43 @@ class TensorOps:
                     return value
                 raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
             value = getattr(t, name)
-            if cap.journal.slot_written(t, descr):
+            if trace.mutations.slot_written(t, descr):
                 return value
-            if is_a(value, Tensor) and cap.recorder.known(value):
+            if is_a(value, Tensor) and trace.recorder.known(value):
                 return value
-            return cap.load(value, cap.guards.access(src, "member", descr, value))
+            return trace.load(value, trace.guards.access(src, "member", descr, value))
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
-    def set_attribute(self, vm: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
         """``t.name = value`` for an attribute that C keeps."""
-        cap = vm.cap
-        src = cap.sources.get(id(t))
+        trace = interp.trace
+        src = trace.sources.get(id(t))
         if name == "grad" and src is not None:
-            if vm.fakes is not None and value is not None and id(value) not in cap.sources:
-                raise vm.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
-            cap.journal.set_slot(t, src, descr, t.grad, value)
+            if interp.fakes is not None and value is not None and id(value) not in trace.sources:
+                raise interp.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
+            trace.mutations.set_slot(t, src, descr, t.grad, value)
             return
         if name == "requires_grad" and is_a(value, bool):
-            set_requires_grad(vm, t, src, value)
+            set_requires_grad(interp, t, src, value)
             return
         if name == "data" and value is t:
             # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
             t.data = value
             return
-        if name == "data" and cap.active and _is_data_of(vm, value, t):
+        if name == "data" and trace.active and _is_data_of(interp, value, t):
             # As ``t.data -= x`` says, having written there.
             return
         # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
         raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
-def _is_data_of(vm: Any, value: Any, t: Tensor) -> bool:
+def _is_data_of(interp: Any, value: Any, t: Tensor) -> bool:
     """Returns whether ``value`` is what ``t.data`` has given, as it was."""
-    recorder = vm.cap.recorder
+    recorder = interp.trace.recorder
     node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
     if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
         return False
-    mine, theirs = vm.memory(t), vm.memory(value)
+    mine, theirs = interp.memory(t), interp.memory(value)
     return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
 
 
@@ -491,29 +492,29 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
     return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
 
 
-def _note_mutation(vm: Any, t: Tensor, journal: MutationLog | None) -> None:
-    recorder = vm.cap.recorder
-    t = _memory(vm, t)
+def _note_mutation(interp: Any, t: Tensor, mutations: MutationLog | None) -> None:
+    recorder = interp.trace.recorder
+    t = _memory(interp, t)
     if t.layout is torch.strided:
         storage = t.untyped_storage()
-        if journal is not None:
-            journal.note_storage(t)
+        if mutations is not None:
+            mutations.note_storage(t)
         if storage._cdata not in recorder.mutated:
             recorder.addresses.append(StorageWeakRef(storage))
         recorder.mutated.add(storage._cdata)
 
 
-def _memory(vm: Any, t: Tensor) -> Tensor:
+def _memory(interp: Any, t: Tensor) -> Tensor:
     """Returns the tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
-    return vm.memory(t)
+    return interp.memory(t)
 
 
-def _written(vm: Any, t: Tensor) -> bool:
+def _written(interp: Any, t: Tensor) -> bool:
     """Returns whether the graph has, or may have, written into the memory of ``t`` so far."""
-    t = _memory(vm, t)
-    return t.layout is not torch.strided or t.untyped_storage()._cdata in vm.cap.recorder.mutated
+    t = _memory(interp, t)
+    return t.layout is not torch.strided or t.untyped_storage()._cdata in interp.trace.recorder.mutated
 
 
 def tensor_descriptor(name: str) -> Any:

@@ -41,26 +41,26 @@ LONGEST = 256
 WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"  # fmt: skip  # noqa: E501
 
 
-def readable(vm: Any, t: Any) -> bool:
+def readable(interp: Any, t: Any) -> bool:
     """Returns whether the number in ``t`` may be a symbol."""
-    symbols = vm.cap.symbols
-    if symbols is not None and vm.known.number(t, vm.cap.recorder.mutated) is not None:
+    symbols = interp.trace.symbols
+    if symbols is not None and interp.known.number(t, interp.trace.recorder.mutated) is not None:
         return True
-    return symbols is not None and symbols.scalars and vm.tensors.symbolic and vm.opaque is None and is_a(t, Tensor) and t.numel() == 1
+    return symbols is not None and symbols.scalars and interp.tensors.symbolic and interp.opaque is None and is_a(t, Tensor) and t.numel() == 1
 
 
-def read(vm: Any, fn: Any, t: Tensor) -> Any:
+def read(interp: Any, fn: Any, t: Tensor) -> Any:
     """Returns the number in ``t`` as ``fn``, one of the `READERS`, gives it."""
-    number, convert = item(vm, t), READERS[fn]
+    number, convert = item(interp, t), READERS[fn]
     if convert is operator.index and type(number) not in (int, torch.SymInt):
         raise NotForGraph("an index that is no integer")
     return number if convert is None else FUNCTIONS[convert](number)
 
 
-def warn(vm: Any, f: Frame, fn: Callable) -> Callable | None:
+def warn(interp: Any, f: Frame, fn: Callable) -> Callable | None:
     """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line. -> what is to do that."""
     always = torch.is_warn_always_enabled()
-    guard_answer(vm.cap, torch.is_warn_always_enabled, (), {}, always)
+    guard_answer(interp.trace, torch.is_warn_always_enabled, (), {}, always)
     if always:
         return fn
     code = compile("\n" * (f.line - 1) + "float(t)", f.file, "eval")
@@ -84,76 +84,76 @@ def used(args: Any, kwargs: dict | None) -> bool:
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
-def item(vm: Any, t: Tensor) -> Any:
+def item(interp: Any, t: Tensor) -> Any:
     """Returns the number in ``t``."""
-    known = vm.known.number(t, vm.cap.recorder.mutated)
+    known = interp.known.number(t, interp.trace.recorder.mutated)
     if known is not None:
         return known
-    if vm.subgraphs:
+    if interp.subgraphs:
         # Symbols belong to the outermost graph.
-        give_up_subgraphs(vm)
-    cap = vm.cap
-    fx = cap.to_fx(t)
-    new = cap.symbols.shapes.pending_fresh_unbacked_symbols
-    number = compute(vm, Tensor.item, (t,), None, born=False)
+        give_up_subgraphs(interp)
+    trace = interp.trace
+    fx = trace.to_fx(t)
+    new = trace.symbols.shapes.pending_fresh_unbacked_symbols
+    number = compute(interp, Tensor.item, (t,), None, born=False)
     if type(number) not in SYMBOLIC or not new:
         # A constant, or read before.
         return number
-    vm.tensors.record(vm, "call_method", "item", (fx,), {}, None)
-    node = next(reversed(cap.recorder.graph.nodes))
+    interp.tensors.record(interp, "call_method", "item", (fx,), {}, None)
+    node = next(reversed(trace.recorder.graph.nodes))
     if type(number) is torch.SymBool:
         # The symbol is one or zero.
-        node = cap.recorder.quietly("call_function", torch.sym_ite, (node, 1, 0), "sym_ite")
-    return cap.symbols.read(number, node)
+        node = trace.recorder.quietly("call_function", torch.sym_ite, (node, 1, 0), "sym_ite")
+    return trace.symbols.read(number, node)
 
 
-def listed(vm: Any, t: Tensor) -> Any:
+def listed(interp: Any, t: Tensor) -> Any:
     """``t.tolist()``."""
     if t.dim() == 0:
-        return item(vm, t)
-    return vm.cap.fresh([listed(vm, row) for row in vm.tensors.operator(vm, Tensor.unbind, [t, 0], None, True)])
+        return item(interp, t)
+    return interp.trace.fresh([listed(interp, row) for row in interp.tensors.operator(interp, Tensor.unbind, [t, 0], None, True)])
 
 
-def listable(vm: Any, t: Tensor) -> bool:
+def listable(interp: Any, t: Tensor) -> bool:
     """Returns whether ``t`` has a known number of numbers, and not too many."""
-    symbols = vm.cap.symbols
-    if symbols is None or not symbols.scalars or not vm.tensors.symbolic or vm.opaque is not None:
+    symbols = interp.trace.symbols
+    if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.opaque is not None:
         return False
-    sizes = vm.memory(t).shape
+    sizes = interp.memory(t).shape
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
-def within(vm: Any, fn: Any, args: Any, kwargs: dict) -> None:
+def within(interp: Any, fn: Any, args: Any, kwargs: dict) -> None:
     """An operator in a graph that takes numbers which only that knows: some that eager code refuses lead compiled code anywhere in memory."""
     check = CHECKS.get(operator_name(fn) or f"aten::{getattr(fn, '__name__', '')}")
     if check is not None and used(args, kwargs):
-        check(vm, *args, **kwargs)
+        check(interp, *args, **kwargs)
 
 
-def _select(vm: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
-    size = vm.memory(input).shape[dim]
+def _select(interp: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
+    size = interp.memory(input).shape[dim]
     for bound in (index >= -size, index < size):
-        _expect(vm, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
+        _expect(interp, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
 
 
-def _narrow(vm: Any, input: Tensor, dim: int, start: Any, length: Any) -> None:
-    size = vm.memory(input).shape[dim]
-    _expect(vm, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
+def _narrow(interp: Any, input: Tensor, dim: int, start: Any, length: Any) -> None:
+    size = interp.memory(input).shape[dim]
+    _expect(interp, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
     for bound in (start >= -size, start <= size):
-        _expect(vm, bound, "start out of range", IndexError)
+        _expect(interp, bound, "start out of range", IndexError)
     if unknown(start):
         # Where it ends, counted from the front.
         start = torch.sym_ite(start < 0, start + size, start)
-    _expect(vm, start + length <= size, "start + length exceeds dimension size", RuntimeError)
+    _expect(interp, start + length <= size, "start + length exceeds dimension size", RuntimeError)
 
 
-def _as_strided(vm: Any, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
-    _expect(vm, storage_offset is None or storage_offset >= 0, "Tensor: invalid storage offset", RuntimeError)
+def _as_strided(interp: Any, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
+    _expect(interp, storage_offset is None or storage_offset >= 0, "Tensor: invalid storage offset", RuntimeError)
 
 
-def _expect(vm: Any, condition: Any, text: str, error: type[Exception]) -> None:
+def _expect(interp: Any, condition: Any, text: str, error: type[Exception]) -> None:
     if unknown(condition):
-        vm.cap.symbols.expect(condition, text, error)
+        interp.trace.symbols.expect(condition, text, error)
 
 
 CHECKS: Mapping[str, Callable] = MappingProxyType(
@@ -161,33 +161,33 @@ CHECKS: Mapping[str, Callable] = MappingProxyType(
 )
 
 
-def subscript(vm: Any, fn: Any, args: Any) -> tuple[Any, Any]:
+def subscript(interp: Any, fn: Any, args: Any) -> tuple[Any, Any]:
     """``t[key]``, as an operator that takes the symbols in the key."""
     t, key = args
     if type(key) is torch.SymInt and unknown(key):
         # C looks for ints there.
         return Tensor.select, [t, 0, key]
-    return fn, [t, tuple([_with_numbers(vm, k) for k in key]) if type(key) is tuple else _with_numbers(vm, key)]
+    return fn, [t, tuple([_with_numbers(interp, k) for k in key]) if type(key) is tuple else _with_numbers(interp, key)]
 
 
-def _with_numbers(vm: Any, key: Any) -> Any:
+def _with_numbers(interp: Any, key: Any) -> Any:
     """Returns an index with numbers for the tensors that bound its slice."""
-    if type(key) is not slice or not any([readable(vm, x) for x in (key.start, key.stop, key.step)]):
+    if type(key) is not slice or not any([readable(interp, x) for x in (key.start, key.stop, key.step)]):
         return key
-    return slice(*[read(vm, operator.index, x) if readable(vm, x) else x for x in (key.start, key.stop, key.step)])
+    return slice(*[read(interp, operator.index, x) if readable(interp, x) else x for x in (key.start, key.stop, key.step)])
 
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
-def _check(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``torch._check`` and its like come down to this: a condition that only the graph knows is checked there."""
     error, condition, message = args
     if not unknown(condition):
-        return vm.push_function(f, fn, args, kwargs, then, data)
-    if vm.subgraphs:
-        give_up_subgraphs(vm)
+        return interp.push_function(f, fn, args, kwargs, then, data)
+    if interp.subgraphs:
+        give_up_subgraphs(interp)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
-    vm.cap.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
-    return vm.finish(f, None, then, data)
+    interp.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
+    return interp.finish(f, None, then, data)
 
 
 def _constant(message: Any) -> str | None:
@@ -199,13 +199,13 @@ def _constant(message: Any) -> str | None:
     return text if type(text) is str else None
 
 
-def _check_is_size(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check_is_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # Without the warning that it is going to be removed.
-    return vm.push_function(f, fn.__wrapped__, args, kwargs, then, data)
+    return interp.push_function(f, fn.__wrapped__, args, kwargs, then, data)
 
 
-def _advise(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return vm.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
+def _advise(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -30,20 +30,20 @@ def watching() -> str | None:
     return None
 
 
-def left(vm: Any, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
+def left(interp: Any, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
     """``mode`` has been taken off: behind the outermost one capture goes on."""
-    if vm.resume is not None and not vm.cap.active and None not in SCOPE.blocks and watching() is None:
+    if interp.resume is not None and not interp.trace.active and None not in SCOPE.blocks and watching() is None:
         raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
-    return vm.finish(f, mode, then, data)
+    return interp.finish(f, mode, then, data)
 
 
 def _given(mode: Any) -> Any:
     return mode
 
 
-def _pop(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return left(vm, f, vm.native(fn, tuple(args), kwargs), then, data)
+def _pop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 

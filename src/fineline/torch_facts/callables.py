@@ -1,4 +1,4 @@
-"""What a PyTorch callable is to a capture: one node of the graph, an answer from metadata, a border, or code to look into.
+"""What a PyTorch callable is to a capture: one node of the graph, an answer from metadata, a graph break, or code to look into.
 
   op        one node: tensors in, tensors out
   metadata  a constant that a guard on the tensors' metadata already fixes

@@ -75,123 +75,123 @@ def _shows_arguments(t: type) -> bool:
     return t.__str__ in (BaseException.__str__, KeyError.__str__) and t.__repr__ is BaseException.__repr__
 
 
-def guard_arguments(cap: Any, error: BaseException, src: Source) -> None:
+def guard_arguments(trace: Any, error: BaseException, src: Source) -> None:
     """What an exception from outside was raised with, as C is going to read it."""
-    cap.load_members(error, src, (ARGUMENTS,))
-    cap.expand(ARGUMENTS.__get__(error), True)
+    trace.load_members(error, src, (ARGUMENTS,))
+    trace.expand(ARGUMENTS.__get__(error), True)
 
 
-def identify(cap: Any, obj: Any) -> None:
+def identify(trace: Any, obj: Any) -> None:
     """``obj`` is looked up by identity among others that the program may not know: it must be this very object."""
-    src = cap.sources.get(id(obj))
+    src = trace.sources.get(id(obj))
     if src is not None and src.op != "pin":
-        cap.guards.check(src, "is", obj)
+        trace.guards.check(src, "is", obj)
 
 
-def known_code(cap: Any, fn: FunctionType) -> None:
+def known_code(trace: Any, fn: FunctionType) -> None:
     """What becomes of a call of ``fn`` was decided for this function, or another one made by the same ``def``."""
-    src = cap.sources.get(id(fn))
+    src = trace.sources.get(id(fn))
     if src is not None and src.op != "pin" and "function" not in src.checked:
-        cap.guards.check(cap.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
+        trace.guards.check(trace.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
 
-def parts(cap: Any, obj: Any) -> tuple:
+def parts(trace: Any, obj: Any) -> tuple:
     """Returns what ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
     t = type(obj)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
-        src = cap.sources.get(id(obj))
+        src = trace.sources.get(id(obj))
         if src is not None:
-            cap.load_members(obj, src, METHOD)
+            trace.load_members(obj, src, METHOD)
         return bound
     # With these it has been loaded.
     return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
 
 
-def guard_identity(cap: Any, a: Any, b: Any) -> None:
+def guard_identity(trace: Any, a: Any, b: Any) -> None:
     """Whether two objects are one was asked: guards the answer."""
-    if cap.symbols is not None:
-        cap.symbols.inlined.keep(a)
-        cap.symbols.inlined.keep(b)
+    if trace.symbols is not None:
+        trace.symbols.inlined.keep(a)
+        trace.symbols.inlined.keep(b)
     if a is b:
         return
-    sa, sb = cap.sources.get(id(a)), cap.sources.get(id(b))
+    sa, sb = trace.sources.get(id(a)), trace.sources.get(id(b))
     if sa is not None and sb is not None and type(a) is type(b):
-        cap.guards.distinct((sb, sa))
+        trace.guards.distinct((sb, sa))
 
 
-def tell_apart(cap: Any, values: Any, hashed: bool = False) -> None:
+def tell_apart(trace: Any, values: Any, hashed: bool = False) -> None:
     """C compares what ``values`` hold, or looks them up if ``hashed``: those compared by identity must stay different objects."""
-    found = [cap.sources.get(id(obj)) for obj in leaves(cap, values, hashed)]
-    cap.guards.distinct({src.reg: src for src in found if src is not None}.values())
+    found = [trace.sources.get(id(obj)) for obj in leaves(trace, values, hashed)]
+    trace.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
-def tell_from(cap: Any, obj: Any, among: Any) -> None:
+def tell_from(trace: Any, obj: Any, among: Any) -> None:
     """C compares ``obj`` with each of ``among``, and these not with each other."""
-    mine, others = list(leaves(cap, (obj,))), list(leaves(cap, among))
+    mine, others = list(leaves(trace, (obj,))), list(leaves(trace, among))
     if not others:
         return
-    among = {id(part): part for other in others for part in parts(cap, other)}
-    for src in [cap.sources.get(id(part)) for one in mine for part in parts(cap, one)]:
+    among = {id(part): part for other in others for part in parts(trace, other)}
+    for src in [trace.sources.get(id(part)) for one in mine for part in parts(trace, one)]:
         if src is None:
             continue
-        found = [s for s in map(cap.sources.get, among) if s is not None and s is not src]
+        found = [s for s in map(trace.sources.get, among) if s is not None and s is not src]
         # Two objects that the program holds stay two.
-        cap.guards.distinct((src,), [s for s in found if not (s.op == src.op == "pin")])
+        trace.guards.distinct((src,), [s for s in found if not (s.op == src.op == "pin")])
 
 
-def leaves(cap: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
+def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
     """Yields the objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
     for v in values:
         t = type(v)
         if t in HOLDERS or is_a(v, tuple):
             if depth < 8:
-                yield from leaves(cap, tuple.__iter__(v) if is_a(v, tuple) else v, hashed, depth + 1)
+                yield from leaves(trace, tuple.__iter__(v) if is_a(v, tuple) else v, hashed, depth + 1)
         elif t in (dict, OrderedDict, MappingProxyType):
             if depth < 8:
-                yield from leaves(cap, (*v.keys(), *v.values()), hashed, depth + 1)
+                yield from leaves(trace, (*v.keys(), *v.values()), hashed, depth + 1)
         elif t is slice:
-            yield from leaves(cap, (v.start, v.stop, v.step), hashed, depth + 1)
+            yield from leaves(trace, (v.start, v.stop, v.step), hashed, depth + 1)
         elif t in BOUND:
-            yield from parts(cap, v)
+            yield from parts(trace, v)
         elif (t.__eq__ is OBJECT_EQ and not is_a(v, (type, enum.Enum, Tensor))) or (hashed and is_a(v, Tensor)):
             yield v
 
 
-def guard_mro(cap: Any, cls: type) -> None:
+def guard_mro(trace: Any, cls: type) -> None:
     """An answer follows from the bases of a class."""
-    if cls.__flags__ & HEAP_TYPE and id(cls) not in cap.made:
-        src = cap.sources.get(id(cls)) if cls in cap.classes else None
-        src = src or cap.guards.pin(cls, cls.__qualname__)
+    if cls.__flags__ & HEAP_TYPE and id(cls) not in trace.made:
+        src = trace.sources.get(id(cls)) if cls in trace.classes else None
+        src = src or trace.guards.pin(cls, cls.__qualname__)
         # By its items: assigning __bases__ there and back gives another tuple.
-        cap.load_members(cls, src, (CLASS_MRO,))
+        trace.load_members(cls, src, (CLASS_MRO,))
 
 
-def guard_subclass(cap: Any, cls: type, classes: Any, answer: bool) -> None:
+def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
     """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
-    made = cap.sources.get(id(cls)) if cls in cap.classes and classes not in cap.classes else None
+    made = trace.sources.get(id(cls)) if cls in trace.classes and classes not in trace.classes else None
     if made is not None and made.op != "pin":
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
-        cap.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
+        trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
-    src = cap.guards.pin(classes, classes.__qualname__)
+    src = trace.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
-    cap.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
+    trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
 
 _BY_DEVICE = frozenset({id(torch.is_autocast_enabled), id(torch.get_autocast_dtype)})
 
 
-def guard_answer(cap: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
+def guard_answer(trace: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
     """A function that reads PyTorch's state gave ``answer``, and no other guard covers that state."""
     if id(fn) in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
         # The guard on ambient state does.
         return
-    if fn in cap.answers:
-        answer = cap.answers[fn]
-    src = cap.guards.pin(fn, getattr(fn, "__name__", "query"))
+    if fn in trace.answers:
+        answer = trace.answers[fn]
+    src = trace.guards.pin(fn, getattr(fn, "__name__", "query"))
     ident = ("answer", args, tuple(kwargs.items()))
-    cap.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)
+    trace.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)
 
 
 def _is_subclass(cls: type, answer: bool, base: Any) -> bool:

@@ -23,10 +23,10 @@ class Inlined:
         # By id, each container with what is in it, and the function.
         self._given: dict[int, tuple[Any, list[int], CodeType]] = {}
 
-    def call(self, vm: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Any, data: Any) -> Frame | None:
-        journal = vm.cap.journal
-        before = len(journal.hits), len(journal.written) + len(journal.slots)
-        result: Frame | None = vm.call(f, inner, list(args), dict(kwargs), _done, (inner.__code__, hit, before, then, data))
+    def call(self, interp: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Any, data: Any) -> Frame | None:
+        mutations = interp.trace.mutations
+        before = len(mutations.hits), len(mutations.written) + len(mutations.slots)
+        result: Frame | None = interp.call(f, inner, list(args), dict(kwargs), _done, (inner.__code__, hit, before, then, data))
         return result
 
     def note(self, value: Any, code: CodeType) -> None:
@@ -50,9 +50,9 @@ class Inlined:
         if id(value) in self._given:
             self.settle(self._given[id(value)][2])
 
-    def check(self, vm: Any) -> None:
+    def check(self, interp: Any) -> None:
         """The segment ends: no such call is under way, and what they gave is as it was."""
-        for f in stack(vm.frame):
+        for f in stack(interp.frame):
             if f.then is _done:
                 self.settle(f.data[0])
         for value, items, code in self._given.values():
@@ -67,14 +67,14 @@ def _items(value: Any) -> list[int]:
     return list(map(id, (*value.keys(), *value.values()) if type(value) is dict else value))
 
 
-def _done(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _done(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     code, hit, (hits, writes), then, data = state
-    journal, inlined = vm.cap.journal, vm.cap.symbols.inlined
-    if len(journal.written) + len(journal.slots) > writes:
+    mutations, inlined = interp.trace.mutations, interp.trace.symbols.inlined
+    if len(mutations.written) + len(mutations.slots) > writes:
         inlined.settle(code)
     inlined.note(value, code)
     # A hit of the cache asks no other caches.
-    del journal.hits[hits:]
-    journal.note_hit(*hit)
-    result: Frame | None = vm.finish(f, value, then, data)
+    del mutations.hits[hits:]
+    mutations.note_hit(*hit)
+    result: Frame | None = interp.finish(f, value, then, data)
     return result

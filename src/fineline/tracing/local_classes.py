@@ -168,33 +168,33 @@ def _is_read_by_content(cls: type) -> bool:
     return True
 
 
-def meet_class(cap: Any, cls: type, src: Any) -> None:
+def meet_class(trace: Any, cls: type, src: Any) -> None:
     """Decides how guards know a class that is first met behind a graph break: by what it holds, if an eager call makes it anew each time."""
-    cap.met.add(id(cls))
-    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not cap.classes.is_given(cls):
+    trace.met.add(id(cls))
+    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not trace.classes.is_given(cls):
         root = root_of(src)
         if root.op == "root":
-            cap.classes.meet(cls, root is cap.given)
+            trace.classes.meet(cls, root is trace.given)
 
 
-def guard_distinct_classes(cap: Any) -> None:
+def guard_distinct_classes(trace: Any) -> None:
     """Guards that the classes that eager calls made are none of those that the program knows by identity, and different from each other.
 
     Nothing is read without a guard: so all classes that the program knows are in its guards.
     """
-    if not cap.classes.any_given:
+    if not trace.classes.any_given:
         return
-    anew = [src for src in cap.sources.values() if src.op != "pin" and cap.classes.is_given(src.value)]
+    anew = [src for src in trace.sources.values() if src.op != "pin" and trace.classes.is_given(src.value)]
     if not anew:
         return
     held: dict[int, type] = {}
-    for _, _, _, payload in cap.guards.steps:
+    for _, _, _, payload in trace.guards.steps:
         _find_classes(payload, held)
     for src in anew:
         if held.pop(id(src.value), None) is not None:
             # Something else has to be this very class.
-            cap.guards.check(src, "is", src.value)
-    cap.guards.distinct(anew, [cap.guards.pin(k, k.__qualname__) for k in held.values() if type(k) in PLAIN_METACLASSES])
+            trace.guards.check(src, "is", src.value)
+    trace.guards.distinct(anew, [trace.guards.pin(k, k.__qualname__) for k in held.values() if type(k) in PLAIN_METACLASSES])
 
 
 def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
@@ -219,52 +219,52 @@ def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
         _find_classes(tuple(getattr(v, "__dict__", {}).values()), found, depth + 1)
 
 
-def is_local(cap: Any, cls: Any) -> bool:
+def is_local(trace: Any, cls: Any) -> bool:
     """Returns whether another call would have another class in the place of ``cls``."""
-    return cls in cap.classes
+    return cls in trace.classes
 
 
-def load_class(cap: Any, cls: Any, src: Any) -> None:
+def load_class(trace: Any, cls: Any, src: Any) -> None:
     """A class that this call made before the segment began."""
-    cap.adopt(cls, src)
-    cap.check_type(src, type(cls))
-    cap.load_members(cls, src, NAMES)
-    guard_mro(cap, cls)
-    if cap.classes.is_given(cls):
+    trace.adopt(cls, src)
+    trace.check_type(src, type(cls))
+    trace.load_members(cls, src, NAMES)
+    guard_mro(trace, cls)
+    if trace.classes.is_given(cls):
         # Rules go by the module's name as well; C reads the abstract methods.
         for name in [name for name in ("__module__", "__abstractmethods__") if name in TYPE_DICT.__get__(cls)]:
             value = TYPE_DICT.__get__(cls)[name]
-            cap.load(value, cap.guards.access(src, "member", ClassItem(name), value))
-        cap.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
+            trace.load(value, trace.guards.access(src, "member", ClassItem(name), value))
+        trace.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
 
 
-def load_member(cap: Any, member: enum.Enum, src: Any) -> None:
+def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
     """A member of an enum that this call made before the segment began; found elsewhere than in its class, it is this very one."""
     if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
-        cap.guards.check(src, "is", member)
+        trace.guards.check(src, "is", member)
     else:
-        cap.check_type(src, type(member))
-        cap.load_members(member, src, ENUM_ITEMS)
+        trace.check_type(src, type(member))
+        trace.load_members(member, src, ENUM_ITEMS)
         if is_a(member, tuple(PLAIN_VALUE)):
-            cap.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
-    cap.adopt(member, src)
+            trace.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
+    trace.adopt(member, src)
 
 
-def find(cap: Any, cls: type, name: str, descr: Any) -> type | None:
+def find(trace: Any, cls: type, name: str, descr: Any) -> type | None:
     """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
-    guards = cap.guards
+    guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
         here = name in TYPE_DICT.__get__(k)
-        if id(k) in cap.made or not k.__flags__ & HEAP_TYPE:
+        if id(k) in trace.made or not k.__flags__ & HEAP_TYPE:
             if here:
                 return None
             continue
-        local = is_local(cap, k)
+        local = is_local(trace, k)
         if here and not local:
             return k
-        src = (cap.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)
+        src = (trace.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)
         if here:
-            load_item(cap, descr, guards.access(src, "member", ClassItem(name), descr))
+            load_item(trace, descr, guards.access(src, "member", ClassItem(name), descr))
             return None
         guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))
     return None
@@ -275,12 +275,12 @@ def is_method(src: Any) -> bool:
     return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
 
 
-def load_item(cap: Any, descr: Any, src: Any) -> None:
+def load_item(trace: Any, descr: Any, src: Any) -> None:
     if type(descr) in CLASS_MEMBERS:
-        cap.check_type(src, type(descr))
+        trace.check_type(src, type(descr))
         return
-    cap.load(descr, src)
-    cap.load_members(descr, src, HOLDERS.get(type(descr), ()))
+    trace.load(descr, src)
+    trace.load_members(descr, src, HOLDERS.get(type(descr), ()))
 
 
 class ClassOf:
@@ -328,9 +328,9 @@ class SlotOf:
         return TYPE_DICT.__get__(CLASS_MRO.__get__(type(obj))[self.at])[self.__name__].__get__(obj)
 
 
-def member_of(cap: Any, obj: Any, descr: Any) -> Any:
+def member_of(trace: Any, obj: Any, descr: Any) -> Any:
     """Returns the descriptor that reads the member in another call."""
-    return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in cap.classes else descr
+    return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in trace.classes else descr
 
 
 class SameLayout:

@@ -174,7 +174,7 @@ class MutationLog:
             self.plain.append(t)
 
     def take_over(self, later: MutationLog) -> None:
-        """Keeps what a journal of what ran since has kept of tensors."""
+        """Keeps what a mutation log of what ran since has kept of tensors."""
         self.storages, self.versions = later.storages | self.storages, later.versions | self.versions
         self.plain += later.plain
 

@@ -46,21 +46,21 @@ class Trail:
 Origin = tuple[Any, int, Trail]
 
 
-def origin_of(cap: Any, f: Frame) -> Origin:
+def origin_of(trace: Any, f: Frame) -> Origin:
     """Returns the origin of what ``f`` does now."""
     trail = f.trail
-    return (f.info, f.ip, trail if trail is not None else _trail(cap, f))
+    return (f.info, f.ip, trail if trail is not None else _trail(trace, f))
 
 
-def _trail(cap: Any, f: Frame) -> Trail:
+def _trail(trace: Any, f: Frame) -> Trail:
     # Not by recursion: the user's code may be as deep as Python allows.
     frames = [f]
     while (back := frames[-1].back) is not None and back.trail is None:
         frames.append(back)
-    called_at = cap.guards.machine.called_at if back is None else (back.info, back.ip, back.trail)
+    called_at = trace.guards.interp.called_at if back is None else (back.info, back.ip, back.trail)
     for frame in reversed(frames):
         trail = Trail(called_at)
-        _add_module(cap, frame, trail)
+        _add_module(trace, frame, trail)
         if frame.generator is None:
             # Each step of a generator may have another caller.
             frame.trail = trail
@@ -68,7 +68,7 @@ def _trail(cap: Any, f: Frame) -> Trail:
     return trail
 
 
-def _add_module(cap: Any, f: Frame, trail: Trail) -> None:
+def _add_module(trace: Any, f: Frame, trail: Trail) -> None:
     code = f.info.code
     if not f.local or not (code.co_name in _CALLS or (_outermost(f) and code.co_varnames[:1] == ("self",))):
         return
@@ -76,7 +76,7 @@ def _add_module(cap: Any, f: Frame, trail: Trail) -> None:
     if type(first) is CellType:
         first = contents(first)
     if is_a(first, nn.Module):
-        trail.source, trail.cls, trail.key = cap.sources.get(id(first)), type(first), id(first)
+        trail.source, trail.cls, trail.key = trace.sources.get(id(first)), type(first), id(first)
 
 
 def _outermost(f: Frame) -> bool:

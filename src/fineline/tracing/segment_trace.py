@@ -78,17 +78,17 @@ F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 
 
 class SegmentTrace:
-    """Everything that belongs to one segment: from a call's start, or a border, to the next border or the return."""
+    """Everything that belongs to one segment: from a call's start, or a graph break, to the next graph break or the return."""
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
-        "guards", "hooks_seen", "journal", "kept", "keys", "lazy", "lookups", "made", "met", "numpy", "owners", "pure", "random", "recorder", "run_through",
+        "guards", "hooks_seen", "kept", "keys", "lazy", "lookups", "made", "met", "mutations", "numpy", "owners", "pure", "random", "recorder", "run_through",
         "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types",
     )  # fmt: skip
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, interp: Any) -> None:
         self.active = True
-        self.classes = machine.options.classes
+        self.classes = interp.options.classes
         # Behind a graph break: the root that an eager call gave. The ids of the classes that have been met since.
         self.given: Source | None = None
         self.met: set[int] = set()
@@ -101,9 +101,9 @@ class SegmentTrace:
         # ... one that may raise for the numbers in its tensors: nothing that can't be undone may be in the graph with it.
         self.fragile = False
         self.hooks_seen = False
-        self.guards = GuardBuilder(machine)
+        self.guards = GuardBuilder(interp)
         self.recorder = Recorder()
-        self.journal = MutationLog()
+        self.mutations = MutationLog()
         self.sources: dict[int, Source] = {}
         self.kept: list[Any] = []
         self.expanded: set[int] = set()
@@ -255,7 +255,7 @@ class SegmentTrace:
 
     def fault(self, text: str) -> None:
         """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
-        self.guards.machine.fail("FL901", text, True)
+        self.guards.interp.fail("FL901", text, True)
 
     def adopt(self, v: Any, src: Source) -> None:
         """From now on ``v`` is known to come from ``src``."""
@@ -273,7 +273,7 @@ class SegmentTrace:
         for table in held:
             table.clear()
         self.given = None
-        self.journal = MutationLog()
+        self.mutations = MutationLog()
 
     def settle(self, v: Any) -> None:
         """The value of a number that was so far only moved is used: guard it."""
@@ -333,7 +333,7 @@ class SegmentTrace:
         """Returns a value just read from dict ``d`` under ``key``."""
         if src is None or id(d) in self.expanded:
             return value
-        if id(d) in self.journal.written and self.journal.is_dirty(d, key):
+        if id(d) in self.mutations.written and self.mutations.is_dirty(d, key):
             return value
         found = self.guards.access(src, "key", key, value)
         if type(value) in NUMBERS and (self.lazy.get(id(value)) is found or not (found.checked or id(value) in self.lazy)):
@@ -343,13 +343,13 @@ class SegmentTrace:
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """``key`` was looked up in ``d`` and was not there."""
-        if src is None or id(d) in self.expanded or (id(d) in self.journal.written and self.journal.is_dirty(d, key)):
+        if src is None or id(d) in self.expanded or (id(d) in self.mutations.written and self.mutations.is_dirty(d, key)):
             return
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
         """``key`` is about to be deleted: where a later write puts it depends on whether it was there before."""
-        before = self.journal.before(d)
+        before = self.mutations.before(d)
         if id(d) in self.expanded:
             return
         if key in before:
@@ -370,14 +370,14 @@ class SegmentTrace:
         i = id(obj)
         src = self.sources.get(i)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
-            elements = tuple(self.journal.before(obj))
+            elements = tuple(self.mutations.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
         if src is None or i in self.expanded:
             if deep:
                 self._expand_items(obj, within)
             return
         guards, t = self.guards, type(obj)
-        before = self.journal.before(obj)
+        before = self.mutations.before(obj)
         if is_a(obj, dict):
             keys = OrderedDict.keys(before) if is_a(before, OrderedDict) else dict.keys(before)
             if not all([hashes_plainly(k) for k in keys]):
@@ -422,13 +422,13 @@ class SegmentTrace:
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
         """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
         symbols = self.symbols
-        if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.journal.written and self.journal.is_dirty(obj, key):
+        if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.mutations.written and self.mutations.is_dirty(obj, key):
             # It was written over: nobody finds the old number any more.
             return
-        if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.journal.replaceable(obj, key, v):
+        if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.mutations.replaceable(obj, key, v):
             self.load(v, src)
         elif (value := self.read(v, src)) is not v:
-            self.journal.replace(obj, key, value)
+            self.mutations.replace(obj, key, value)
 
     def _load_key(self, k: Any) -> None:
         """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""

@@ -35,7 +35,7 @@ class Lookups:
         self.unknown = False
         self.refused: str | None = None
 
-    def follow(self, cap: Any) -> None:
+    def follow(self, trace: Any) -> None:
         """Takes in what has been added to the set."""
         target: Any = self.target()
         size = len(target)
@@ -45,67 +45,67 @@ class Lookups:
         if self.unknown or self.refused or not (size == self.size or one):
             self.unknown, self.refused = False, None
             for v in target:
-                self._take(cap, v)
+                self._take(trace, v)
         elif size > self.size and not new:
-            self._take(cap, self.last[0])
+            self._take(trace, self.last[0])
         self.size, self.last = size, ()
 
-    def _take(self, cap: Any, v: Any) -> None:
-        if cap.lazy:
-            cap.settle(v)
+    def _take(self, trace: Any, v: Any) -> None:
+        if trace.lazy:
+            trace.settle(v)
         try:
-            cap.expand(v, True)
+            trace.expand(v, True)
         except NotForGraph as e:
             self.refused = str(e)
-        self.tell(cap, v)
+        self.tell(trace, v)
 
-    def tell(self, cap: Any, v: Any) -> None:
+    def tell(self, trace: Any, v: Any) -> None:
         """Notes that ``v``, and what it holds, are not the objects that were here before."""
-        for part in (*parts(cap, v), *leaves(cap, (v,))):
+        for part in (*parts(trace, v), *leaves(trace, (v,))):
             if is_value(part) or is_a(part, (tuple, frozenset)):
                 continue
-            src = cap.sources.get(id(part))
+            src = trace.sources.get(id(part))
             if src is not None:
                 self.told.setdefault(src.reg, src)
-            elif id(part) in cap.made:
+            elif id(part) in trace.made:
                 self.made.add(id(part))
             else:
                 self.unknown = True
 
-    def guard(self, cap: Any) -> None:
+    def guard(self, trace: Any) -> None:
         """Guards, at the end of what is known of the set, that those objects are different ones."""
-        for src in map(cap.sources.get, self.made):
+        for src in map(trace.sources.get, self.made):
             if src is not None:
                 self.told.setdefault(src.reg, src)
-        _guard(cap, self.told.values())
+        _guard(trace, self.told.values())
 
 
-def lookups(cap: Any, target: set) -> Lookups:
+def lookups(trace: Any, target: set) -> Lookups:
     """Returns what is known of ``target``, whatever has been added to it."""
-    found: Lookups | None = cap.lookups.get(id(target))
+    found: Lookups | None = trace.lookups.get(id(target))
     if found is None or found.target() is not target:
         if found is not None:
-            found.guard(cap)
-        found = cap.lookups[id(target)] = Lookups(target)
-    found.follow(cap)
+            found.guard(trace)
+        found = trace.lookups[id(target)] = Lookups(target)
+    found.follow(trace)
     return found
 
 
-def look_up(cap: Any, obj: Any, target: set) -> None:
+def look_up(trace: Any, obj: Any, target: set) -> None:
     """``obj`` is looked up in a set made here, and maybe added to it."""
-    found = lookups(cap, target)
-    found.tell(cap, obj)
-    if id(obj) in cap.sources or is_value(obj):
+    found = lookups(trace, target)
+    found.tell(trace, obj)
+    if id(obj) in trace.sources or is_value(obj):
         found.last = (obj,)
-    elif id(obj) in cap.made:
+    elif id(obj) in trace.made:
         found.last = (NEW,)
 
 
-def rewritten(cap: Any, target: Any) -> None:
+def rewritten(trace: Any, target: Any) -> None:
     """``target`` is written to as a whole: as many elements may be others."""
-    found: Lookups | None = cap.lookups.pop(id(target), None)
+    found: Lookups | None = trace.lookups.pop(id(target), None)
     if found is not None:
-        found.guard(cap)
+        found.guard(trace)
 
 
 class Keys:
@@ -119,44 +119,44 @@ class Keys:
         # By id: those that had no source, as the captured code has made them.
         self.made: set[int] = set()
 
-    def unseen(self, cap: Any, ids: set[int]) -> set[int]:
+    def unseen(self, trace: Any, ids: set[int]) -> set[int]:
         """Returns those of the ``ids`` that no lookup has met."""
         # What lies where an object made here has been may have a source.
-        return ids - self.told.keys() - (self.made - cap.sources.keys())
+        return ids - self.told.keys() - (self.made - trace.sources.keys())
 
-    def tell(self, cap: Any, key: Any) -> None:
+    def tell(self, trace: Any, key: Any) -> None:
         """Notes that ``key``, and what it binds, are not the objects that were here before."""
-        for part in parts(cap, key):
-            src = cap.sources.get(id(part))
+        for part in parts(trace, key):
+            src = trace.sources.get(id(part))
             if src is not None:
                 self.told[id(part)] = src
-            elif part is key and id(key) in cap.made:
+            elif part is key and id(key) in trace.made:
                 self.made.add(id(key))
 
 
-def look_up_key(cap: Any, obj: Any, among: Any) -> None:
+def look_up_key(trace: Any, obj: Any, among: Any) -> None:
     """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
-    found = cap.keys.setdefault(id(among), Keys())
-    unseen = found.unseen(cap, {id(obj), *map(id, among)})
+    found = trace.keys.setdefault(id(among), Keys())
+    unseen = found.unseen(trace, {id(obj), *map(id, among)})
     if not unseen - {id(obj)}:
         # Most dicts are filled key by key.
         if unseen:
-            found.tell(cap, obj)
+            found.tell(trace, obj)
         return
     for key in (*among, obj):
         if id(key) in unseen:
-            found.tell(cap, key)
+            found.tell(trace, key)
 
 
-def guard_lookups(cap: Any) -> None:
+def guard_lookups(trace: Any) -> None:
     """Guards what lookups in all containers that were made here rest on."""
-    for found in cap.lookups.values():
-        found.guard(cap)
-    for found in cap.keys.values():
-        _guard(cap, found.told.values())
+    for found in trace.lookups.values():
+        found.guard(trace)
+    for found in trace.keys.values():
+        _guard(trace, found.told.values())
 
 
-def _guard(cap: Any, told: Collection[Source]) -> None:
+def _guard(trace: Any, told: Collection[Source]) -> None:
     # Two objects that the program holds stay two.
     held = [src for src in told if src.op == "pin"]
-    cap.guards.distinct([src for src in told if src.op != "pin"], held)
+    trace.guards.distinct([src for src in told if src.op != "pin"], held)

@@ -71,23 +71,23 @@ def _without_tensor_form() -> tuple[type, ...]:
 class Shapes(ShapeEnv):
     """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, interp: Any) -> None:
         super().__init__()
         # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
-        self._machine = weakref.ref(machine)
+        self._interp = weakref.ref(interp)
         self.floats = Floats(self)
-        self.draws = Draws(self, machine.options.breaking_draws)
+        self.draws = Draws(self, interp.options.breaking_draws)
         # Symbol -> the frames down to the last line that said something of it.
         self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
 
     @property
-    def machine(self) -> Any:
-        """Returns the machine that captures, while it does."""
-        return self._machine()
+    def interp(self) -> Any:
+        """Returns the interpreter that captures, while it does."""
+        return self._interp()
 
     def _note(self, expr: Any) -> None:
-        machine = self.machine
-        f = machine.frame if machine is not None else None
+        interp = self.interp
+        f = interp.frame if interp is not None else None
         while f is not None and f.back is not None and is_own(f.info.code):
             f = f.back
         if f is not None:
@@ -111,15 +111,15 @@ class Symbols:
     ``behind``: the segment is one behind a graph break, as a rule a short one.
     """
 
-    def __init__(self, machine: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
+    def __init__(self, interp: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
         self.scalars, self.shaped, self.behind = scalars, shaped, behind
-        self.machine, self.cap = machine, machine.cap
+        self.interp, self.trace = interp, interp.trace
         self.varying = varying
         shapes_imported()
-        self.shapes = Shapes(machine)
+        self.shapes = Shapes(interp)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.draws = self.shapes.draws
-        self.inlined = Inlined(machine.options.settled_caches)
+        self.inlined = Inlined(interp.options.settled_caches)
         self.leaves: dict[sympy.Symbol, Place] = {}
         self.numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []
@@ -127,7 +127,7 @@ class Symbols:
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # The symbols that the graph's floats are computed of.
         self._in_floats: set[sympy.Symbol] = set()
-        # By id: tensors that only borders may look at.
+        # By id: tensors that only graph breaks may look at.
         self.unsized: set[int] = set()
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
@@ -143,8 +143,8 @@ class Symbols:
         """Returns what is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
         facts = tensor_facts(t)
         loose = self.varying.loose(src, t)
-        if loose and breaks_here(self.machine.options.breaks) == "any":
-            # What looks at it runs at a border: nothing else depends on how large it is.
+        if loose and breaks_here(self.interp.options.breaks) == "any":
+            # What looks at it runs at a graph break: nothing else depends on how large it is.
             self.unsized.add(id(t))
             strides = None if facts.strides is None else (None,) * len(facts.strides)
             return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
@@ -157,7 +157,7 @@ class Symbols:
     def _context(self, t: Tensor) -> tuple[Any, Any]:
         if id(t) in self.unsized:
             raise NotFakeable(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
-        src = self.cap.sources.get(id(t))
+        src = self.trace.sources.get(id(t))
         if src is None:
             return None, None
         dims, strides = self.varying.dims(src, t), self.varying.strides(src, t)
@@ -171,7 +171,7 @@ class Symbols:
         return symbolic, Path(src.text())
 
     def _bind(self, t: Tensor, fake: Tensor) -> None:
-        src = self.cap.sources[id(t)]
+        src = self.trace.sources[id(t)]
         dims = self.varying.dims(src, t)
         for d, size in enumerate(fake.shape):
             if d in dims:
@@ -200,7 +200,7 @@ class Symbols:
             if type(found) not in SYMBOLIC:
                 return None
             self.numbers[src.reg] = found
-            self.cap.guards.check(src, "type", type(v))
+            self.trace.guards.check(src, "type", type(v))
             self._place(Place(src, "number", -1), found)
         return found
 
@@ -212,8 +212,8 @@ class Symbols:
     def node(self, number: Any) -> Any:
         """Returns what stands in the graph for a symbolic number."""
         expr = number.node.expr
-        if is_a(self.cap.recorder, Part):
-            return self._in_part(self.cap.recorder, number)
+        if is_a(self.trace.recorder, Part):
+            return self._in_part(self.trace.recorder, number)
         if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol:
             symbols = symbols_of(self.shapes.floats.expanded(expr))
             if any([self.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.leaves]):
@@ -225,7 +225,7 @@ class Symbols:
         # What is made of a float is computed by the program as well.
         term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
-        return nodes_of(term, env, self.cap.recorder.graph, self.cap.recorder.numbers)
+        return nodes_of(term, env, self.trace.recorder.graph, self.trace.recorder.numbers)
 
     def _in_part(self, part: Part, number: Any) -> Any:
         """... in a graph that another one runs, which knows symbols of its own."""
@@ -247,13 +247,13 @@ class Symbols:
         tensor, kind, at = self._born[symbol]
         if not part.own_tensor(tensor):
             return None
-        node = part.own[symbol] = self.cap.recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+        node = part.own[symbol] = self.trace.recorder.quietly("call_method", kind, (self.trace.node(tensor), *at), kind)
         return node
 
     def _carried(self, symbol: sympy.Symbol, number: torch.SymFloat) -> Any:
-        found = self.cap.recorder.numbers.get(symbol)
+        found = self.trace.recorder.numbers.get(symbol)
         if found is None:
-            recorder = self.cap.recorder
+            recorder = self.trace.recorder
             hole = recorder.placeholder(number, "number", Carried(number))
             found = recorder.numbers[symbol] = recorder.quietly("call_method", "item", (hole,), "item")
         return found
@@ -268,7 +268,7 @@ class Symbols:
 
     def prune(self) -> None:
         """Floats that turned out to have one value only are no inputs."""
-        recorder = self.cap.recorder
+        recorder = self.trace.recorder
         for hole, src in list(recorder.inputs):
             if type(src) is Carried and type(src.value) is torch.SymFloat and self.shapes.simplify(src.value.node._expr).is_number:
                 (item,) = hole.users
@@ -280,7 +280,7 @@ class Symbols:
                 recorder.inputs.remove((hole, src))
 
     def _leaf(self, symbol: sympy.Symbol) -> Any:
-        recorder = self.cap.recorder
+        recorder = self.trace.recorder
         found = recorder.numbers.get(symbol)
         if found is None:
             place = self.leaves.get(symbol)
@@ -291,12 +291,12 @@ class Symbols:
                 if symbol not in self._born:
                     raise Restart("FL517", f"{symbol} is a number inside of an operator")
                 tensor, kind, at = self._born[symbol]
-                found = recorder.quietly("call_method", kind, (self.cap.node(tensor), *at), kind)
+                found = recorder.quietly("call_method", kind, (self.trace.node(tensor), *at), kind)
             elif place.kind == "number":
                 number = self.numbers[place.source.reg]
                 found = recorder.placeholder(number, "number", place.source)
             else:
-                tensor = self.cap.node(place.source.value)
+                tensor = self.trace.node(place.source.value)
                 found = recorder.quietly("call_method", place.kind, (tensor, place.dim), place.kind)
             recorder.numbers[symbol] = found
         return found
@@ -308,7 +308,7 @@ class Symbols:
 
     def in_words(self, text: str) -> str:
         """Returns a message of PyTorch's with what the user's code reads in the place of symbols."""
-        known = {str(symbol): symbol for symbol in (*self.leaves, *self._born, *self.cap.recorder.numbers)}
+        known = {str(symbol): symbol for symbol in (*self.leaves, *self._born, *self.trace.recorder.numbers)}
         return _SYMBOL.sub(lambda found: self._text(known[found[0]]) if found[0] in known else found[0], text)
 
     def _text(self, symbol: sympy.Symbol) -> str:
@@ -318,11 +318,11 @@ class Symbols:
             return "(a random number)"
         if symbol in self._born:
             tensor, kind, at = self._born[symbol]
-            return f"{self._call_of(self.cap.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
-        return self._call_of(self.cap.recorder.numbers.get(symbol))
+            return f"{self._call_of(self.trace.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
+        return self._call_of(self.trace.recorder.numbers.get(symbol))
 
     def _call_of(self, node: Any) -> str:
-        return _called(node, {hole: src.text() for hole, src in self.cap.recorder.inputs if is_a(src, Source)})
+        return _called(node, {hole: src.text() for hole, src in self.trace.recorder.inputs if is_a(src, Source)})
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
         """Returns the node of a symbol that only the graph knows; None if the program knows it."""
@@ -348,21 +348,21 @@ class Symbols:
 
     def read(self, number: Any, node: Any) -> Any:
         """``node`` of the graph gives the new symbol in ``number``; -> the number."""
-        if self.cap.guards.machine.shows_layouts:
+        if self.trace.guards.interp.shows_layouts:
             node.meta["example_value"] = number
         self.told(self._new()[-1], node)
         return number
 
     def told(self, symbol: sympy.Symbol, node: Any) -> None:
         """``node`` of the graph gives ``symbol``."""
-        recorder = self.cap.recorder
+        recorder = self.trace.recorder
         (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
 
     def given(self, results: Any, node: Any) -> None:
         """An operator's ``node`` gave ``results``: the numbers among these are new."""
         for i, v in enumerate(results):
             if type(v) is torch.SymInt and v.node.expr.is_Symbol:
-                self.told(v.node.expr, self.cap.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
+                self.told(v.node.expr, self.trace.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
 
     def handed(self) -> torch.SymInt:
         """Returns a number that an operator is going to hand to a graph."""
@@ -371,7 +371,7 @@ class Symbols:
 
     def apart(self, op: Any, values: Any) -> Any:
         """Returns an operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
-        node = self.cap.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
+        node = self.trace.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
         return self.read(self.shapes.create_unbacked_symfloat(), node)
 
     def expect(self, condition: Any, text: str, error: type[Exception] | None) -> None:
@@ -382,7 +382,7 @@ class Symbols:
             self.inexact = text
         else:
             self.errors[text] = error
-        self.cap.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
+        self.trace.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
     def example(self, value: Any, src: Any) -> Any:
         """Returns a graph input as the backend is shown it."""
@@ -390,13 +390,13 @@ class Symbols:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
             return self.numbers[src.reg]
-        self.machine.computing = True
+        self.interp.computing = True
         # What has been read of it is to be read anew by who traces the graph.
         self.fakes.mode.epoch += 1
         try:
             return self.fakes.example(value)
         finally:
-            self.machine.computing = False
+            self.interp.computing = False
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -407,11 +407,11 @@ class Symbols:
         # PyTorch's caches hold each environment that has asked them something, for ever; nobody asks them for this one again.
         for clear in _CLEAR:
             clear()
-        del self.machine, self.cap
+        del self.interp, self.trace
 
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
-        guards = self.cap.guards
+        guards = self.trace.guards
         terms, places = self._claims()
         for term in terms:
             symbols = symbols_of(term)
@@ -423,9 +423,9 @@ class Symbols:
                 raise Restart("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
             guards.relation(relation)
 
-    def check(self, vm: Any) -> None:
+    def check(self, interp: Any) -> None:
         """The segment ends: whether what has been taken for granted holds."""
-        self.inlined.check(vm)
+        self.inlined.check(interp)
         self.check_draws()
 
     def check_draws(self) -> None:

@@ -38,7 +38,7 @@ class Traces:
         if not is_own(frame.info.code):
             self._passed.append((frame, max(frame.ip - 1, 0)))
 
-    def write(self, e: BaseException, cap: Any) -> None:
+    def write(self, e: BaseException, trace: Any) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
 
         Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
@@ -57,8 +57,8 @@ class Traces:
             if stub is None:
                 stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.position_at(info.offsets[at]), line, names)
             tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
-            if cap.active and tb.tb_next is self._inner and id(e) in cap.sources:
-                cap.journal.note_trace(e, cap.sources[id(e)], self._inner, tb)
+            if trace.active and tb.tb_next is self._inner and id(e) in trace.sources:
+                trace.mutations.note_trace(e, trace.sources[id(e)], self._inner, tb)
         TRACEBACK.__set__(e, tb)
         self._error, self._inner, self._passed = None, None, []
 
@@ -90,12 +90,12 @@ def frames_behind(e: BaseException) -> TracebackType | None:
     return _behind_the_call(TRACEBACK.__get__(e))
 
 
-def traceback_of(e: BaseException, cap: Any) -> TracebackType | None:
+def traceback_of(e: BaseException, trace: Any) -> TracebackType | None:
     """Returns the traceback of ``e``, guarded if the segment has found it there."""
     tb: TracebackType | None = TRACEBACK.__get__(e)
-    src = cap.sources.get(id(e))
-    if src is not None and cap.active and not cap.journal.slot_written(e, TRACEBACK):
-        cap.load(tb, cap.guards.access(src, "member", TRACEBACK, tb))
+    src = trace.sources.get(id(e))
+    if src is not None and trace.active and not trace.mutations.slot_written(e, TRACEBACK):
+        trace.load(tb, trace.guards.access(src, "member", TRACEBACK, tb))
     return tb
 
 
@@ -190,10 +190,10 @@ class ShownPlace(Place):
         TRACEBACK.__set__(e, tb)
 
 
-def check_depth(vm: Any) -> None:
+def check_depth(interp: Any) -> None:
     """Captured code, which adds no frames to Python's stack, may go as deep as eager code."""
-    vm.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
-    if vm.depth > vm.max_depth:
+    interp.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
+    if interp.depth > interp.max_depth:
         raise RecursionError("maximum recursion depth exceeded")
 
 

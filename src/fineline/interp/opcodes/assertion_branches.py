@@ -41,55 +41,55 @@ def only_raises(info: CodeInfo, ip: int) -> bool:
     return False
 
 
-def assume(vm: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
+def assume(interp: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
     """Returns the truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
 
     When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before, or
     it is taken back.
     """
     raises = only_raises(f.info, if_true), only_raises(f.info, if_false)
-    if raises[0] is raises[1] or vm.options.force_borders or is_a(vm.cap.recorder, Part) or vm.opaque is not None:
+    if raises[0] is raises[1] or interp.options.force_graph_breaks or is_a(interp.trace.recorder, Part) or interp.opaque is not None:
         return None
     truth = raises[1]
     if type(v) in SYMBOLIC:
-        return _expect(vm, f, v, truth)
-    if _looked_at(vm, v, truth):
-        vm.cap.assumed.append((v, truth))
+        return _expect(interp, f, v, truth)
+    if _looked_at(interp, v, truth):
+        interp.trace.assumed.append((v, truth))
         return truth
-    if unbacked.readable(vm, v):
-        return _expect(vm, f, unbacked.read(vm, bool, v), truth)
-    if vm.switches:
+    if unbacked.readable(interp, v):
+        return _expect(interp, f, unbacked.read(interp, bool, v), truth)
+    if interp.switches:
         raise Restart("FL502", "a branch on a tensor's value, of which one arm only raises")
     return None
 
 
-def _looked_at(vm: Any, t: Tensor, truth: bool) -> bool:
+def _looked_at(interp: Any, t: Tensor, truth: bool) -> bool:
     """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
-    cap = vm.cap
-    if cap.recorder.once or not cap.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
+    trace = interp.trace
+    if trace.recorder.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
-    if cap.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
+    if trace.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    if vm.fakes is None:
+    if interp.fakes is None:
         # Not an operator of the user's, for those who count these.
         with torch._C._DisableTorchDispatch():
             if bool(t.detach()) is not truth:
                 return False
-    return ambient_facts() == cap.start_ambient and not writes_too_early(vm, ())
+    return ambient_facts() == trace.start_ambient and not writes_too_early(interp, ())
 
 
-def _expect(vm: Any, f: Frame, v: Any, truth: bool) -> bool | None:
+def _expect(interp: Any, f: Frame, v: Any, truth: bool) -> bool | None:
     """... of a number that only the graph knows: it is checked there."""
-    if not unknown(v) or not may_expect(vm):
+    if not unknown(v) or not may_expect(interp):
         return None
-    if vm.subgraphs:
+    if interp.subgraphs:
         # Symbols belong to the outermost graph.
-        give_up_subgraphs(vm)
+        give_up_subgraphs(interp)
     condition = v if type(v) is torch.SymBool else v != 0
-    vm.cap.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
+    interp.trace.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
     return truth
 
 
-def may_expect(vm: Any) -> bool:
+def may_expect(interp: Any) -> bool:
     """Returns whether the graph can check a number: what it has done by then can be taken back."""
-    return not (vm.cap.recorder.once or vm.cap.start_ambient.saved_tensor_hooks or writes_too_early(vm, ()))
+    return not (interp.trace.recorder.once or interp.trace.start_ambient.saved_tensor_hooks or writes_too_early(interp, ()))

@@ -21,68 +21,68 @@ MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
 
 
 # -- exceptions --------------------------------------------------------------------------------------------------------
-def RAISE_VARARGS(vm: Any, f: Frame, arg: int) -> Frame | None:
+def RAISE_VARARGS(interp: Any, f: Frame, arg: int) -> Frame | None:
     cause = f.stack.pop() if arg == 2 else MISSING
     if arg == 0:
-        if vm.handled is None:
-            active = vm.native(sys.exc_info, (), None)[1]
+        if interp.handled is None:
+            active = interp.native(sys.exc_info, (), None)[1]
             if active is None:
                 raise RuntimeError("No active exception to reraise")
-            return vm.throw(active, again=True)
-        return vm.throw(vm.handled, again=True)
+            return interp.throw(active, again=True)
+        return interp.throw(interp.handled, again=True)
     exc = f.stack.pop()
     if is_a(exc, type) and issubclass(exc, BaseException):
-        return vm.call(f, exc, [], None, _raise_made, cause)
-    return _raise_made(vm, f, exc, cause)
+        return interp.call(f, exc, [], None, _raise_made, cause)
+    return _raise_made(interp, f, exc, cause)
 
 
-def _raise_made(vm: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
+def _raise_made(interp: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
     if not is_a(exc, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     if cause is not MISSING:
         if is_a(cause, type) and issubclass(cause, BaseException):
-            return vm.call(f, cause, [], None, _raise_from, exc)
-        return _raise_from(vm, f, cause, exc)
-    return vm.throw(exc)
+            return interp.call(f, cause, [], None, _raise_from, exc)
+        return _raise_from(interp, f, cause, exc)
+    return interp.throw(exc)
 
 
-def _raise_from(vm: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
+def _raise_from(interp: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
     if cause is not None and not is_a(cause, BaseException):
         raise TypeError("exception causes must derive from BaseException")
-    _exception_changes(vm, exc)
+    _exception_changes(interp, exc)
     CAUSE.__set__(exc, cause)
-    return vm.throw(exc)
+    return interp.throw(exc)
 
 
-def _exception_changes(vm: Any, exc: BaseException) -> None:
+def _exception_changes(interp: Any, exc: BaseException) -> None:
     """An exception that existed before would have to be changed again by the program."""
-    if vm.cap.active and id(exc) in vm.cap.sources:
-        vm.fail("FL424", "an exception object that existed before the call is raised", False)
+    if interp.trace.active and id(exc) in interp.trace.sources:
+        interp.fail("FL424", "an exception object that existed before the call is raised", False)
 
 
-def RERAISE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def RERAISE(interp: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack.pop()
-    return vm.throw(exc, again=True)
+    return interp.throw(exc, again=True)
 
 
-def PUSH_EXC_INFO(vm: Any, f: Frame, arg: int) -> None:
+def PUSH_EXC_INFO(interp: Any, f: Frame, arg: int) -> None:
     exc = f.stack.pop()
-    f.stack.append(vm.handled if f.generator is None else f.generator.handled)
+    f.stack.append(interp.handled if f.generator is None else f.generator.handled)
     f.stack.append(exc)
-    _handles(vm, f, exc)
+    _handles(interp, f, exc)
 
 
-def POP_EXCEPT(vm: Any, f: Frame, arg: int) -> None:
-    _handles(vm, f, f.stack.pop())
+def POP_EXCEPT(interp: Any, f: Frame, arg: int) -> None:
+    _handles(interp, f, f.stack.pop())
 
 
-def _handles(vm: Any, f: Frame, exc: BaseException | None) -> None:
+def _handles(interp: Any, f: Frame, exc: BaseException | None) -> None:
     """What a generator handles is its own; where it handles nothing, it is what those handle that go on in it, at each time others."""
-    vm.handled = exc
+    interp.handled = exc
     if (gen := f.generator) is not None:
         gen.handled = exc
         if exc is None:
-            vm.handled = gen.outer
+            interp.handled = gen.outer
 
 
 def _caught(classes: Any) -> tuple:
@@ -94,13 +94,13 @@ def _caught(classes: Any) -> tuple:
     return found
 
 
-def CHECK_EXC_MATCH(vm: Any, f: Frame, arg: int) -> None:
+def CHECK_EXC_MATCH(interp: Any, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     _caught(classes)
     f.stack.append(issubclass(type(f.stack[-1]), classes))
 
 
-def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> None:
+def CHECK_EG_MATCH(interp: Any, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     exc = f.stack[-1]
     if any([issubclass(c, BaseExceptionGroup) for c in _caught(classes)]):
@@ -115,22 +115,22 @@ def CHECK_EG_MATCH(vm: Any, f: Frame, arg: int) -> None:
     if match is None:
         f.stack.append(None)
         return
-    mark_made(vm.cap, match)
-    mark_made(vm.cap, rest)
+    mark_made(interp.trace, match)
+    mark_made(interp.trace, rest)
     f.stack[-1] = rest
     f.stack.append(match)
-    _handles(vm, f, match)
+    _handles(interp, f, match)
 
 
 def _wrapped(exc: BaseException) -> BaseExceptionGroup:
     return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
 
 
-def PREP_RERAISE_STAR(vm: Any, f: Frame, arg: int) -> None:
+def PREP_RERAISE_STAR(interp: Any, f: Frame, arg: int) -> None:
     excs = f.stack.pop()
     orig = f.stack.pop()
     result = _reraised(orig, [e for e in excs if e is not None])
-    mark_made(vm.cap, result)
+    mark_made(interp.trace, result)
     f.stack.append(result)
 
 
@@ -165,15 +165,15 @@ def _leaves(e: BaseException) -> list:
     return [e]
 
 
-def LOAD_ASSERTION_ERROR(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_ASSERTION_ERROR(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(AssertionError)
 
 
 # -- with --------------------------------------------------------------------------------------------------------------
-def _bound(vm: Any, obj: Any, name: str) -> Any:
+def _bound(interp: Any, obj: Any, name: str) -> Any:
     """Returns a special method, bound; MISSING if the class has none."""
-    cap = vm.cap
-    descr = special_method(cap, type(obj), name)
+    trace = interp.trace
+    descr = special_method(trace, type(obj), name)
     if descr is None or descr is MISSING:
         return MISSING
     if is_a(descr, types.FunctionType):
@@ -181,46 +181,46 @@ def _bound(vm: Any, obj: Any, name: str) -> Any:
     return descr if raw_lookup(type(descr), "__get__") is MISSING else descr.__get__(obj, type(obj))
 
 
-def BEFORE_WITH(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BEFORE_WITH(interp: Any, f: Frame, arg: int) -> Frame | None:
     manager = f.stack.pop()
-    enter, leave = _bound(vm, manager, "__enter__"), _bound(vm, manager, "__exit__")
+    enter, leave = _bound(interp, manager, "__enter__"), _bound(interp, manager, "__exit__")
     if enter is MISSING:
         raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol")
     if leave is MISSING:
         raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol (missed __exit__ method)")
     f.stack.append(leave)
-    return vm.call(f, enter, [])
+    return interp.call(f, enter, [])
 
 
-def WITH_EXCEPT_START(vm: Any, f: Frame, arg: int) -> Frame | None:
+def WITH_EXCEPT_START(interp: Any, f: Frame, arg: int) -> Frame | None:
     exc = f.stack[-1]
-    return vm.call(f, f.stack[-4], [type(exc), exc, traceback_of(exc, vm.cap)])
+    return interp.call(f, f.stack[-4], [type(exc), exc, traceback_of(exc, interp.trace)])
 
 
 # -- match -------------------------------------------------------------------------------------------------------------
-def MATCH_MAPPING(vm: Any, f: Frame, arg: int) -> None:
+def MATCH_MAPPING(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
 
 
-def MATCH_SEQUENCE(vm: Any, f: Frame, arg: int) -> None:
+def MATCH_SEQUENCE(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
 
 
-def MATCH_KEYS(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return vm.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
+def MATCH_KEYS(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
 
 
-def MATCH_CLASS(vm: Any, f: Frame, arg: int) -> Frame | None:
+def MATCH_CLASS(interp: Any, f: Frame, arg: int) -> Frame | None:
     names = f.stack.pop()
     cls = f.stack.pop()
     subject = f.stack.pop()
     if not is_a(cls, type):
         raise TypeError("called match pattern must be a type")
-    return vm.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
+    return interp.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
-def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> None:
+def IMPORT_NAME(interp: Any, f: Frame, arg: int) -> None:
     fromlist = f.stack.pop()
     level = f.stack.pop()
     name = f.info.names[arg]
@@ -229,18 +229,18 @@ def IMPORT_NAME(vm: Any, f: Frame, arg: int) -> None:
         package = f.globals.get("__package__") or f.globals.get("__name__", "").rpartition(".")[0]
         base = package.rsplit(".", level - 1)[0] if level > 1 else package
         full = f"{base}.{name}" if name else base
-    cap = vm.cap
-    if cap.active and full not in sys.modules:
-        cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
+    trace = interp.trace
+    if trace.active and full not in sys.modules:
+        trace.pin(f.globals, f"globals of {f.globals.get('__name__')}")
         raise GraphBreak(_import, (name, f.globals, fromlist, level), None, "FL425", f"import {full} runs the module")
     module = _import(name, f.globals, fromlist, level)
-    if cap.active:
-        modules = cap.pin(sys.modules, "sys.modules")
+    if trace.active:
+        modules = trace.pin(sys.modules, "sys.modules")
         for key in dict.fromkeys((full, full if fromlist else full.partition(".")[0])):
             if key in sys.modules:
-                cap.load(sys.modules[key], cap.guards.access(modules, "key", key, sys.modules[key]))
-        if id(module) not in cap.sources:
-            cap.pin(module, full)
+                trace.load(sys.modules[key], trace.guards.access(modules, "key", key, sys.modules[key]))
+        if id(module) not in trace.sources:
+            trace.pin(module, full)
     f.stack.append(module)
 
 
@@ -248,17 +248,17 @@ def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
     return builtins.__import__(name, globals_, None, fromlist, level)
 
 
-def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
+def IMPORT_FROM(interp: Any, f: Frame, arg: int) -> Frame | None:
     module = f.stack[-1]
     name = f.info.names[arg]
     if not hasattr(module, name):
         full = f"{getattr(module, '__name__', '')}.{name}"
         found = sys.modules.get(full)
         if found is None:
-            cap = vm.cap
-            if cap.active and type(module) is types.ModuleType:
-                cap.read_absent(module.__dict__, cap.dict_source(module, module.__dict__), name)
-                cap.read_absent(sys.modules, cap.pin(sys.modules, "sys.modules"), full)
+            trace = interp.trace
+            if trace.active and type(module) is types.ModuleType:
+                trace.read_absent(module.__dict__, trace.dict_source(module, module.__dict__), name)
+                trace.read_absent(sys.modules, trace.pin(sys.modules, "sys.modules"), full)
             file = getattr(module, "__file__", None)
             raise ImportError(
                 f"cannot import name {name!r} from {getattr(module, '__name__', '<unknown module name>')!r} ({file or 'unknown location'})",
@@ -267,10 +267,10 @@ def IMPORT_FROM(vm: Any, f: Frame, arg: int) -> Frame | None:
             )
         f.stack.append(found)
         return None
-    return load_attr(vm, f, module, name)
+    return load_attr(interp, f, module, name)
 
 
-def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_BUILD_CLASS(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.builtins["__build_class__"])
 
 
@@ -278,20 +278,20 @@ def LOAD_BUILD_CLASS(vm: Any, f: Frame, arg: int) -> None:
 CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 
-def FORMAT_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def FORMAT_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     spec = f.stack.pop() if arg & 4 else ""
     value = f.stack.pop()
     convert = CONVERSIONS.get(arg & 3)
     if convert is not None:
-        return vm.call(f, convert, [value], None, _format, spec)
-    return _format(vm, f, value, spec)
+        return interp.call(f, convert, [value], None, _format, spec)
+    return _format(interp, f, value, spec)
 
 
-def _format(vm: Any, f: Frame, value: Any, spec: str) -> Frame | None:
+def _format(interp: Any, f: Frame, value: Any, spec: str) -> Frame | None:
     if type(value) is str and not spec:
         f.stack.append(value)
         return None
-    return vm.call(f, format, [value, spec])
+    return interp.call(f, format, [value, spec])
 
 
 HANDLERS = family(globals())

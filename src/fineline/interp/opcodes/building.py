@@ -31,156 +31,156 @@ def _popn(f: Frame, n: int) -> list:
     return items
 
 
-def BUILD_TUPLE(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_TUPLE(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(tuple(_popn(f, arg)))
 
 
-def BUILD_LIST(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_LIST(interp: Any, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
-    vm.cap.made.add(id(items))
+    interp.trace.made.add(id(items))
     f.stack.append(items)
 
 
-def settled_keys(vm: Any, keys: list) -> list:
+def settled_keys(interp: Any, keys: list) -> list:
     """Returns ``keys`` with the values of the numbers in them that vary, where no graph break may hash these."""
-    return [settle_all(key) for key in keys] if vm.fakes is not None and breaks_here(vm.options.breaks) != "any" else keys
+    return [settle_all(key) for key in keys] if interp.fakes is not None and breaks_here(interp.options.breaks) != "any" else keys
 
 
-def keyed(vm: Any, keys: list, fn: Any, args: list) -> None:
-    """``keys`` are about to be hashed, and compared with each other: by ``fn`` itself, behind a border, if the user has a say in it."""
-    cap = vm.cap
-    for key in keys if cap.active else ():
-        if type(key) is not str and not c_calls.key_plain(cap, key, keys):
+def keyed(interp: Any, keys: list, fn: Any, args: list) -> None:
+    """``keys`` are about to be hashed, and compared with each other: by ``fn`` itself, behind a graph break, if the user has a say in it."""
+    trace = interp.trace
+    for key in keys if trace.active else ():
+        if type(key) is not str and not c_calls.key_plain(trace, key, keys):
             raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
 
 
-def _key_plain(vm: Any, key: Any, container: Any, fn: Any, args: list) -> None:
+def _key_plain(interp: Any, key: Any, container: Any, fn: Any, args: list) -> None:
     """... ``key`` with those of ``container``."""
-    if vm.cap.active and type(key) is not str and not c_calls.key_plain(vm.cap, key, container):
+    if interp.trace.active and type(key) is not str and not c_calls.key_plain(interp.trace, key, container):
         raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
 
 
-def BUILD_SET(vm: Any, f: Frame, arg: int) -> None:
-    items = settled_keys(vm, _popn(f, arg))
-    keyed(vm, items, set_of, items)
-    f.stack.append(vm.cap.fresh(set(items)))
+def BUILD_SET(interp: Any, f: Frame, arg: int) -> None:
+    items = settled_keys(interp, _popn(f, arg))
+    keyed(interp, items, set_of, items)
+    f.stack.append(interp.trace.fresh(set(items)))
 
 
-def BUILD_MAP(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_MAP(interp: Any, f: Frame, arg: int) -> None:
     items = _popn(f, 2 * arg)
-    items[::2] = settled_keys(vm, items[::2])
-    keyed(vm, items[::2], map_of, items)
-    f.stack.append(vm.cap.fresh(map_of(*items)))
+    items[::2] = settled_keys(interp, items[::2])
+    keyed(interp, items[::2], map_of, items)
+    f.stack.append(interp.trace.fresh(map_of(*items)))
 
 
-def BUILD_CONST_KEY_MAP(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_CONST_KEY_MAP(interp: Any, f: Frame, arg: int) -> None:
     keys = f.stack.pop()
     out = dict(zip(keys, _popn(f, arg), strict=True))
-    vm.cap.made.add(id(out))
+    interp.trace.made.add(id(out))
     f.stack.append(out)
 
 
-def BUILD_STRING(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_STRING(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append("".join(_popn(f, arg)))
 
 
-def BUILD_SLICE(vm: Any, f: Frame, arg: int) -> None:
+def BUILD_SLICE(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(slice(*_popn(f, arg)))
 
 
-def _growing(vm: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
-    """Returns what a comprehension, or a call's keywords, add to: behind a border it is a live value of before. ``fn`` is what adds to it."""
-    cap = vm.cap
-    src = cap.sources.get(id(container))
+def _growing(interp: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
+    """Returns what a comprehension, or a call's keywords, add to: behind a graph break it is a live value of before. ``fn`` is what adds to it."""
+    trace = interp.trace
+    src = trace.sources.get(id(container))
     try:
         # What a list holds before stays what it is, whatever it is, when something is appended.
-        for one in (*read, *(() if type(container) is list else (container,))) if cap.active else ():
-            cap.expand(one)
+        for one in (*read, *(() if type(container) is list else (container,))) if trace.active else ():
+            trace.expand(one)
     except NotForGraph as e:
         raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).discard() from None
-    if src is not None and cap.active:
-        cap.journal.note(container, src)
+    if src is not None and trace.active:
+        trace.mutations.note(container, src)
     return container
 
 
-def LIST_APPEND(vm: Any, f: Frame, arg: int) -> None:
+def LIST_APPEND(interp: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
-    list.append(_growing(vm, f.stack[-arg], list.append, [f.stack[-arg], v]), v)
+    list.append(_growing(interp, f.stack[-arg], list.append, [f.stack[-arg], v]), v)
 
 
-def SET_ADD(vm: Any, f: Frame, arg: int) -> None:
-    (v,) = settled_keys(vm, [f.stack.pop()])
+def SET_ADD(interp: Any, f: Frame, arg: int) -> None:
+    (v,) = settled_keys(interp, [f.stack.pop()])
     args = [f.stack[-arg], v]
-    _key_plain(vm, v, f.stack[-arg], set.add, args)
-    set.add(_growing(vm, f.stack[-arg], set.add, args), v)
+    _key_plain(interp, v, f.stack[-arg], set.add, args)
+    set.add(_growing(interp, f.stack[-arg], set.add, args), v)
 
 
-def MAP_ADD(vm: Any, f: Frame, arg: int) -> None:
+def MAP_ADD(interp: Any, f: Frame, arg: int) -> None:
     v = f.stack.pop()
-    (k,) = settled_keys(vm, [f.stack.pop()])
+    (k,) = settled_keys(interp, [f.stack.pop()])
     args = [f.stack[-arg], k, v]
-    _key_plain(vm, k, f.stack[-arg], dict.__setitem__, args)
-    dict.__setitem__(_growing(vm, f.stack[-arg], dict.__setitem__, args), k, v)
+    _key_plain(interp, k, f.stack[-arg], dict.__setitem__, args)
+    dict.__setitem__(_growing(interp, f.stack[-arg], dict.__setitem__, args), k, v)
 
 
-def LIST_TO_TUPLE(vm: Any, f: Frame, arg: int) -> None:
+def LIST_TO_TUPLE(interp: Any, f: Frame, arg: int) -> None:
     items = f.stack.pop()
-    if vm.cap.active:
-        # Behind a border it is a live value of before.
-        vm.cap.expand(items)
+    if interp.trace.active:
+        # Behind a graph break it is a live value of before.
+        interp.trace.expand(items)
     f.stack.append(tuple(items))
 
 
-def LIST_EXTEND(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return vm.call(f, list.extend, [f.stack[-arg - 1], f.stack.pop()], None, vm.discard)
+def LIST_EXTEND(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, list.extend, [f.stack[-arg - 1], f.stack.pop()], None, interp.discard)
 
 
-def SET_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return vm.call(f, set.update, [f.stack[-arg - 1], f.stack.pop()], None, vm.discard)
+def SET_UPDATE(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, set.update, [f.stack[-arg - 1], f.stack.pop()], None, interp.discard)
 
 
-def DICT_UPDATE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DICT_UPDATE(interp: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    if type(source) is dict and id(source) in vm.cap.made and id(source) not in vm.cap.sources:
+    if type(source) is dict and id(source) in interp.trace.made and id(source) not in interp.trace.sources:
         # A long display is built of pieces: only what is new is looked at, as where one entry is added.
         for key in source:
-            _key_plain(vm, key, target, dict.update, [target, source])
-        dict.update(_growing(vm, target, dict.update, [target, source]), source)
+            _key_plain(interp, key, target, dict.update, [target, source])
+        dict.update(_growing(interp, target, dict.update, [target, source]), source)
         return None
     if is_a(source, dict):
-        return vm.call(f, dict.update, [target, source], None, vm.discard)
-    if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
-        type_info(vm.cap, type(source)).look(vm.cap, "keys")
+        return interp.call(f, dict.update, [target, source], None, interp.discard)
+    if interp.trace.active and type(source).__flags__ & HEAP_TYPE:
+        type_info(interp.trace, type(source)).look(interp.trace, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
-    return vm.call(f, protocols.merged, [target, source], None, vm.discard)
+    return interp.call(f, protocols.merged, [target, source], None, interp.discard)
 
 
-def DICT_MERGE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DICT_MERGE(interp: Any, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
-    if vm.cap.active and type(source).__flags__ & HEAP_TYPE:
-        type_info(vm.cap, type(source)).look(vm.cap, "keys")
+    if interp.trace.active and type(source).__flags__ & HEAP_TYPE:
+        type_info(interp.trace, type(source)).look(interp.trace, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"{protocols.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
-    if is_a(source, dict) and (not vm.cap.active or c_calls.plain(vm.cap, source)):
-        target = _growing(vm, target, protocols.merged_keywords, [fn, target, source], (source,))
+    if is_a(source, dict) and (not interp.trace.active or c_calls.plain(interp.trace, source)):
+        target = _growing(interp, target, protocols.merged_keywords, [fn, target, source], (source,))
         for key in source:
             if key in target:
                 raise protocols.given_twice(fn, key)
         dict.update(target, source)
         return None
-    return vm.call(f, protocols.merged_keywords, [fn, target, source], None, vm.discard)
+    return interp.call(f, protocols.merged_keywords, [fn, target, source], None, interp.discard)
 
 
-def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def UNPACK_SEQUENCE(interp: Any, f: Frame, arg: int) -> Frame | None:
     seq = f.stack.pop()
     t = type(seq)
     if t is tuple or t is list or t is torch.Size:
         if t is list:
-            vm.cap.expand(seq)
+            interp.trace.expand(seq)
         if len(seq) == arg:
             f.stack.extend(reversed(seq))
             return None
@@ -191,30 +191,30 @@ def UNPACK_SEQUENCE(vm: Any, f: Frame, arg: int) -> Frame | None:
         )
     if not is_a(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
-    return vm.call(f, protocols.unpack, [seq, arg], None, _spread)
+    return interp.call(f, protocols.unpack, [seq, arg], None, _spread)
 
 
-def _spread(vm: Any, f: Frame, items: list, data: Any) -> None:
+def _spread(interp: Any, f: Frame, items: list, data: Any) -> None:
     f.stack.extend(reversed(items))
 
 
-def UNPACK_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return vm.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
+def UNPACK_EX(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
 
 
-def _spread_star(vm: Any, f: Frame, items: list, arg: int) -> None:
+def _spread_star(interp: Any, f: Frame, items: list, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
     if len(items) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
     end = len(items) - after
     middle = items[before:end]
-    vm.cap.made.add(id(middle))
+    interp.trace.made.add(id(middle))
     f.stack.extend(reversed(items[end:]))
     f.stack.append(middle)
     f.stack.extend(reversed(items[:before]))
 
 
-def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> None:
+def MAKE_FUNCTION(interp: Any, f: Frame, arg: int) -> None:
     s = f.stack
     code = s.pop()
     fn = types.FunctionType(code, f.globals, code.co_name, None, s.pop() if arg & 8 else None)
@@ -232,7 +232,7 @@ def MAKE_FUNCTION(vm: Any, f: Frame, arg: int) -> None:
     module = f.globals.get("__name__")
     if fn.__module__ != module:
         fn.__module__ = module  # type: ignore[assignment]
-    vm.cap.made.add(id(fn))
+    interp.trace.made.add(id(fn))
     s.append(fn)
 
 

@@ -1,4 +1,4 @@
-"""Handlers that run an instruction natively, behind a border, because capturing it failed the first time."""
+"""Handlers that run an instruction natively, behind a graph break, because capturing it failed the first time."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from fineline.interp.opcodes.flow import called, spread
 from fineline.objects import c_calls
 
 
-def _opaque_call(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_call(interp: Any, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = called(f, arg)
     raise GraphBreak(fn, tuple(args), kwargs, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
 
 
-def _opaque_call_ex(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_call_ex(interp: Any, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = spread(f, arg)
     raise GraphBreak(protocols.spread_call, (fn, args, kwargs or {}), None, "FL420", f"{c_calls.describe(fn)} could not be captured the first time")
 
 
-def _opaque_attr(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_attr(interp: Any, f: Frame, arg: int) -> Frame | None:
     raise GraphBreak(getattr, (f.stack.pop(), f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
 
 
-def _opaque_method(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_method(interp: Any, f: Frame, arg: int) -> Frame | None:
     obj = f.stack.pop()
     f.stack.append(NULL)
     raise GraphBreak(getattr, (obj, f.info.names[arg]), None, "FL420", "this attribute could not be captured the first time")
 
 
-def _opaque_subscr(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_subscr(interp: Any, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
     raise GraphBreak(operator.getitem, (f.stack.pop(), key), None, "FL420", "this item could not be captured the first time")
 
 
-def _opaque_iter(vm: Any, f: Frame, arg: int) -> Frame | None:
+def _opaque_iter(interp: Any, f: Frame, arg: int) -> Frame | None:
     raise GraphBreak(iter, (f.stack.pop(),), None, "FL420", "this iteration could not be captured the first time")
 
 

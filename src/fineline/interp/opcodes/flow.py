@@ -29,97 +29,97 @@ from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
-def GET_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return iterate(vm, f, f.stack.pop())
+def GET_ITER(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return iterate(interp, f, f.stack.pop())
 
 
-def FOR_ITER(vm: Any, f: Frame, arg: int) -> Frame | None:
+def FOR_ITER(interp: Any, f: Frame, arg: int) -> Frame | None:
     it = f.stack[-1]
     t = type(it)
     if t is InterpretedGenerator:
-        return vm.resume_generator(f, it, None, None, arg, _exhausted)
-    cap = vm.cap
-    if t in c_calls.ITERATORS and id(it) not in cap.sources and c_calls.plain(cap, it):
+        return interp.resume_generator(f, it, None, None, arg, _exhausted)
+    trace = interp.trace
+    if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
         try:
-            f.stack.append(next_item(cap, it))
+            f.stack.append(next_item(trace, it))
         except StopIteration:
             f.stack.pop()
             f.ip = arg
         return None
     if t is Stepped:
-        # Second visit: the border behind the first one has taken a step.
+        # Second visit: the graph break behind the first one has taken a step.
         f.stack.pop()
-        if cap.active:
-            _loaded(cap, it, "ended")
+        if trace.active:
+            _loaded(trace, it, "ended")
         if it.ended:
             f.stack.pop()
             f.ip = arg
         else:
-            f.stack.append(_item_of(vm, it, type(f.stack[-1])))
+            f.stack.append(_item_of(interp, it, type(f.stack[-1])))
         return None
-    method = special_method(cap, t, "__next__")
+    method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
-        return call_next(vm, f, method, [it], _exhausted, arg)
+        return call_next(interp, f, method, [it], _exhausted, arg)
     f.ip -= 1
     raise GraphBreak(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _loaded(cap: Any, step: Any, name: str = "value") -> Any:
-    src = cap.sources.get(id(step))
+def _loaded(trace: Any, step: Any, name: str = "value") -> Any:
+    src = trace.sources.get(id(step))
     value = getattr(step, name)
-    return value if src is None else cap.load(value, cap.guards.access(src, "member", type(step).__dict__[name], value))
+    return value if src is None else trace.load(value, trace.guards.access(src, "member", type(step).__dict__[name], value))
 
 
-def _item_of(vm: Any, step: Stepped, kind: type) -> Any:
+def _item_of(interp: Any, step: Stepped, kind: type) -> Any:
     """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
-    src = vm.cap.sources.get(id(step)) if vm.cap.active else None
+    src = interp.trace.sources.get(id(step)) if interp.trace.active else None
     if src is None:
         return step.value
-    return read_item(vm, step.value, vm.cap.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
+    return read_item(interp, step.value, interp.trace.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
 
 
-def _exhausted(vm: Any, f: Frame, value: Any, arg: int) -> None:
+def _exhausted(interp: Any, f: Frame, value: Any, arg: int) -> None:
     f.stack.pop()
     f.ip = arg
 
 
-def call_next(vm: Any, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
+def call_next(interp: Any, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
     """Calls what gives an item; a StopIteration that leaves the call is the end, also where it runs eagerly."""
     try:
-        frame = vm.call(f, method, args, None, None, arg)
+        frame = interp.call(f, method, args, None, None, arg)
     except StopIteration as stop:
-        return ended(vm, f, on_stop, stop, arg)
-    except GraphBreak as border:
-        if border.then is None:
+        return ended(interp, f, on_stop, stop, arg)
+    except GraphBreak as graph_break:
+        if graph_break.then is None:
             # A frame around the call, that the exception leaves.
-            frame = vm.push_function(f, protocols.same, [None], None)
+            frame = interp.push_function(f, protocols.same, [None], None)
             frame.on_stop, frame.data = on_stop, arg
-            border.to(_same, None)
+            graph_break.to(_same, None)
         raise
     if frame is not None:
         frame.on_stop = on_stop
     return frame
 
 
-def _same(vm: Any, f: Frame, value: Any, data: Any) -> None:
+def _same(interp: Any, f: Frame, value: Any, data: Any) -> None:
     f.local[0] = value
 
 
-def ended(vm: Any, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
+def ended(interp: Any, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
     """Goes on in ``f`` behind the end of an iterator."""
-    cap, value = vm.cap, STOP_VALUE.__get__(stop)
-    if cap.active and on_stop is sent and (src := cap.sources.get(id(stop))) is not None:
-        value = cap.load(value, cap.guards.access(src, "member", STOP_VALUE, value))
-    frame: Frame | None = on_stop(vm, f, value, data)
+    trace, value = interp.trace, STOP_VALUE.__get__(stop)
+    if trace.active and on_stop is sent and (src := trace.sources.get(id(stop))) is not None:
+        value = trace.load(value, trace.guards.access(src, "member", STOP_VALUE, value))
+    frame: Frame | None = on_stop(interp, f, value, data)
     return frame
 
 
-def GET_LEN(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return length(vm, f, f.stack[-1])
+def GET_LEN(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return length(interp, f, f.stack[-1])
 
 
 # -- jumps -----------------------------------------------------------------------------------------------------------
-def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> None:
+def JUMP_FORWARD(interp: Any, f: Frame, arg: int) -> None:
     f.ip = arg
 
 
@@ -127,82 +127,82 @@ def JUMP_FORWARD(vm: Any, f: Frame, arg: int) -> None:
 LONG_LOOP = 100_000
 
 
-def JUMP_BACKWARD(vm: Any, f: Frame, arg: int) -> None:
+def JUMP_BACKWARD(interp: Any, f: Frame, arg: int) -> None:
     f.ip = arg
-    vm.jumps += 1
-    if vm.jumps > LONG_LOOP and vm.cap.active:
-        vm.long_loop(f)
+    interp.jumps += 1
+    if interp.jumps > LONG_LOOP and interp.trace.active:
+        interp.long_loop(f)
 
 
-def truth(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def truth(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``bool(v)``."""
-    cap = vm.cap
+    trace = interp.trace
     t = type(v)
     if t in SINGLETONS or t in VALUES:
-        if cap.lazy:
-            cap.settle(v)
-        return vm.finish(f, bool(v), then, data)
+        if trace.lazy:
+            trace.settle(v)
+        return interp.finish(f, bool(v), then, data)
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
             raise GraphBreak(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
-        return vm.finish(f, known, then, data)
+        return interp.finish(f, known, then, data)
     if is_a(v, Tensor):
-        if cap.active:
+        if trace.active:
             try:
-                vm.tensors.sign(vm, bool, (v,))
+                interp.tensors.sign(interp, bool, (v,))
             except GraphBreak as b:
                 raise b.to(then, data) from None
-        if cap.active and not vm.known.has(v, cap.recorder.mutated):
-            number = vm.known.number(v, cap.recorder.mutated)
+        if trace.active and not interp.known.has(v, trace.recorder.mutated):
+            number = interp.known.number(v, trace.recorder.mutated)
             if number is not None:
-                return vm.finish(f, bool(decided(number)), then, data)
+                return interp.finish(f, bool(decided(number)), then, data)
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
-        return vm.finish(f, bool(vm.known.numbers(v) if cap.active else v), then, data)
+        return interp.finish(f, bool(interp.known.numbers(v) if trace.active else v), then, data)
     if t in c_calls.CONTAINERS:
-        return length(vm, f, v, _length_truth, (then, data))
+        return length(interp, f, v, _length_truth, (then, data))
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
-        return vm.call(f, protocols.truth, [v], None, then, data)
-    if cap.active and t.__flags__ & HEAP_TYPE:
-        from_type(cap, t)
+        return interp.call(f, protocols.truth, [v], None, then, data)
+    if trace.active and t.__flags__ & HEAP_TYPE:
+        from_type(trace, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
-        return length(vm, f, v, _length_truth, (then, data))
+        return length(interp, f, v, _length_truth, (then, data))
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
-        if (cap.active and id(v) not in cap.made) or t not in c_calls.VIEWS:
+        if (trace.active and id(v) not in trace.made) or t not in c_calls.VIEWS:
             raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
-        return vm.finish(f, bool(v), then, data)
-    return vm.finish(f, True if t not in c_calls.VIEWS else bool(v), then, data)
+        return interp.finish(f, bool(v), then, data)
+    return interp.finish(f, True if t not in c_calls.VIEWS else bool(v), then, data)
 
 
-def boolean(vm: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def boolean(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``bool(v)`` that the code goes on with: of what only the graph knows, a symbol."""
     if type(v) in SYMBOLIC:
-        return vm.finish(f, FUNCTIONS[bool](v), then, data)
-    if vm.cap.active and is_a(v, Tensor) and not vm.known.has(v, vm.cap.recorder.mutated):
+        return interp.finish(f, FUNCTIONS[bool](v), then, data)
+    if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.mutated):
         try:
-            vm.tensors.sign(vm, bool, (v,))
+            interp.tensors.sign(interp, bool, (v,))
         except GraphBreak as b:
             raise b.to(then, data) from None
-        if vm.tensors.reads(vm, v):
-            return vm.tensors.number(vm, f, bool, v, then, data)
-        if vm.switches and v.numel() == 1:
+        if interp.tensors.reads(interp, v):
+            return interp.tensors.number(interp, f, bool, v, then, data)
+        if interp.switches and v.numel() == 1:
             raise Restart("FL502", "the truth of a tensor")
-    return truth(vm, f, v, then, data)
+    return truth(interp, f, v, then, data)
 
 
-def from_type(cap: Any, t: type) -> None:
+def from_type(trace: Any, t: type) -> None:
     """What says whether an object is true: ``__bool__`` or ``__len__`` of its class, or that there is neither."""
-    info = type_info(cap, t)
-    info.look(cap, "__bool__")
-    info.look(cap, "__len__")
+    info = type_info(trace, t)
+    info.look(trace, "__bool__")
+    info.look(trace, "__len__")
 
 
-def _length_truth(vm: Any, f: Frame, n: Any, state: tuple) -> Frame | None:
-    return truth(vm, f, n, *state)
+def _length_truth(interp: Any, f: Frame, n: Any, state: tuple) -> Frame | None:
+    return truth(interp, f, n, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:
-    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
+    def jump(interp: Any, f: Frame, arg: int) -> Frame | None:
         s = f.stack
         v = s[-1]
         if v is True or v is False:
@@ -215,29 +215,29 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             return None
         if keep:
             # The value itself stays; only its truth decides.
-            return truth(vm, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(vm, f, v, wanted, arg)
+            return truth(interp, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(interp, f, v, wanted, arg)
         s.pop()
-        if vm.cap.active and (is_a(v, Tensor) or type(v) in SYMBOLIC):
-            known = assume(vm, f, v, *((arg, f.ip) if wanted else (f.ip, arg)))
+        if interp.trace.active and (is_a(v, Tensor) or type(v) in SYMBOLIC):
+            known = assume(interp, f, v, *((arg, f.ip) if wanted else (f.ip, arg)))
             if known is not None:
                 f.ip = arg if known is wanted else f.ip
                 return None
-            begun = merge(vm, f, v, wanted)
+            begun = merge(interp, f, v, wanted)
             if begun is not None:
                 return begun
         f.ip -= 1
-        return truth(vm, f, v)
+        return truth(interp, f, v)
 
     return jump
 
 
-def _tensor_truth(vm: Any, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
-    if not vm.cap.active:
-        return _jump_kept(vm, f, bool(v), (wanted, arg))
-    return vm.call(f, protocols.truth_of, [v], None, _jump_kept, (wanted, arg))
+def _tensor_truth(interp: Any, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
+    if not interp.trace.active:
+        return _jump_kept(interp, f, bool(v), (wanted, arg))
+    return interp.call(f, protocols.truth_of, [v], None, _jump_kept, (wanted, arg))
 
 
-def _jump_kept(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _jump_kept(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     wanted, arg = state
     if bool(value) is wanted:
         f.ip = arg
@@ -247,7 +247,7 @@ def _jump_kept(vm: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _jump_if_none(wanted: bool) -> Handler:
-    def jump(vm: Any, f: Frame, arg: int) -> None:
+    def jump(interp: Any, f: Frame, arg: int) -> None:
         if (f.stack.pop() is None) is wanted:
             f.ip = arg
 
@@ -255,11 +255,11 @@ def _jump_if_none(wanted: bool) -> Handler:
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
-def KW_NAMES(vm: Any, f: Frame, arg: int) -> None:
+def KW_NAMES(interp: Any, f: Frame, arg: int) -> None:
     f.kwnames = f.info.code.co_consts[arg]
 
 
-def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:
+def CALL(interp: Any, f: Frame, arg: int) -> Frame | None:
     # `called`, written out: of all instructions it takes most of a capture's time.
     s = f.stack
     args = s[-arg:] if arg else []
@@ -270,7 +270,7 @@ def CALL(vm: Any, f: Frame, arg: int) -> Frame | None:
         fn = self
     else:
         args.insert(0, self)
-    return vm.call(f, fn, args, _keywords(f, args) if f.kwnames else None)
+    return interp.call(f, fn, args, _keywords(f, args) if f.kwnames else None)
 
 
 def called(f: Frame, arg: int) -> tuple[Any, list, dict | None]:
@@ -306,121 +306,121 @@ def spread(f: Frame, arg: int) -> tuple[Any, Any, Any]:
     return fn, args, kwargs
 
 
-def CALL_FUNCTION_EX(vm: Any, f: Frame, arg: int) -> Frame | None:
+def CALL_FUNCTION_EX(interp: Any, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = spread(f, arg)
     if type(args) is not tuple:
-        ways = [special_method(vm.cap, type(args), name) for name in ("__iter__", "__getitem__")]
+        ways = [special_method(interp.trace, type(args), name) for name in ("__iter__", "__getitem__")]
         if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{protocols.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
-        return vm.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
-    return _call_listed(vm, f, args, (fn, kwargs))
+        return interp.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
+    return _call_listed(interp, f, args, (fn, kwargs))
 
 
-def _call_listed(vm: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
+def _call_listed(interp: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
     fn, kwargs = state
     if kwargs is not None:
         try:
-            if vm.cap.active:
-                vm.cap.expand(kwargs)
+            if interp.trace.active:
+                interp.trace.expand(kwargs)
         except NotForGraph as e:
             raise GraphBreak(protocols.spread_call, (fn, args, kwargs), None, "FL413", str(e)) from None
         kwargs = dict(kwargs)
-    return vm.call(f, fn, list(args), kwargs)
+    return interp.call(f, fn, list(args), kwargs)
 
 
-def RETURN_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def RETURN_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
-    vm.depth -= 1
+    interp.depth -= 1
     if f.generator is not None:
         on_stop, data = f.on_stop, f.data
-        back = vm.leave_generator(f, "closed")
+        back = interp.leave_generator(f, "closed")
         if back is None:
             raise Finished(value)
         if on_stop is not None:
-            return on_stop(vm, back, value, data) or back
+            return on_stop(interp, back, value, data) or back
         raise StopIteration(value)
     back = f.back
     if back is None:
         raise Finished(value)
     # A list lets go of its items from the end, a frame of its variables from the first.
     f.local.reverse()
-    vm.frame = back
+    interp.frame = back
     if f.then is None:
         back.stack.append(value)
         return back
-    if type(value) is list and vm.cap.active and id(value) in vm.cap.sources and is_own(f.info.code):
-        # Behind a border it is a live value of before, and the interpreter is about to read it.
-        vm.cap.expand(value)
-    return f.then(vm, back, value, f.data) or back
+    if type(value) is list and interp.trace.active and id(value) in interp.trace.sources and is_own(f.info.code):
+        # Behind a graph break it is a live value of before, and the interpreter is about to read it.
+        interp.trace.expand(value)
+    return f.then(interp, back, value, f.data) or back
 
 
-def RETURN_GENERATOR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def RETURN_GENERATOR(interp: Any, f: Frame, arg: int) -> Frame | None:
     caller = f.back
     called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
-    gen = InterpretedGenerator(f, vm.drive, called_at)
-    vm.cap.made.add(id(gen))
-    vm.stand_ins.append(weakref.ref(gen))
-    vm.depth -= 1
+    gen = InterpretedGenerator(f, interp.drive, called_at)
+    interp.trace.made.add(id(gen))
+    interp.stand_ins.append(weakref.ref(gen))
+    interp.depth -= 1
     back, f.back = f.back, None
     if back is None:
         raise Finished(gen)
-    vm.frame = back
+    interp.frame = back
     then, data = f.then, f.data
     if then is None:
         back.stack.append(gen)
         return back
-    return then(vm, back, gen, data) or back
+    return then(interp, back, gen, data) or back
 
 
-def YIELD_VALUE(vm: Any, f: Frame, arg: int) -> Frame | None:
+def YIELD_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     then, data = f.then, f.data
-    vm.depth -= 1
-    back = vm.leave_generator(f, "suspended")
+    interp.depth -= 1
+    back = interp.leave_generator(f, "suspended")
     if back is None:
         raise Finished(value)
     if then is None:
         back.stack.append(value)
         return back
-    return then(vm, back, value, data) or back
+    return then(interp, back, value, data) or back
 
 
-def SEND(vm: Any, f: Frame, arg: int) -> Frame | None:
+def SEND(interp: Any, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     receiver = f.stack[-1]
     if type(receiver) is InterpretedGenerator:
-        return vm.resume_generator(f, receiver, value, None, arg, sent)
+        return interp.resume_generator(f, receiver, value, None, arg, sent)
     if value is None:
-        if type(receiver) in c_calls.ITERATORS and id(receiver) not in vm.cap.sources:
+        if type(receiver) in c_calls.ITERATORS and id(receiver) not in interp.trace.sources:
             try:
-                f.stack.append(next_item(vm.cap, receiver))
+                f.stack.append(next_item(interp.trace, receiver))
             except StopIteration as stop:
-                return sent(vm, f, STOP_VALUE.__get__(stop), arg)
+                return sent(interp, f, STOP_VALUE.__get__(stop), arg)
             return None
-        method = special_method(vm.cap, type(receiver), "__next__")
+        method = special_method(interp.trace, type(receiver), "__next__")
         args = [receiver]
     else:
-        method = special_method(vm.cap, type(receiver), "send")
+        method = special_method(interp.trace, type(receiver), "send")
         args = [receiver, value]
     if is_a(method, types.FunctionType):
-        return call_next(vm, f, method, args, sent, arg)
-    if vm.cap.active:
+        return call_next(interp, f, method, args, sent, arg)
+    if interp.trace.active:
         raise GraphBreak(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
-    return _stepped(vm, f, step_eagerly(*args), arg)
+    return _stepped(interp, f, step_eagerly(*args), arg)
 
 
-def _stepped(vm: Any, f: Frame, step: Stepped, arg: int) -> Frame | None:
-    cap = vm.cap
-    if cap.active:
-        _loaded(cap, step, "ended")
-    value = _loaded(cap, step) if cap.active else step.value
+def _stepped(interp: Any, f: Frame, step: Stepped, arg: int) -> Frame | None:
+    trace = interp.trace
+    if trace.active:
+        _loaded(trace, step, "ended")
+    value = _loaded(trace, step) if trace.active else step.value
     if step.ended:
-        return sent(vm, f, value, arg)
+        return sent(interp, f, value, arg)
     f.stack.append(value)
     return None
 
 
-def sent(vm: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+def sent(interp: Any, f: Frame, value: Any, arg: int) -> Frame | None:
     f.stack.pop()
     f.stack.append(value)
     f.ip = arg

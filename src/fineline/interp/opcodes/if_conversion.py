@@ -55,64 +55,64 @@ def _end(info: CodeInfo, start: int) -> int | None:
                 waiting.add(after)
 
 
-def merge(vm: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
+def merge(interp: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
     """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
-    if vm.merged is not None or vm.opaque is not None or is_a(vm.cap.recorder, Part) or vm.options.force_borders:
+    if interp.merged is not None or interp.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
-    possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(vm, v) or (vm.switches and v.numel() == 1)))
+    possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.switches and v.numel() == 1)))
     start = f.ip - 1
-    end = _end(f.info, start) if possible and may_expect(vm) else None
+    end = _end(f.info, start) if possible and may_expect(interp) else None
     if end is None:
         return None
-    if vm.fakes is None:
+    if interp.fakes is None:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
-    if vm.subgraphs:
+    if interp.subgraphs:
         # Symbols belong to the outermost graph.
-        give_up_subgraphs(vm)
-    merged = vm.merged = IfConversion(vm, f, start, end)
-    return merged.condition(vm, f, v, (start, wanted)) or f
+        give_up_subgraphs(interp)
+    merged = interp.merged = IfConversion(interp, f, start, end)
+    return merged.condition(interp, f, v, (start, wanted)) or f
 
 
 class IfConversion:
     """A condition that is being computed in ``f``: under what each of its parts counts, and where the ways meet."""
 
-    def __init__(self, vm: Any, f: Frame, start: int, end: int) -> None:
+    def __init__(self, interp: Any, f: Frame, start: int, end: int) -> None:
         self.f, self.end = f, end
         self.ops = f.ops
         # Under what the instruction that runs would have run; None: not at all.
         self.reach: Any = True
         # Further on: under what each instruction is reached by jumps, and the stack there.
         self.waiting: dict[int, tuple[Any, list]] = {}
-        mode = vm.fakes.mode
+        mode = interp.fakes.mode
         self.effects = mode.drew, mode.wrote
         mode.drew = mode.wrote = False
         f.ops = [*f.ops]
         for at in range(start, end + 1):
             f.ops[at] = (self.step, at, at + 1)
 
-    def leave(self, vm: Any) -> None:
-        mode = vm.fakes.mode
+    def leave(self, interp: Any) -> None:
+        mode = interp.fakes.mode
         self.effects, mode.drew, mode.wrote = (mode.drew, mode.wrote), mode.drew or self.effects[0], mode.wrote or self.effects[1]
-        self.f.ops, vm.merged = self.ops, None
+        self.f.ops, interp.merged = self.ops, None
 
-    def fail(self, vm: Any, why: str) -> Frame:
-        self.leave(vm)
-        found: Frame = vm.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
+    def fail(self, interp: Any, why: str) -> Frame:
+        self.leave(interp)
+        found: Frame = interp.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
         return found
 
-    def step(self, vm: Any, f: Frame, at: int) -> Frame | None:
+    def step(self, interp: Any, f: Frame, at: int) -> Frame | None:
         """One instruction of the condition."""
         if at in self.waiting:
             reach, stack = self.waiting.pop(at)
             if self.reach is None:
                 f.stack[:], self.reach = stack, False
             elif len(stack) != len(f.stack) or not all(map(operator.is_, stack, f.stack)):
-                return self.fail(vm, "its ways differ in more than where they lead")
+                return self.fail(interp, "its ways differ in more than where they lead")
             self.reach = _either(self.reach, reach)
         if at == self.end:
-            self.leave(vm)
+            self.leave(interp)
             if any(self.effects):
-                return self.fail(vm, "one has effects")
+                return self.fail(interp, "one has effects")
             f.ip = at
             return f
         name, arg = f.info.instructions[at]
@@ -123,28 +123,28 @@ class IfConversion:
         if "JUMP" in name:
             v = f.stack.pop()
             if name.endswith("NONE"):
-                return self.jump(vm, f, (v is None) is (not name.endswith("NOT_NONE")), (at, True))
-            return self.condition(vm, f, v, (at, name.endswith("TRUE")))
+                return self.jump(interp, f, (v is None) is (not name.endswith("NOT_NONE")), (at, True))
+            return self.condition(interp, f, v, (at, name.endswith("TRUE")))
         if name == "CALL" and not _harmless(f.stack[-2 - arg], f.stack[-1 - arg]):
-            return self.fail(vm, "one calls what may have effects")
+            return self.fail(interp, "one calls what may have effects")
         op, arg, _ = self.ops[at]
-        return self._unframed(vm, f, op(vm, f, arg))
+        return self._unframed(interp, f, op(interp, f, arg))
 
-    def _unframed(self, vm: Any, f: Frame, new: Frame | None) -> Frame | None:
-        if vm.merged is self and new is not None and new is not f:
-            return self.fail(vm, "one runs code that may have effects")
+    def _unframed(self, interp: Any, f: Frame, new: Frame | None) -> Frame | None:
+        if interp.merged is self and new is not None and new is not f:
+            return self.fail(interp, "one runs code that may have effects")
         return new
 
-    def condition(self, vm: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
-        if is_a(v, Tensor) and unbacked.readable(vm, v):
-            v = unbacked.read(vm, bool, v)
+    def condition(self, interp: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+        if is_a(v, Tensor) and unbacked.readable(interp, v):
+            v = unbacked.read(interp, bool, v)
         if type(v) in SYMBOLIC:
             known = decided(v)
-            return self.jump(vm, f, known if known is not None else v if type(v) is torch.SymBool else v != 0, place)
-        new: Frame | None = vm.truth(vm, f, v, self.jump, place)
-        return self._unframed(vm, f, new)
+            return self.jump(interp, f, known if known is not None else v if type(v) is torch.SymBool else v != 0, place)
+        new: Frame | None = interp.truth(interp, f, v, self.jump, place)
+        return self._unframed(interp, f, new)
 
-    def jump(self, vm: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+    def jump(self, interp: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
         """A jump on ``v``, of which each way that does not raise is gone."""
         at, wanted = place
         target = f.info.instructions[at].arg
@@ -155,8 +155,8 @@ class IfConversion:
                 continue
             if only_raises(f.info, to):
                 if under is True:
-                    return self.fail(vm, "it always raises")
-                vm.cap.symbols.expect(_not(under), f"the condition at {f.info.code.co_filename}:{f.line}", None)
+                    return self.fail(interp, "it always raises")
+                interp.trace.symbols.expect(_not(under), f"the condition at {f.info.code.co_filename}:{f.line}", None)
             elif to == at + 1:
                 self.reach = under
             else:

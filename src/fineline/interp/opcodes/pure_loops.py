@@ -43,26 +43,26 @@ _FURTHER = {enumerate: 1}
 def handing_over(handler: Handler, loop: PureLoop) -> Handler:
     """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the turns that are left."""
 
-    def jump(vm: Any, f: Frame, arg: int) -> Frame | None:
-        new = handler(vm, f, arg)
-        if new is None and f.ip == arg and vm.cap.active:
-            _run_turns(vm, f, loop)
+    def jump(interp: Any, f: Frame, arg: int) -> Frame | None:
+        new = handler(interp, f, arg)
+        if new is None and f.ip == arg and interp.trace.active:
+            _run_turns(interp, f, loop)
         return new
 
     return jump
 
 
-def _run_turns(vm: Any, f: Frame, loop: PureLoop) -> None:
-    cap, key = vm.cap, id(loop.code)
-    found = cap.pure.get(key)
-    if (found is not None and not found.usable) or vm.merged is not None or not may_hand_over(vm):
+def _run_turns(interp: Any, f: Frame, loop: PureLoop) -> None:
+    trace, key = interp.trace, id(loop.code)
+    found = trace.pure.get(key)
+    if (found is not None and not found.usable) or interp.merged is not None or not may_hand_over(interp):
         return
-    entry = _Entry(cap)
-    given = entry.values(vm, f, loop)
-    if found is None or not found.holds(cap):
-        found = _look(vm, f, loop) if found is None and given is not None else PureFunction()
-        cap.pure[key] = found
-    found.usable = found.usable and given is not None and found.fn is not None and found.is_within(vm.depth)
+    entry = _Entry(trace)
+    given = entry.values(interp, f, loop)
+    if found is None or not found.holds(trace):
+        found = _look(interp, f, loop) if found is None and given is not None else PureFunction()
+        trace.pure[key] = found
+    found.usable = found.usable and given is not None and found.fn is not None and found.is_within(interp.depth)
     if not found.usable:
         return
     assert given is not None
@@ -82,14 +82,14 @@ def _run_turns(vm: Any, f: Frame, loop: PureLoop) -> None:
                 f.local[slot] = entry.value(value)
         f.ip = loop.end
         # CPython has taken these turns.
-        vm.jumps = 0
+        interp.jumps = 0
 
 
-def _look(vm: Any, f: Frame, loop: PureLoop) -> PureFunction:
+def _look(interp: Any, f: Frame, loop: PureLoop) -> PureFunction:
     fn = FunctionType(loop.code, f.globals)
     # It is part of the program, and stays as long as the capture.
-    vm.cap.kept.append(vm.cap.fresh(fn))
-    return find_pure(vm, fn) or PureFunction()
+    interp.trace.kept.append(interp.trace.fresh(fn))
+    return find_pure(interp, fn) or PureFunction()
 
 
 class _Entry:
@@ -97,8 +97,8 @@ class _Entry:
 
     __slots__ = ("_cap", "_copies", "_depth", "_found", "_originals")
 
-    def __init__(self, cap: SegmentTrace) -> None:
-        self._cap = cap
+    def __init__(self, trace: SegmentTrace) -> None:
+        self._cap = trace
         # By the identity of the container: its copy. By the identity of a copy, what it was made of.
         self._copies: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}
@@ -106,14 +106,14 @@ class _Entry:
         # The containers that a loop has left.
         self._found: list[Any] = []
 
-    def values(self, vm: Any, f: Frame, loop: PureLoop) -> list | None:
+    def values(self, interp: Any, f: Frame, loop: PureLoop) -> list | None:
         """Returns the arguments of the loop's code; None: one is no plain value, or there is none."""
         given: list[Any] = [NULL] * f.info.nslots
         for slot in loop.live:
             value = f.local[slot]
             if type(value) is CellType:
                 try:
-                    value = load_cell(vm, value)
+                    value = load_cell(interp, value)
                 except ValueError:
                     return None
             given[slot] = self._copy(value)

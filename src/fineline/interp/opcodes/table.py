@@ -41,7 +41,7 @@ def link(info: CodeInfo, opaque: Any) -> list:
 
 
 def _unknown(name: str) -> Handler:
-    def unknown(vm: Any, f: Frame, arg: int) -> Frame | None:
+    def unknown(interp: Any, f: Frame, arg: int) -> Frame | None:
         raise SystemError(f"fineline has no handler for the instruction {name}")
 
     return unknown

@@ -16,61 +16,61 @@ from fineline.tracing.mutation_log import EMPTY, contents
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
-def NOP(vm: Any, f: Frame, arg: int) -> None:
+def NOP(interp: Any, f: Frame, arg: int) -> None:
     """What only CPython's own loop has a use for."""
 
 
-def POP_TOP(vm: Any, f: Frame, arg: int) -> None:
+def POP_TOP(interp: Any, f: Frame, arg: int) -> None:
     f.stack.pop()
 
 
-def PUSH_NULL(vm: Any, f: Frame, arg: int) -> None:
+def PUSH_NULL(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(NULL)
 
 
-def COPY(vm: Any, f: Frame, arg: int) -> None:
+def COPY(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.stack[-arg])
 
 
-def SWAP(vm: Any, f: Frame, arg: int) -> None:
+def SWAP(interp: Any, f: Frame, arg: int) -> None:
     s = f.stack
     s[-1], s[-arg] = s[-arg], s[-1]
 
 
-def LOAD_CONST(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_CONST(interp: Any, f: Frame, arg: int) -> None:
     value = f.info.code.co_consts[arg]
-    if vm.cap.lazy:
+    if interp.trace.lazy:
         # It may be the very number that was passed in.
-        vm.cap.settle(value)
+        interp.trace.settle(value)
     f.stack.append(value)
 
 
 # -- variables -------------------------------------------------------------------------------------------------------
-def LOAD_FAST(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_FAST(interp: Any, f: Frame, arg: int) -> None:
     v = f.local[arg]
     if v is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.stack.append(v)
 
 
-def STORE_FAST(vm: Any, f: Frame, arg: int) -> None:
+def STORE_FAST(interp: Any, f: Frame, arg: int) -> None:
     f.local[arg] = f.stack.pop()
 
 
-def DELETE_FAST(vm: Any, f: Frame, arg: int) -> None:
+def DELETE_FAST(interp: Any, f: Frame, arg: int) -> None:
     if f.local[arg] is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.local[arg] = NULL
 
 
-def MAKE_CELL(vm: Any, f: Frame, arg: int) -> None:
+def MAKE_CELL(interp: Any, f: Frame, arg: int) -> None:
     v = f.local[arg]
     cell = types.CellType() if v is NULL else types.CellType(v)
-    vm.cap.made.add(id(cell))
+    interp.trace.made.add(id(cell))
     f.local[arg] = cell
 
 
-def LOAD_CLOSURE(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_CLOSURE(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(f.local[arg])
 
 
@@ -81,15 +81,15 @@ def _unbound(f: Frame, arg: int) -> Exception:
     return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
 
 
-def LOAD_DEREF(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_DEREF(interp: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     try:
-        f.stack.append(load_cell(vm, cell))
+        f.stack.append(load_cell(interp, cell))
         return
     except ValueError:
         pass  # What is raised below has no context: the user's code has met no such error.
-    if vm.cap.active and id(cell) in vm.cap.sources and not vm.cap.journal.wrote(cell):
-        vm.cap.guards.check(vm.cap.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
+    if interp.trace.active and id(cell) in interp.trace.sources and not interp.trace.mutations.wrote(cell):
+        interp.trace.guards.check(interp.trace.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
     raise _unbound(f, arg)
 
 
@@ -97,124 +97,124 @@ def _cell_is_empty(cell: types.CellType) -> bool:
     return contents(cell) is EMPTY
 
 
-def LOAD_CLASSDEREF(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_CLASSDEREF(interp: Any, f: Frame, arg: int) -> None:
     name = f.info.slots[arg]
     if f.namespace is not None and name in f.namespace:
         f.stack.append(f.namespace[name])
     else:
-        LOAD_DEREF(vm, f, arg)
+        LOAD_DEREF(interp, f, arg)
 
 
-def _write_cell(vm: Any, cell: types.CellType) -> None:
-    src = vm.cap.sources.get(id(cell))
+def _write_cell(interp: Any, cell: types.CellType) -> None:
+    src = interp.trace.sources.get(id(cell))
     if src is not None:
-        vm.cap.journal.note(cell, src)
+        interp.trace.mutations.note(cell, src)
 
 
-def STORE_DEREF(vm: Any, f: Frame, arg: int) -> None:
+def STORE_DEREF(interp: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
-    _write_cell(vm, cell)
+    _write_cell(interp, cell)
     cell.cell_contents = f.stack.pop()
 
 
-def DELETE_DEREF(vm: Any, f: Frame, arg: int) -> None:
+def DELETE_DEREF(interp: Any, f: Frame, arg: int) -> None:
     cell = f.local[arg]
-    _write_cell(vm, cell)
+    _write_cell(interp, cell)
     if _cell_is_empty(cell):
         raise _unbound(f, arg)
     del cell.cell_contents
 
 
-def LOAD_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
     if arg & 1:
         f.stack.append(NULL)
     name = f.info.names[arg >> 1]
-    cache = vm.cap.global_values.get(id(f.globals))
+    cache = interp.trace.global_values.get(id(f.globals))
     if cache is not None and name in cache:
         f.stack.append(cache[name])
         return
-    f.stack.append(global_value(vm, f, name))
+    f.stack.append(global_value(interp, f, name))
 
 
-def LOAD_NAME(vm: Any, f: Frame, arg: int) -> None:
+def LOAD_NAME(interp: Any, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if f.namespace is not None and name in f.namespace:
-        f.stack.append(_name_in(vm, f, name))
+        f.stack.append(_name_in(interp, f, name))
     else:
-        f.stack.append(global_value(vm, f, name))
+        f.stack.append(global_value(interp, f, name))
 
 
-def _name_in(vm: Any, f: Frame, name: str) -> Any:
-    """Returns a name of a class body, whose namespace may come from before a border."""
-    cap = vm.cap
-    src = cap.sources.get(id(f.namespace))
-    return f.namespace[name] if src is None else cap.read_key(f.namespace, src, name, f.namespace[name])
+def _name_in(interp: Any, f: Frame, name: str) -> Any:
+    """Returns a name of a class body, whose namespace may come from before a graph break."""
+    trace = interp.trace
+    src = trace.sources.get(id(f.namespace))
+    return f.namespace[name] if src is None else trace.read_key(f.namespace, src, name, f.namespace[name])
 
 
-def STORE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
-    _global_write(vm, f, f.info.names[arg])
+def STORE_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
+    _global_write(interp, f, f.info.names[arg])
     f.globals[f.info.names[arg]] = f.stack.pop()
 
 
-def _global_write(vm: Any, f: Frame, name: str) -> None:
-    cap = vm.cap
-    if cap.active:
-        src = cap.pin(f.globals, f"globals of {f.globals.get('__name__')}")
-        cap.journal.note(f.globals, src, name)
-        cap.global_values.pop(id(f.globals), None)
+def _global_write(interp: Any, f: Frame, name: str) -> None:
+    trace = interp.trace
+    if trace.active:
+        src = trace.pin(f.globals, f"globals of {f.globals.get('__name__')}")
+        trace.mutations.note(f.globals, src, name)
+        trace.global_values.pop(id(f.globals), None)
 
 
-def DELETE_GLOBAL(vm: Any, f: Frame, arg: int) -> None:
+def DELETE_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if name not in f.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
-    global_value(vm, f, name)
-    if vm.cap.active:
-        vm.cap.guard_presence(f.globals, vm.cap.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
-    _global_write(vm, f, name)
+    global_value(interp, f, name)
+    if interp.trace.active:
+        interp.trace.guard_presence(f.globals, interp.trace.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
+    _global_write(interp, f, name)
     del f.globals[name]
 
 
-def SETUP_ANNOTATIONS(vm: Any, f: Frame, arg: int) -> None:
+def SETUP_ANNOTATIONS(interp: Any, f: Frame, arg: int) -> None:
     if "__annotations__" not in f.namespace:
-        store_dict_item(vm.cap, f.namespace, "__annotations__", vm.cap.fresh({}))
+        store_dict_item(interp.trace, f.namespace, "__annotations__", interp.trace.fresh({}))
 
 
-def STORE_NAME(vm: Any, f: Frame, arg: int) -> None:
-    store_dict_item(vm.cap, f.namespace, f.info.names[arg], f.stack.pop())
+def STORE_NAME(interp: Any, f: Frame, arg: int) -> None:
+    store_dict_item(interp.trace, f.namespace, f.info.names[arg], f.stack.pop())
 
 
-def DELETE_NAME(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_NAME(interp: Any, f: Frame, arg: int) -> Frame | None:
     name = f.info.names[arg]
     if name not in f.namespace:
         raise NameError(f"name '{name}' is not defined", name=name)
-    return vm.call(f, dict.__delitem__, [f.namespace, name], None, vm.discard)
+    return interp.call(f, dict.__delitem__, [f.namespace, name], None, interp.discard)
 
 
 # -- attributes and items --------------------------------------------------------------------------------------------
-def STORE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
     obj = f.stack.pop()
-    return store_attr(vm, f, obj, f.info.names[arg], f.stack.pop())
+    return store_attr(interp, f, obj, f.info.names[arg], f.stack.pop())
 
 
-def DELETE_ATTR(vm: Any, f: Frame, arg: int) -> Frame | None:
-    return delete_attr(vm, f, f.stack.pop(), f.info.names[arg])
+def DELETE_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
+    return delete_attr(interp, f, f.stack.pop(), f.info.names[arg])
 
 
-def BINARY_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def BINARY_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
-    return binary_subscr(vm, f, f.stack.pop(), key)
+    return binary_subscr(interp, f, f.stack.pop(), key)
 
 
-def STORE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     key, obj, value = s.pop(), s.pop(), s.pop()
-    return store_subscr(vm, f, obj, key, value)
+    return store_subscr(interp, f, obj, key, value)
 
 
-def DELETE_SUBSCR(vm: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
-    return delete_subscr(vm, f, f.stack.pop(), key)
+    return delete_subscr(interp, f, f.stack.pop(), key)
 
 
 HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD)

@@ -41,20 +41,20 @@ MOST_CHANGES = 3
 class OpaqueCall:
     """One such call while it runs: the tensors that it may use, and what its arguments were before."""
 
-    def __init__(self, vm: Any, fn: Any, rule: Rule, given: list) -> None:
-        cap = vm.cap
+    def __init__(self, interp: Any, fn: Any, rule: Rule, given: list) -> None:
+        trace = interp.trace
         self.fn = fn
         self.rule = rule
         self.given = given
         self.before = list(parts(given))
         inputs = list(tensors(given))
         self.known = {id(t): t for t in inputs}
-        self.versions = [(t, vm.memory(t)._version) for t in inputs if not t.is_inference()]
-        # All that it reads goes through the journal again, and is noted there.
-        self.expanded, cap.expanded = cap.expanded, set()
+        self.versions = [(t, interp.memory(t)._version) for t in inputs if not t.is_inference()]
+        # All that it reads goes through the mutation log again, and is noted there.
+        self.expanded, trace.expanded = trace.expanded, set()
         self.met: list[tuple[str, Any, str]] = []
-        cap.journal.met = self.met
-        cap.global_values.clear()
+        trace.mutations.met = self.met
+        trace.global_values.clear()
         # The frame of the function, when it is one of Python.
         self.frame: Frame | None = None
         # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
@@ -66,17 +66,17 @@ class OpaqueCall:
         # Whether it has changed something, which it may not do again.
         self.changed = False
 
-    def leave(self, vm: Any) -> None:
+    def leave(self, interp: Any) -> None:
         """The call has ended, in whatever way."""
-        cap = vm.cap
-        vm.opaque = cap.journal.met = None
-        cap.expanded |= self.expanded
+        trace = interp.trace
+        interp.opaque = trace.mutations.met = None
+        trace.expanded |= self.expanded
 
-    def raised(self, vm: Any) -> None:
+    def raised(self, interp: Any) -> None:
         """The call ends with an exception, and so with no node for what its operators did."""
-        self.leave(vm)
-        if self.ran and vm.cap.active and vm.abandoned is None:
-            vm.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
+        self.leave(interp)
+        if self.ran and interp.trace.active and interp.abandoned is None:
+            interp.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
 
     def fault(self) -> str | None:
         """Returns what it did that one node can't do."""
@@ -93,57 +93,57 @@ class OpaqueCall:
             return "it changes a container that it is given"
         return None
 
-    def run(self, vm: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
+    def run(self, interp: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
         """An operator inside: it runs, and is no node."""
         if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
-            self.breaks(vm, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
+            self.breaks(interp, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
         self.ran = True
         for t in tensors([*args, *(kwargs or {}).values()]):
-            self.check(vm, t)
-        sizes = vm.tensors.foreseen(vm, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
+            self.check(interp, t)
+        sizes = interp.tensors.foreseen(interp, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
         self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
         self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
-        if vm.fakes is not None and kind == "data":
+        if interp.fakes is not None and kind == "data":
             raise Restart("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
-        return self.made(vm, compute(vm, fn, args, kwargs))
+        return self.made(interp, compute(interp, fn, args, kwargs))
 
-    def meet(self, vm: Any, border: GraphBreak) -> None:
+    def meet(self, interp: Any, graph_break: GraphBreak) -> None:
         """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
-        fn, args = (border.args_[0], border.args_[1]) if border.fn is protocols.spread_call else (border.fn, border.args_)
-        if (text := reaches_out(fn, args, lambda obj: id(obj) in vm.cap.made or any([obj is o for o in self.own]))) is not None:
-            self.breaks(vm, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
+        fn, args = (graph_break.args_[0], graph_break.args_[1]) if graph_break.fn is protocols.spread_call else (graph_break.fn, graph_break.args_)
+        if (text := reaches_out(fn, args, lambda obj: id(obj) in interp.trace.made or any([obj is o for o in self.own]))) is not None:
+            self.breaks(interp, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
 
-    def check(self, vm: Any, t: Tensor) -> None:
+    def check(self, interp: Any, t: Tensor) -> None:
         if id(t) not in self.known:
-            src = vm.cap.sources.get(id(t))
+            src = interp.trace.sources.get(id(t))
             name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
-            self.breaks(vm, f"it uses the tensor {name}, which is not one of its arguments")
+            self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
-    def breaks(self, vm: Any, text: str, unchecked: bool = False) -> None:
+    def breaks(self, interp: Any, text: str, unchecked: bool = False) -> None:
         """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on.
 
         ``unchecked``: also where that mark stands beside fineline's, as under `install`.
         """
-        if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(vm, self.fn)):
-            raise broken(vm, self.fn, self.rule, text)
+        if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(interp, self.fn)):
+            raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
-            vm.options.broken[self.fn.__code__] += (vm.fakes is None) if self.changed else MOST_CHANGES
-        vm.fail("FL107", _but(self.fn, text), False)
+            interp.options.broken[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
+        interp.fail("FL107", _but(self.fn, text), False)
 
-    def given_by(self, vm: Any, fn: Any, value: Any) -> None:
+    def given_by(self, interp: Any, fn: Any, value: Any) -> None:
         """Knows what a call has given that capture can't look into."""
         self.read = True
         self.own.append(value)
         if is_a(fn, type) and type(value) is fn:
-            vm.cap.made.add(id(value))
-            vm.cap.kept.append(value)
-        self.made(vm, value)
+            interp.trace.made.add(id(value))
+            interp.trace.kept.append(value)
+        self.made(interp, value)
 
-    def made(self, vm: Any, value: Any) -> Any:
+    def made(self, interp: Any, value: Any) -> Any:
         for t in tensors(value):
             self.known[id(t)] = t
-            vm.cap.made.add(id(t))
+            interp.trace.made.add(id(t))
         return value
 
 
@@ -183,29 +183,29 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def call_allowed(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_allowed(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     """Runs through ``fn`` so that what it reads is guarded, and records one node."""
-    cap = vm.cap
+    trace = interp.trace
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
-    if vm.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(vm, args[0])):
-        return vm.call_plainly(f, fn, args, kwargs, then, data)
-    if (rule.scope == BUILT_IN or _marked_by_torch(vm, fn)) and vm.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
-        known_code(cap, fn)
+    if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, args[0])):
+        return interp.call_plainly(f, fn, args, kwargs, then, data)
+    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+        known_code(trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
-    if vm.texts:
-        make_first(vm, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
-    settle_first(vm, f, fn, args, kwargs, then, data, str(rule))
+    if interp.texts:
+        make_first(interp, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
+    settle_first(interp, f, fn, args, kwargs, then, data, str(rule))
     try:
-        return _run_once(vm, f, fn, args, kwargs, then, data, rule)
+        return _run_once(interp, f, fn, args, kwargs, then, data, rule)
     except Unfit as e:
         if rule.scope != BUILT_IN:
-            raise broken(vm, e.fn, rule, str(e)) from None
+            raise broken(interp, e.fn, rule, str(e)) from None
         raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
 
 
-def _marked_by_torch(vm: Any, fn: Any) -> bool:
+def _marked_by_torch(interp: Any, fn: Any) -> bool:
     """Returns whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
-    return vm.rules is not None and id(fn) in vm.rules.allowed_by_torch
+    return interp.rules is not None and id(fn) in interp.rules.allowed_by_torch
 
 
 class Unfit(Exception):
@@ -216,41 +216,41 @@ class Unfit(Exception):
         self.fn = fn
 
 
-def _run_once(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    cap = vm.cap
-    target, plain, whole = _target(vm, fn, args), fn, args
+def _run_once(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+    trace = interp.trace
+    target, plain, whole = _target(interp, fn, args), fn, args
     if fn is APPLY:
         # The class is part of what is called.
         fn, args = target, args[1:]
     given = [*args, *(kwargs or {}).values()]
     try:
-        fx = tuple([_carried(vm, a) for a in args]), {k: _carried(vm, v) for k, v in (kwargs or {}).items()}
+        fx = tuple([_carried(interp, a) for a in args]), {k: _carried(interp, v) for k, v in (kwargs or {}).items()}
         for value in given:
-            cap.expand(value, deep=True)
+            trace.expand(value, deep=True)
     except NotForGraph as e:
         raise Unfit(fn, f"it is called with {e}") from None
-    twin = _copies(args, kwargs) if vm.options.verify and vm.fakes is None else None
-    opaque = vm.opaque = OpaqueCall(vm, fn, rule, given)
+    twin = _copies(args, kwargs) if interp.options.verify and interp.fakes is None else None
+    opaque = interp.opaque = OpaqueCall(interp, fn, rule, given)
     try:
-        opaque.frame = vm.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
+        opaque.frame = interp.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
     except BaseException:
-        if vm.opaque is opaque:
-            opaque.leave(vm)
+        if interp.opaque is opaque:
+            opaque.leave(interp)
         raise
     return opaque.frame
 
 
-def _target(vm: Any, fn: Any, args: list) -> Any:
+def _target(interp: Any, fn: Any, args: list) -> Any:
     """Returns what the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
-    cap = vm.cap
+    trace = interp.trace
     if fn is APPLY:
         target = node_target(args[0])
-        if id(args[0]) in cap.made or not see_methods(vm, args[0]):
+        if id(args[0]) in trace.made or not see_methods(interp, args[0]):
             raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
         return target
-    if id(fn) not in cap.made or id(fn) in cap.sources:
+    if id(fn) not in trace.made or id(fn) in trace.sources:
         # Another function made by the same ``def`` has other variables around it.
-        identify(cap, fn)
+        identify(trace, fn)
         return fn
     if not is_a(fn, FunctionType):
         raise Unfit(fn, f"it is a {type(fn).__name__} that the captured code made")
@@ -259,9 +259,9 @@ def _target(vm: Any, fn: Any, args: list) -> Any:
             cell.cell_contents = settled(cell.cell_contents)
     held = [contents(cell) for cell in fn.__closure__ or () if contents(cell) is not EMPTY]
     for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
-        if id(value) in cap.sources:
-            identify(cap, value)
-        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(cap, value)):
+        if id(value) in trace.sources:
+            identify(trace, value)
+        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(trace, value)):
             raise Unfit(fn, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
     cells = tuple([CellType() if contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
     defaults = fn.__defaults__ and settle_all(fn.__defaults__)
@@ -273,27 +273,27 @@ def _target(vm: Any, fn: Any, args: list) -> Any:
     return copy
 
 
-def _carried(vm: Any, a: Any) -> Any:
+def _carried(interp: Any, a: Any) -> Any:
     """Returns an argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
-    cap, t = vm.cap, type(a)
+    trace, t = interp.trace, type(a)
     if t is list or t is dict:
-        cap.expand(a)
+        trace.expand(a)
     if t is dict:
-        return {k: _carried(vm, v) for k, v in a.items()}
+        return {k: _carried(interp, v) for k, v in a.items()}
     if t is list or t is tuple:
-        return t([_carried(vm, v) for v in a])
+        return t([_carried(interp, v) for v in a])
     if is_a(a, tuple) and hasattr(t, "_fields"):
-        return cap.recorder.instance(t, {name: _carried(vm, v) for name, v in zip(t._fields, a, strict=True)})
+        return trace.recorder.instance(t, {name: _carried(interp, v) for name, v in zip(t._fields, a, strict=True)})
     if not dataclasses.is_dataclass(a) or is_a(a, type) or not t.__dataclass_params__.frozen:
-        return cap.to_fx(a)
+        return trace.to_fx(a)
     fields = dataclasses.fields(a)
     if not all(field.init for field in fields) or not hasattr(a, "__dict__"):
-        return cap.to_fx(a)
+        return trace.to_fx(a)
     held = object.__getattribute__(a, "__dict__")
-    src = cap.dict_source(a, held)
+    src = trace.dict_source(a, held)
     for field in fields:
-        cap.read_key(held, src, field.name, held[field.name])
-    return cap.recorder.instance(t, {field.name: _carried(vm, held[field.name]) for field in fields})
+        trace.read_key(held, src, field.name, held[field.name])
+    return trace.recorder.instance(t, {field.name: _carried(interp, held[field.name]) for field in fields})
 
 
 def _copies(args: list, kwargs: dict | None) -> tuple:
@@ -304,7 +304,7 @@ def _copies(args: list, kwargs: dict | None) -> tuple:
     return tree_map(copy, (list(args), kwargs or {})), torch.get_rng_state()
 
 
-def _verify(vm: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
+def _verify(interp: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
     """In verify mode: a second run on the same inputs has to give the same."""
     ((args, kwargs), state), now = twin, torch.get_rng_state()
     torch.set_rng_state(state)
@@ -317,32 +317,32 @@ def _verify(vm: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
         for a, b in zip(ours, theirs, strict=True)
     )
     if not same:
-        opaque.breaks(vm, "two runs on the same arguments give different results")
+        opaque.breaks(interp, "two runs on the same arguments give different results")
 
 
-def _done(vm: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+def _done(interp: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
     opaque, target, (fx_args, fx_kwargs), twin, then, data = state
-    cap, fn = vm.cap, opaque.fn
-    opaque.leave(vm)
-    if not cap.active:
-        return vm.finish(f, result, then, data)
+    trace, fn = interp.trace, opaque.fn
+    opaque.leave(interp)
+    if not trace.active:
+        return interp.finish(f, result, then, data)
     fault = opaque.fault() or _rebound(fn, target)
     if fault is None:
         # What its operators did not tell, C code may have done.
-        vm.tensors.wrote(vm, [t for t, version in opaque.versions if vm.memory(t)._version != version])
+        interp.tensors.wrote(interp, [t for t, version in opaque.versions if interp.memory(t)._version != version])
         fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
     if fault is not None:
-        opaque.breaks(vm, fault)
-        return vm.finish(f, result, then, data)
+        opaque.breaks(interp, fault)
+        return interp.finish(f, result, then, data)
     if twin is not None:
-        _verify(vm, opaque, result, twin)
-        if not cap.active:
-            return vm.finish(f, result, then, data)
-    _fresh(cap, result)
-    vm.tensors.record(vm, "call_function", named(target), fx_args, fx_kwargs, result)
+        _verify(interp, opaque, result, twin)
+        if not trace.active:
+            return interp.finish(f, result, then, data)
+    _fresh(trace, result)
+    interp.tensors.record(interp, "call_function", named(target), fx_args, fx_kwargs, result)
     if opaque.unmeasured or opaque.read:
-        cap.recorder.unmeasure(result)
-    return vm.finish(f, result, then, data)
+        trace.recorder.unmeasure(result)
+    return interp.finish(f, result, then, data)
 
 
 def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
@@ -364,15 +364,15 @@ def _rebound(fn: Any, target: Any) -> str | None:
     return None
 
 
-def _fresh(cap: Any, value: Any) -> None:
+def _fresh(trace: Any, value: Any) -> None:
     if is_a(value, (list, dict)) or dataclasses.is_dataclass(value):
-        cap.made.add(id(value))
+        trace.made.add(id(value))
     if is_a(value, (list, tuple)):
         for item in value:
-            _fresh(cap, item)
+            _fresh(trace, item)
     elif is_a(value, dict):
         for item in value.values():
-            _fresh(cap, item)
+            _fresh(trace, item)
 
 
 def named(fn: Any) -> Any:
@@ -386,11 +386,11 @@ def named(fn: Any) -> Any:
     return opaque
 
 
-def broken(vm: Any, fn: Any, rule: Rule, text: str) -> BaseException:
+def broken(interp: Any, fn: Any, rule: Rule, text: str) -> BaseException:
     """The contract does not hold: the capture is given up with an error."""
-    if vm.opaque is not None:
-        vm.opaque.leave(vm)
-    vm.abandoned = vm.refuse("FL107", _but(fn, text), vm.frame, str(rule))
+    if interp.opaque is not None:
+        interp.opaque.leave(interp)
+    interp.abandoned = interp.refuse("FL107", _but(fn, text), interp.frame, str(rule))
     return CaptureAborted()
 
 

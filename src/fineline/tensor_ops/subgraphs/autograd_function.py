@@ -23,77 +23,77 @@ from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, Funct
 from fineline.tracing.segment_trace import is_value
 
 
-def apply_function(vm: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def apply_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
-    cap = vm.cap
+    trace = interp.trace
     cls, rest = args[0], args[1:]
-    if not cap.active:
-        return vm.finish(f, vm.native(cls.apply, tuple(rest), kwargs), then, data)
+    if not trace.active:
+        return interp.finish(f, interp.native(cls.apply, tuple(rest), kwargs), then, data)
     for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
-        type_info(cap, cls).look(cap, name)
+        type_info(trace, cls).look(trace, name)
     forward, setup = cls.forward, cls.setup_context
     separate = setup is not torch.autograd.Function.setup_context
     if separate and is_a(forward, types.FunctionType):
-        rest = _with_defaults(vm, forward, rest)
+        rest = _with_defaults(interp, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not transformed() and not vm.again and not kwargs and is_a(forward, types.FunctionType):
+    if not wants and not transformed() and not interp.again and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
-        cap.made.add(id(ctx))
-        cap.kept.append(ctx)
+        trace.made.add(id(ctx))
+        trace.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
-        return vm.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
+        return interp.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
     try:
-        graphs = capture_function(vm, cls, rest) if not kwargs else None
+        graphs = capture_function(interp, cls, rest) if not kwargs else None
     except GraphBreak as b:
         raise b.to(then, data) from None
     if graphs is not None:
-        result = _record(vm, cls, graphs)
-        vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
-        return vm.finish(f, result, then, data)
-    if vm.again:
+        result = _record(interp, cls, graphs)
+        interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
+        return interp.finish(f, result, then, data)
+    if interp.again:
         raise NotCapturable
-    if vm.fakes is not None:
+    if interp.fakes is not None:
         # Its code would run now, and once more in the program.
         text = f"{cls.__qualname__} may do more than compute"
-        if vm.fakes.symbolic and breaks_here(vm.options.breaks) == "any":
+        if interp.fakes.symbolic and breaks_here(interp.options.breaks) == "any":
             # On the real values each size would be captured by itself.
             raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
         raise Restart("FL515", text)
-    if not see_methods(vm, cls):
+    if not see_methods(interp, cls):
         raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
-    settle_first(vm, f, fn, args, kwargs, then, data)
+    settle_first(interp, f, fn, args, kwargs, then, data)
     try:
-        result = vm.tensors.operator(vm, node_target(cls), rest, kwargs)
+        result = interp.tensors.operator(interp, node_target(cls), rest, kwargs)
     except GraphBreak as b:
         raise b.to(then, data) from None
-    vm.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
-    return vm.finish(f, result, then, data)
+    interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
+    return interp.finish(f, result, then, data)
 
 
-def _with_defaults(vm: Any, forward: types.FunctionType, args: list) -> list:
+def _with_defaults(interp: Any, forward: types.FunctionType, args: list) -> list:
     """Returns the arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
     defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
     if not 0 < missing <= len(defaults) or not is_value(defaults):
         return args
-    vm.see_function(vm.cap, forward)
+    interp.see_function(interp.trace, forward)
     return [*args, *defaults[-missing:]]
 
 
-def _record(vm: Any, cls: Any, graphs: FunctionGraphs) -> Any:
+def _record(interp: Any, cls: Any, graphs: FunctionGraphs) -> Any:
     """One node, which takes the graphs: -> the results."""
-    part, to_fx = vm.cap.recorder.part, vm.cap.to_fx
+    part, to_fx = interp.trace.recorder.part, interp.trace.to_fx
     forward, *backwards = [
         part(f"{cls.__name__}_{n}", graph) for n, graph in [("forward", graphs.forward), *[("backward", b) for b in graphs.backwards]]
     ]
     nodes = (forward, tuple(backwards), tuple([to_fx(n) for n in graphs.numbers]), *[to_fx(t) for t in graphs.given])
-    return vm.tensors.keep(vm, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(vm))
+    return interp.tensors.keep(interp, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(interp))
 
 
-def see_methods(vm: Any, cls: Any) -> bool:
+def see_methods(interp: Any, cls: Any) -> bool:
     """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
     seen: set[int] = set()
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
-    return all([see_closed(vm, m, seen) for m in methods if is_a(m, types.FunctionType)])
+    return all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
 
 
 def node_target(cls: Any) -> Callable:
@@ -132,25 +132,25 @@ class InlineContext:
         pass
 
 
-def see_closed(vm: Any, fn: types.FunctionType, seen: set[int]) -> bool:
+def see_closed(interp: Any, fn: types.FunctionType, seen: set[int]) -> bool:
     """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
-    cap = vm.cap
+    trace = interp.trace
     if id(fn) in seen:
         return True
     seen.add(id(fn))
-    vm.see_function(cap, fn)
+    interp.see_function(trace, fn)
     values = []
     globals_ = fn.__globals__
-    src = cap.pin(globals_, f"globals of {globals_.get('__name__')}")
+    src = trace.pin(globals_, f"globals of {globals_.get('__name__')}")
     for name in global_names(fn.__code__):
         if name in globals_:
-            values.append(cap.read_key(globals_, src, name, globals_[name]))
+            values.append(trace.read_key(globals_, src, name, globals_[name]))
     for cell in fn.__closure__ or ():
-        values.append(load_cell(vm, cell))
+        values.append(load_cell(interp, cell))
     # The node reads the number itself.
     for v in map(settled, values):
         if is_a(v, types.FunctionType):
-            if not (v.__module__ or "").startswith("torch.") and not see_closed(vm, v, seen):
+            if not (v.__module__ or "").startswith("torch.") and not see_closed(interp, v, seen):
                 return False
         elif not is_value(v):
             return False

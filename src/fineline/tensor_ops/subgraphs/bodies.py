@@ -1,6 +1,6 @@
 """The bodies of control-flow operators: Python callables captured as graphs, without running them for real.
 
-A body runs on fakes, on a machine that stops before any effect. Tensors and symbolic numbers that it uses from around it are lifted:
+A body runs on fakes, on an interpreter that stops before any effect. Tensors and symbolic numbers that it uses from around it are lifted:
 the operator takes them as further operands. Only when all bodies of an operator have become graphs does the graph around them change.
 """
 
@@ -47,17 +47,17 @@ class NoBody(Exception):
         super().__init__(text)
         self.error, self.rule, self.raised = error, rule, raised
 
-    def border(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
+    def graph_break(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
         """Returns where the operator runs instead, as it does in eager code."""
-        border = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self}")
-        border.rule, border.raised, self.raised = self.rule, self.raised, None
-        return border
+        graph_break = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self}")
+        graph_break.rule, graph_break.raised, self.raised = self.rule, self.raised, None
+        return graph_break
 
 
-def computed(vm: Any, op: Any, args: tuple) -> Any:
+def computed(interp: Any, op: Any, args: tuple) -> Any:
     """Returns what an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
     try:
-        return compute(vm, op, args, None)
+        return compute(interp, op, args, None)
     except GraphBreak as b:
         raise NoBody(b.reason, b.error, b.rule, b.raised) from None
 
@@ -114,13 +114,13 @@ class Body:
 class Bodies:
     """Those of one call of an operator."""
 
-    def __init__(self, vm: Any, rows: bool = False) -> None:
+    def __init__(self, interp: Any, rows: bool = False) -> None:
         """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
-        self.vm = vm
-        self.fakes: Fakes = Rows(vm.fakes) if levels else vm.fakes if vm.fakes is not None else unsymbolic()
+        self.interp = interp
+        self.fakes: Fakes = Rows(interp.fakes) if levels else interp.fakes if interp.fakes is not None else unsymbolic()
         self.bodies: list[Body] = []
 
     # -- operands ------------------------------------------------------------------------------------------------------
@@ -136,15 +136,15 @@ class Bodies:
 
     def carried(self, v: Any) -> Any:
         """Stands for what goes from step to step, a tensor or an integer."""
-        return self.like(v) if is_a(v, Tensor) else self.vm.cap.symbols.handed()
+        return self.like(v) if is_a(v, Tensor) else self.interp.trace.symbols.handed()
 
     def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
         """Stands for any number, on the device of ``like``."""
-        with computing(self.vm), self.fakes.mode:
+        with computing(self.interp), self.fakes.mode:
             return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
     def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
-        with computing(self.vm), temporarily_clear_interpreter_stack(), self.fakes.mode, torch.no_grad():
+        with computing(self.interp), temporarily_clear_interpreter_stack(), self.fakes.mode, torch.no_grad():
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
@@ -156,7 +156,7 @@ class Bodies:
     def twin(self, t: Any) -> Tensor:
         if type(t) not in PLAIN_TENSORS or t.layout is not torch.strided:
             raise NoBody(f"an operand is a {type(t).__name__}")
-        with computing(self.vm):
+        with computing(self.interp):
             return self.fakes.twin(t)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
@@ -175,35 +175,35 @@ class Bodies:
         ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
         ``numbers``: it may give symbolic numbers.
         """
-        vm, args = self.vm, tuple(args)
-        machine = vm.inside(vm, self.fakes, indices)
+        interp, args = self.interp, tuple(args)
+        interp = interp.inside(interp, self.fakes, indices)
         for t in holes:
-            node = machine.recorder.hole(t)
+            node = interp.recorder.hole(t)
             if type(t) is torch.SymInt:
-                machine.recorder.own[t.node.expr] = node
-        watch = _watched(vm.cap, [fn, *args, *(kwargs or {}).values()])
+                interp.recorder.own[t.node.expr] = node
+        watch = _watched(interp.trace, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
-        machine.made |= {id(given), id(args)}
+        interp.made |= {id(given), id(args)}
         try:
-            with computing(vm), temporarily_clear_interpreter_stack():
-                value = machine.settled(protocols.call_spread, [fn, args, given])
+            with computing(interp), temporarily_clear_interpreter_stack():
+                value = interp.settled(protocols.call_spread, [fn, args, given])
         except NoBody:
             raise
         except Exception as e:
             let_pass(e)
-            raise NoBody(f"it raises {type(e).__name__}: {e}{machine.reached()}") from None
+            raise NoBody(f"it raises {type(e).__name__}: {e}{interp.reached()}") from None
         finally:
             changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
             if changed:
                 watch.undo()
         if changed:
             raise NoBody("it changes what the code around it has made")
-        body = self._body(machine, value, aliases, numbers)
+        body = self._body(interp, value, aliases, numbers)
         self.bodies.append(body)
         return body
 
-    def _body(self, machine: Any, value: Any, aliases: bool, numbers: bool) -> Body:
-        recorder: BodyRecorder = machine.recorder
+    def _body(self, interp: Any, value: Any, aliases: bool, numbers: bool) -> Body:
+        recorder: BodyRecorder = interp.recorder
         leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
@@ -211,7 +211,7 @@ class Bodies:
                 self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
             elif type(leaf) in SYMBOLIC and numbers:
-                given[i] = machine.number(leaf)
+                given[i] = interp.number(leaf)
             elif not is_value(leaf):
                 raise NoBody(f"it gives a {type(leaf).__name__}")
         if not aliases:
@@ -223,7 +223,7 @@ class Bodies:
     def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
         node = recorder.find(t)
         if node is None:
-            src = self.vm.cap.sources.get(id(t))
+            src = self.interp.trace.sources.get(id(t))
             if src is None:
                 raise NoBody("it gives a tensor of unknown origin")
             node = recorder.placeholder(t, "arg", src)
@@ -240,12 +240,12 @@ class Bodies:
         """Returns what all bodies take as further operands: the values, and their nodes in the graph around them."""
         tensors, numbers = self._tensors(), self._numbers()
         nodes = [body.recorder.node_outside(t, read) for body, t, read in tensors]
-        return [t for _, t, _ in tensors] + numbers, nodes + [self.vm.cap.to_fx(n) for n in numbers]
+        return [t for _, t, _ in tensors] + numbers, nodes + [self.interp.trace.to_fx(n) for n in numbers]
 
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
         """Returns the graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
         outputs = body.nodes[0] if single else tuple(body.nodes)
-        self.vm.cap.recorder.fatal |= body.recorder.fatal
+        self.interp.trace.recorder.fatal |= body.recorder.fatal
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)
 
     def _tensors(self) -> list[tuple[Body, Tensor, Any]]:
@@ -261,17 +261,17 @@ class Bodies:
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------
-def _watched(cap: Any, roots: list) -> MutationLog:
-    """Copies of the containers made in the captured code that a body can reach: no journal hears of writes to these."""
+def _watched(trace: Any, roots: list) -> MutationLog:
+    """Copies of the containers made in the captured code that a body can reach: no mutation log hears of writes to these."""
     watch = MutationLog()
-    roots = [*roots, *[w.obj for w in cap.journal.written.values()], *[obj for obj, _, _, _ in cap.journal.slots.values()]]
-    seen, todo = {id(cap)}, deque(roots)
+    roots = [*roots, *[w.obj for w in trace.mutations.written.values()], *[obj for obj, _, _, _ in trace.mutations.slots.values()]]
+    seen, todo = {id(trace)}, deque(roots)
     while todo:
         obj = todo.popleft()
         if id(obj) in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):
             continue
         seen.add(id(obj))
-        made = id(obj) in cap.made
+        made = id(obj) in trace.made
         if made and is_a(obj, _CONTAINERS):
             watch.note(obj, None)  # type: ignore[arg-type]
         elif made and not is_a(obj, _FIXED) and not _frozen(obj):
@@ -280,7 +280,7 @@ def _watched(cap: Any, roots: list) -> MutationLog:
                 raise NoBody(f"it can reach a {type(obj).__name__} that the captured code has made")
             watch.note(held, None)  # type: ignore[arg-type]
         # What was there before the call, and was not written to, holds nothing that was made since.
-        if made or id(obj) in cap.journal.written or (id(obj) not in cap.sources and is_a(obj, _FLEETING)):
+        if made or id(obj) in trace.mutations.written or (id(obj) not in trace.sources and is_a(obj, _FLEETING)):
             todo.extend(_held(obj))
     return watch
 

@@ -23,27 +23,27 @@ from fineline.tracing.segment_trace import PARTIAL, is_value
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
-def _checkpoint(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not vm.cap.active:
-        return vm.finish(f, vm.native(fn, tuple(args), kwargs), then, data)
+def _checkpoint(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    if not interp.trace.active:
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     try:
-        value = _captured(vm, *args, **(kwargs or {}))
+        value = _captured(interp, *args, **(kwargs or {}))
     except NoBody as e:
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
-        vm.cap.pin(plain, plain.__qualname__)
-        raise e.border(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
+        interp.trace.pin(plain, plain.__qualname__)
+        raise e.graph_break(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
     except GraphBreak as b:
         raise b.to(then, data) from None
-    return vm.finish(f, value, then, data)
+    return interp.finish(f, value, then, data)
 
 
-def _captured(vm: Any, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
+def _captured(interp: Any, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
     options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     if options.get("use_reentrant") is not False:
         raise NoBody("with use_reentrant=True it runs its function again in the backward pass, past any graph")
-    if not all([is_value(v) for v in options.values()]) or (context_fn is not noop_context_fn and not _fixed(vm, context_fn)):
+    if not all([is_value(v) for v in options.values()]) or (context_fn is not noop_context_fn and not _fixed(interp, context_fn)):
         raise NoBody("one of its options may be another one at the next call")
-    bodies = Bodies(vm)
+    bodies = Bodies(interp)
     body = bodies.capture(function, args, kwargs, aliases=True)
     values, nodes = bodies.lifted()
     gm = bodies.module(body, "checkpointed")
@@ -53,29 +53,29 @@ def _captured(vm: Any, function: Any, *args: Any, context_fn: Any = noop_context
     def checkpointed_body(*values: Any) -> Any:
         return checkpointed(opened(gm), *values, **options)
 
-    results = computed(vm, gm if vm.fakes is not None else checkpointed_body, tuple(values))
-    part = vm.cap.recorder.part("checkpointed", gm)
-    vm.tensors.keep(vm, CHECKPOINT, "call_function", CHECKPOINT, (part, *nodes), options, results)
+    results = computed(interp, gm if interp.fakes is not None else checkpointed_body, tuple(values))
+    part = interp.trace.recorder.part("checkpointed", gm)
+    interp.tensors.keep(interp, CHECKPOINT, "call_function", CHECKPOINT, (part, *nodes), options, results)
     value = body.rebuilt(results)
-    mark_made(vm.cap, value)
+    mark_made(interp.trace, value)
     return value
 
 
-def _fixed(vm: Any, fn: Any) -> bool:
+def _fixed(interp: Any, fn: Any) -> bool:
     """Guards all that a callable is made of; -> whether that can be done."""
-    cap = vm.cap
+    trace = interp.trace
     if is_a(fn, types.FunctionType):
-        identify(cap, fn)
-        return (fn.__module__ or "").startswith("torch.") or see_closed(vm, fn, set())
+        identify(trace, fn)
+        return (fn.__module__ or "").startswith("torch.") or see_closed(interp, fn, set())
     if type(fn) in (list, tuple):
-        cap.expand(fn)
-        return all([is_value(x) or _fixed(vm, x) for x in fn])
+        trace.expand(fn)
+        return all([is_value(x) or _fixed(interp, x) for x in fn])
     if type(fn) is not functools.partial or fn.keywords:
         return False
-    src = cap.sources.get(id(fn))
+    src = trace.sources.get(id(fn))
     if src is not None:
-        cap.load_members(fn, src, PARTIAL)
-    return _fixed(vm, fn.func) and _fixed(vm, fn.args)
+        trace.load_members(fn, src, PARTIAL)
+    return _fixed(interp, fn.func) and _fixed(interp, fn.args)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType({checkpoint: _checkpoint})

@@ -103,43 +103,43 @@ class FunctionGraphs:
         self.numbers, self.given = numbers, given
         self._results = results
 
-    def apply(self, vm: Any) -> Any:
+    def apply(self, interp: Any) -> Any:
         """Returns the results, which have been computed already, with the history that they have when the graphs run."""
-        results = self._results if vm.fakes is None else vm.fakes.inside(self._results)
-        return compute(vm, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
+        results = self._results if interp.fakes is None else interp.fakes.inside(self._results)
+        return compute(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
-def capture_function(vm: Any, cls: Any, args: list) -> FunctionGraphs | None:
+def capture_function(interp: Any, cls: Any, args: list) -> FunctionGraphs | None:
     """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
-    if vm.trial is None or vm.opaque is not None or vm.options.force_borders or not _usual(vm, cls, args, given):
+    if interp.trial is None or interp.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
         return None
     states = random_states()
-    ctx = Unasked() if vm.again else Context(needed(args))
-    vm.cap.kept.append(ctx)
-    trial = vm.trial(vm, {"arg": given}, {id(ctx)}, writes=not (vm.cap.assumed or vm.switches))
+    ctx = Unasked() if interp.again else Context(needed(args))
+    interp.trace.kept.append(ctx)
+    trial = interp.trial(interp, {"arg": given}, {id(ctx)}, writes=not (interp.trace.assumed or interp.switches))
     try:
-        with computing(vm) if vm.fakes is not None else nullcontext():
-            graphs = _capture(vm, cls, ctx, args, trial)
+        with computing(interp) if interp.fakes is not None else nullcontext():
+            graphs = _capture(interp, cls, ctx, args, trial)
     except (NotCapturable, Restart, CaptureAborted, Exception) as e:
         if is_a(e, Restart) and e.again:
             raise
         # The function itself runs instead. If it raises, the user sees it then.
-        trial.journal.undo_storages()
+        trial.mutations.undo_storages()
         put_back(states)
         let_pass(e)
         if is_a(e, CaptureAborted):
             raise
-        border = e.border if is_a(e, NotCapturable) else None
-        if border is not None and not vm.again and (vm.fakes is None or border.error in ASKED):
+        graph_break = e.graph_break if is_a(e, NotCapturable) else None
+        if graph_break is not None and not interp.again and (interp.fakes is None or graph_break.error in ASKED):
             # A backend that looks into the node would meet what it runs once, at that time, and never again.
-            outside = GraphBreak(cls.apply, tuple(args), None, border.error, f"{cls.__qualname__} breaks the graph: {border.reason}")
-            outside.rule = border.rule
+            outside = GraphBreak(cls.apply, tuple(args), None, graph_break.error, f"{cls.__qualname__} breaks the graph: {graph_break.reason}")
+            outside.rule = graph_break.rule
             raise outside from None
         return None
-    vm.cap.recorder.mutated |= trial.recorder.mutated.touched
-    if vm.undoable:
-        vm.cap.journal.take_over(trial.journal)
+    interp.trace.recorder.mutated |= trial.recorder.mutated.touched
+    if interp.undoable:
+        interp.trace.mutations.take_over(trial.mutations)
     return graphs
 
 
@@ -148,13 +148,13 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
-    cap = vm.cap
+def _usual(interp: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
+    trace = interp.trace
     return (
         all([getattr(cls, name, None) is getattr(Function, name, None) for name in BEYOND_BACKWARD])
         and all([is_a(fn, types.FunctionType) for fn in (cls.forward, cls.setup_context, cls.backward)])
-        and id(cls) not in cap.made
-        and cls not in cap.classes
+        and id(cls) not in trace.made
+        and cls not in trace.classes
         and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
         and not transformed()
@@ -162,7 +162,7 @@ def _usual(vm: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
     )
 
 
-def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
+def _capture(interp: Any, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
     setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
     out = trial.attempt(protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)])
     outs = out if type(out) is tuple else (out,)
@@ -170,7 +170,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
     recorder = trial.recorder
     if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and _bare(t) for t in outs]):
         raise NotCapturable
-    dirty = _dirty(vm, ctx, trial, outs)
+    dirty = _dirty(interp, ctx, trial, outs)
     nodes = [tuple([_node(recorder, t) for t in group]) for group in (outs, saved, kept)]
     lazy = (
         ()
@@ -180,7 +180,7 @@ def _capture(vm: Any, cls: Any, ctx: Context, args: list, trial: Any) -> Functio
     if len(lazy) > _MOST_LAZY:
         raise NotCapturable
     with undisturbed(), _disable_current_modes():
-        trials, once = _backwards(vm, cls, ctx, outs, (saved, kept), lazy, args)
+        trials, once = _backwards(interp, cls, ctx, outs, (saved, kept), lazy, args)
     numbers = list(
         {key: n for part in (recorder, *[later.recorder for later, _ in trials]) for key, (_, n) in part.numbers.items()}.values()
     )
@@ -220,11 +220,11 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
     return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
 
 
-def _dirty(vm: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
+def _dirty(interp: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
     """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
-    storages = {vm.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
+    storages = {interp.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
     if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
         raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
@@ -248,8 +248,8 @@ def _fixed(value: Any) -> bool:
     return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
 
 
-def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
-    """Returns the backward for each set of gradients that may be missing: the machine that it ran on, and what it gave. And whether it runs once."""
+def _backwards(interp: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
+    """Returns the backward for each set of gradients that may be missing: the interpreter that it ran on, and what it gave. And whether it runs once."""
     run = cls.backward
     once = run.__code__ is _ONCE
     if once:
@@ -259,11 +259,11 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
     for missing in range(2 ** len(lazy)):
         come = [i for i in range(len(outs)) if ctx.materialize_grads or (i in lazy and not missing >> lazy.index(i) & 1)]
         with torch.no_grad():
-            grads = {i: compute(vm, torch.zeros_like, (outs[i],), None) for i in come}
+            grads = {i: compute(interp, torch.zeros_like, (outs[i],), None) for i in come}
             given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
             come_to = [grads.get(i) for i in range(len(outs))]
-            one = _backward(vm, run, ctx, once, args, given, come_to, turned=False)
-            if one[0].either and not _same(one, _backward(vm, run, ctx, once, args, given, come_to, turned=True)):
+            one = _backward(interp, run, ctx, once, args, given, come_to, turned=False)
+            if one[0].either and not _same(one, _backward(interp, run, ctx, once, args, given, come_to, turned=True)):
                 raise NotCapturable
         if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
             raise NotCapturable
@@ -271,12 +271,12 @@ def _backwards(vm: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: 
     return found, once
 
 
-def _backward(vm: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
-    """Returns a trial of the backward, on these ``grads``: the machine, and the gradients of the tensors among ``args``."""
-    trial = vm.trial(vm, given, {id(ctx)}, later=True, turned=turned)
+def _backward(interp: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
+    """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
+    trial = interp.trial(interp, given, {id(ctx)}, later=True, turned=turned)
     if not once:
         # A function in it may have to be differentiated as that one says; but not those in its own backward.
-        trial.again, trial.trial = True, None if vm.again else vm.trial
+        trial.again, trial.trial = True, None if interp.again else interp.trial
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
         raise NotCapturable

@@ -45,8 +45,8 @@ def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
 class Call:
     """One call of an operator: what its node takes, and what comes of it."""
 
-    def __init__(self, vm: Any, op: Any, inner: bool) -> None:
-        self.vm, self.op = vm, op
+    def __init__(self, interp: Any, op: Any, inner: bool) -> None:
+        self.interp, self.op = interp, op
         # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
         self.inner = inner
 
@@ -61,19 +61,19 @@ class Call:
 
         ``graphs``: which arguments are graphs, by their place, with their names; ``nodes``: those whose nodes are known.
         """
-        vm = self.vm
-        result = computed(vm, self.op, args)
-        part = vm.cap.recorder.part
-        fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else vm.cap.to_fx(a) for i, a in enumerate(args)])
+        interp = self.interp
+        result = computed(interp, self.op, args)
+        part = interp.trace.recorder.part
+        fx = tuple([part(graphs[i], a) if i in graphs else nodes[i] if i in nodes else interp.trace.to_fx(a) for i, a in enumerate(args)])
         if not any([type(v) in SYMBOLIC for v in result]):
-            return vm.tensors.keep(vm, self.op, "call_function", self.op, fx, {}, result)
-        vm.tensors.record(vm, "call_function", self.op, fx, {}, result)
-        vm.cap.symbols.given(result, next(reversed(vm.cap.recorder.graph.nodes)))
+            return interp.tensors.keep(interp, self.op, "call_function", self.op, fx, {}, result)
+        interp.tensors.record(interp, "call_function", self.op, fx, {}, result)
+        interp.trace.symbols.given(result, next(reversed(interp.trace.recorder.graph.nodes)))
         return result
 
     def needs(self, shapes: bool, text: str) -> None:
         """The operator gives a number, or if ``shapes`` a size, that only the graph knows: may that be?"""
-        symbols = self.vm.cap.symbols
+        symbols = self.interp.trace.symbols
         if symbols is None or not (symbols.shaped if shapes else symbols.scalars):
             raise NoBody(text, "FL508" if shapes else "FL502")
 
@@ -81,17 +81,17 @@ class Call:
         if not self.inner:
             return tuple(results)
         value = body.rebuilt(results)
-        mark_made(self.vm.cap, value)
+        mark_made(self.interp.trace, value)
         return value
 
 
 def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    vm, bodies = call.vm, Bodies(call.vm, rows=True)
+    interp, bodies = call.interp, Bodies(call.interp, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
     if not is_a(operands, (tuple, list)):
         raise NoBody("the operands are no tuple")
-    vm.cap.expand(operands, True)
+    interp.trace.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NoBody("the operands are something else than tensors")
     then = call.capture(bodies, "true_fn", true_fn, operands, numbers=True)
@@ -125,8 +125,8 @@ def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
     graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
     results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
     places = [i for i, leaf in enumerate(then.leaves) if leaf is EMPTY]
-    value = then.rebuilt([item(vm, v) if held[i] and is_a(v, Tensor) else v for i, v in zip(places, results, strict=True)])
-    mark_made(vm.cap, value)
+    value = then.rebuilt([item(interp, v) if held[i] and is_a(v, Tensor) else v for i, v in zip(places, results, strict=True)])
+    mark_made(interp.trace, value)
     return value
 
 
@@ -137,7 +137,7 @@ def _same_number(a: Any, b: Any) -> bool:
 
 
 def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
-    bodies = Bodies(call.vm)
+    bodies = Bodies(call.interp)
     if any([type(v) in INTEGERS for v in carried]):
         call.needs(False, "an integer that it carries depends on tensors' values")
     _only_tensors(call, carried, also=INTEGERS)
@@ -154,13 +154,13 @@ def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional
     _carries(bodies, body, carried, len(carried))
     lifted, nodes = bodies.lifted()
     graphs = bodies.module(test, "cond_fn", single=True), bodies.module(body, "body_fn")
-    fx = tuple([call.vm.cap.to_fx(t) for t in carried])
+    fx = tuple([call.interp.trace.to_fx(t) for t in carried])
     results = call.run((*graphs, tuple(carried), tuple(lifted)), {0: "cond_fn", 1: "body_fn"}, {2: fx, 3: tuple(nodes)})
     return call.given(body, results)
 
 
 def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
-    bodies = Bodies(call.vm, rows=True)
+    bodies = Bodies(call.interp, rows=True)
     _only_tensors(call, init, xs)
     holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
     body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
@@ -169,7 +169,7 @@ def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: An
 
 
 def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
-    bodies = Bodies(call.vm)
+    bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in xs]
     body = call.capture(bodies, "f", fn, [*holes, *args], holes=holes)
@@ -178,7 +178,7 @@ def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
 
 
 def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: Any = ()) -> Any:
-    bodies = Bodies(call.vm)
+    bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in (*xs, *xs)]
     body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
@@ -200,7 +200,7 @@ def _flex_attention(
 ) -> Any:
     if any(buffers):
         raise NoBody("it is given buffers of its own")
-    scores, masks = Bodies(call.vm), Bodies(call.vm)
+    scores, masks = Bodies(call.interp), Bodies(call.interp)
     places = [scores.scalar(torch.int32, query) for _ in range(4)]
     score = scores.scalar(query.dtype, query, scores.twin(query).requires_grad)
     scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places], aliases=True, indices=True)
@@ -211,8 +211,8 @@ def _flex_attention(
             raise NoBody(f"{name} does not give one number in a tensor without dimensions")
     (score_values, score_nodes), (mask_values, mask_nodes) = scores.lifted(), masks.lifted()
     mask = masks.module(masked, "mask_mod", single=True)
-    cap = call.vm.cap
-    fx_mask = (*[cap.to_fx(a) for a in block_mask[:-1]], cap.recorder.part("mask_mod", mask))
+    trace = call.interp.trace
+    fx_mask = (*[trace.to_fx(a) for a in block_mask[:-1]], trace.recorder.part("mask_mod", mask))
     args = (
         *(query, key, value, scores.module(scored, "score_mod", single=True), (*block_mask[:-1], mask), scale, kernel_options),
         *(tuple(score_values), tuple(mask_values)),
@@ -226,7 +226,7 @@ def _one_bool(v: Any) -> bool:
 
 def _only_tensors(call: Call, *operands: Any, also: frozenset[type] = frozenset()) -> None:
     for given in operands:
-        call.vm.cap.expand(given, True)
+        call.interp.trace.expand(given, True)
         if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) or type(t) in also for t in given]):
             raise NoBody("its operands are something else than tensors")
 
@@ -242,9 +242,9 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
 
 
 def _operator(capture: Callable) -> Callable:
-    def handler(vm: Any, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        if not vm.cap.active:
-            return vm.finish(f, vm.native(op, tuple(args), kwargs), then, data)
+    def handler(interp: Any, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+        if not interp.trace.active:
+            return interp.finish(f, interp.native(op, tuple(args), kwargs), then, data)
         inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
         if (
             op is cond_op
@@ -252,16 +252,16 @@ def _operator(capture: Callable) -> Callable:
             and not is_a(args[0], Tensor)
             and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float)))
         ):
-            vm.cap.expand(args[3])
-            return vm.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
+            interp.trace.expand(args[3])
+            return interp.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
         try:
-            value = capture(Call(vm, op, inner), *args, **(kwargs or {}))
+            value = capture(Call(interp, op, inner), *args, **(kwargs or {}))
         except NoBody as e:
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
-            raise e.border(run, given, kwargs, op.name()).to(then, data) from None
+            raise e.graph_break(run, given, kwargs, op.name()).to(then, data) from None
         except GraphBreak as b:
             raise b.to(then, data) from None
-        return vm.finish(f, value, then, data)
+        return interp.finish(f, value, then, data)
 
     return handler
 

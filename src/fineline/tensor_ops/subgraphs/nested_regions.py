@@ -1,7 +1,7 @@
 """Captures a Python callable as a graph of its own, which one node of the graph around it runs.
 
 `begin_subgraph` runs the callable's frame with a recorder of its own; tensors from around it, those in closures included, become inputs.
-When the frame returns, ``finish`` says what becomes of the body. A border inside, or an exception that leaves it, ends the
+When the frame returns, ``finish`` says what becomes of the body. A graph break inside, or an exception that leaves it, ends the
 sub-graph: its nodes go to the graph around it, as if there had been none.
 """
 
@@ -56,45 +56,45 @@ class Subgraph:
         return made
 
 
-def begin_subgraph(vm: Any, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
+def begin_subgraph(interp: Any, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
     """Runs ``fn`` with a recorder of its own; ``finish(vm, subgraph, result)`` puts what it recorded into the recorder around it."""
-    sub = Subgraph(SubRecorder(vm.cap.recorder), finish, then, data)
-    frame = vm.push_function(f, fn, args, kwargs, _end, sub)
-    vm.cap.recorder = sub.recorder
+    sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then, data)
+    frame = interp.push_function(f, fn, args, kwargs, _end, sub)
+    interp.trace.recorder = sub.recorder
     sub.frame = frame
-    vm.subgraphs.append(sub)
+    interp.subgraphs.append(sub)
     return frame
 
 
-def _end(vm: Any, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
-    assert sub.frame is not None and vm.subgraphs[-1] is sub
-    vm.subgraphs.pop()
-    vm.cap.recorder = sub.recorder.parent
-    if vm.cap.active:
-        sub.finish(vm, sub, value)
-    return vm.finish(f, value, sub.then, sub.data)
+def _end(interp: Any, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
+    assert sub.frame is not None and interp.subgraphs[-1] is sub
+    interp.subgraphs.pop()
+    interp.trace.recorder = sub.recorder.parent
+    if interp.trace.active:
+        sub.finish(interp, sub, value)
+    return interp.finish(f, value, sub.then, sub.data)
 
 
-def give_up_subgraphs(vm: Any, frame: Frame | None = None) -> None:
+def give_up_subgraphs(interp: Any, frame: Frame | None = None) -> None:
     """The nodes of the sub-graphs that are being captured, or of the one in ``frame``, go to the graph around them; their frames go on."""
-    while vm.subgraphs and (frame is None or vm.subgraphs[-1].frame is frame):
-        sub = vm.subgraphs.pop()
-        vm.cap.recorder = sub.recorder.parent
+    while interp.subgraphs and (frame is None or interp.subgraphs[-1].frame is frame):
+        sub = interp.subgraphs.pop()
+        interp.trace.recorder = sub.recorder.parent
         sub.recorder.inline()
         sub.frame.then, sub.frame.data = sub.then, sub.data
 
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
-def call_nested(vm: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_nested(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A call of a function under ``nested_compile_region``: one sub-graph for all calls that are equal."""
-    vm.see_function(vm.cap, fn)
-    plain = load_cell(vm, _cell(fn))
-    ruled = vm.rules is not None and vm.rules.decide(plain, args) is not None
+    interp.see_function(interp.trace, fn)
+    plain = load_cell(interp, _cell(fn))
+    ruled = interp.rules is not None and interp.rules.decide(plain, args) is not None
     # Of wrappers in wrappers the innermost makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
-    if ruled or not simple or vm.opaque is not None:
-        return vm.call(f, plain, args, kwargs, then, data)
-    return begin_subgraph(vm, f, plain, args, kwargs, _invoke, then, data)
+    if ruled or not simple or interp.opaque is not None:
+        return interp.call(f, plain, args, kwargs, then, data)
+    return begin_subgraph(interp, f, plain, args, kwargs, _invoke, then, data)
 
 
 def is_nested(fn: types.FunctionType) -> bool:
@@ -114,7 +114,7 @@ def _cell(fn: types.FunctionType) -> types.CellType:
     return fn.__closure__[fn.__code__.co_freevars.index(_WRAPPERS[fn.__code__.co_qualname])]
 
 
-def _invoke(vm: Any, sub: Subgraph, value: Any) -> None:
+def _invoke(interp: Any, sub: Subgraph, value: Any) -> None:
     outputs = sub.outputs(value)
     if outputs is None:
         sub.recorder.inline()
