@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 TWINS: dict[str, dict[str, Any]] = {
     "captured": {},
     "reference": {"evaluator": "reference"},
-    "borders": {"force_borders": True},
+    "borders": {"force_graph_breaks": True},
     "limit1": {"recompile_limit": 1},  # the others run eagerly; no programs without graph breaks, where that is an error
     "fake": {"first_call": "compiled"},
     "dynamic": {"dynamic": True},

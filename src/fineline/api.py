@@ -148,7 +148,7 @@ def _region(
     region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own))
     if LISTENERS.trees:
         tree = Tree(region.name, place_of(fn))
-        region.interp, region.tree = functools.partial(Watched, tree), tree.result
+        region.make_interpreter, region.tree = functools.partial(Watched, tree), tree.result
         region.tally = RunCounts() if RunCounts.available() else None
     _REGIONS.add(region)
     return region
@@ -200,7 +200,7 @@ def explain(
         region = _region(target, **how)
         call = region.entry.dispatcher
         tree = Tree(region.name, place_of(target))
-        region.tally, region.interp = Tally(), functools.partial(Watched, tree)
+        region.tally, region.make_interpreter = Tally(), functools.partial(Watched, tree)
         began = time.perf_counter()
         with region.tally:
             call(*args, **kwargs)

@@ -236,7 +236,7 @@ GRAD = X.clone().requires_grad_()
 PROGRAMS: dict[str, tuple[Any, tuple, dict[str, Any], str]] = {
     "FL400": (lambda x: off(x), (), {}, "off(x)"),
     "FL401": (explicit, (), {}, "graph_break"),
-    "FL403": (forced, (), {"options": {"force_borders": True}}, "x + 1"),
+    "FL403": (forced, (), {"options": {"force_graph_breaks": True}}, "x + 1"),
     "FL405": (coroutine, (), {}, "later()"),
     "FL410": (unknown, (), {}, "getallocatedblocks"),
     "FL411": (effect, (), {}, "print"),

@@ -130,7 +130,7 @@ def _goes_round_breaks(interp: Any, f: Frame) -> bool:
         return False
     # A comprehension is called with the iterator.
     end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
-    return any([at <= ip <= end for ip in interp.options.break_places.get(f.info.code, ())])
+    return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
 def _range(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

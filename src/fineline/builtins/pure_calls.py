@@ -197,7 +197,7 @@ def _is_users(interp: Any, fn: FunctionType) -> bool:
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")
-        and fn.__code__ not in interp.options.idle
+        and fn.__code__ not in interp.lessons.eager_functions
         and not is_own(fn.__code__)
     )
 

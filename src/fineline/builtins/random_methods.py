@@ -81,7 +81,7 @@ def _draw(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     place = f.info.code, f.ip - 1
-    number = None if place in interp.options.breaking_draws else _number(interp, fn, args, kwargs or {}, place)
+    number = None if place in interp.lessons.breaking_draws else _number(interp, fn, args, kwargs or {}, place)
     if number is None:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
     return interp.finish(f, number, then, data)

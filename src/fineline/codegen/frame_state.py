@@ -194,7 +194,7 @@ class FrameState:
         self.roots: list[Any] = []
         self.names: list[str] = []
         self._cap: SegmentTrace = interp.trace
-        self._looked_at, self._keeps_all = interp.options.looked_at, graph_break.keeps_variables
+        self._looked_at, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(interp.frame)
         self._passed = self.held | set(map(id, graph_break.args_))

@@ -122,11 +122,11 @@ class NotReconstructible(Exception):
 
 
 class Uncompiled(NotReconstructible):
-    """The backend can't compile a graph that was captured on real values; ``option``: what of the region's options is another next time."""
+    """The backend can't compile a graph that was captured on real values; ``lesson``: the field of the region's lessons that is another next time, and its value."""
 
-    def __init__(self, error: str, text: str, option: tuple[str, Any]) -> None:
+    def __init__(self, error: str, text: str, lesson: tuple[str, Any]) -> None:
         super().__init__(text)
-        self.error, self.option = error, option
+        self.error, self.lesson = error, lesson
 
 
 class NotOneGraph(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -13,20 +13,13 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import known_code
+from fineline.tracing.lessons import EagerFunction
 
 # So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
 MOST_IDLE = 12
 # So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
 FEW_OPERATORS = 8
 IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
-
-
-class Idle(NamedTuple):
-    """A function that runs eagerly as one call. ``always``: also where it is given tensors; ``error`` and ``reason``: of the graph break."""
-
-    always: bool
-    error: str
-    reason: str
 
 
 def idle_frame(interp: Any, declared: bool) -> Frame | None:
@@ -59,10 +52,10 @@ def leave(interp: Any, f: Frame) -> bool:
     for caller in stack(f.back):
         # To these it is one call.
         caller.idle = 1
-    known, few = interp.options.idle, f.worked <= FEW_OPERATORS
+    known, few = interp.lessons.eager_functions, f.worked <= FEW_OPERATORS
     before = known.get(f.info.code)
     if before is None or (few and not before.always):
-        known[f.info.code] = Idle(few, "FL436", f"{IDLE} before")
+        known[f.info.code] = EagerFunction(few, "FL436", f"{IDLE} before")
         return True
     return False
 
@@ -87,7 +80,7 @@ def _given(value: Any) -> Any:
 
 def call_idle(interp: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """A call of a function that was left: a graph break, if it works on no tensors, or does little with them."""
-    idle: Idle = interp.options.idle[fn.__code__]
+    idle = interp.lessons.eager_functions[fn.__code__]
     if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)

@@ -56,6 +56,7 @@ from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.identity_guards import VIEWS, shown_by
+from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
@@ -82,8 +83,8 @@ INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 class Interpreter:
     """Runs frames on real values; what they read, call and write goes to ``trace``."""
 
-    def __init__(self, options: Any, trace: SegmentTrace | None = None) -> None:
-        self.options = options
+    def __init__(self, options: Any, lessons: Lessons, trace: SegmentTrace | None = None) -> None:
+        self.options, self.lessons = options, lessons
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
         self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
@@ -170,10 +171,10 @@ class Interpreter:
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
-        opaque = self.options.opaque
-        if opaque:
-            linked, key = self.options.linked, (id(info), len(opaque))
-            return linked.get(key) or linked.setdefault(key, link(info, opaque))
+        eager = self.lessons.eager_sites
+        if eager:
+            linked, key = self.lessons.linked, (id(info), len(eager))
+            return linked.get(key) or linked.setdefault(key, link(info, eager))
         if info.linked is None:
             info.linked = link(info, None)
         return info.linked
@@ -190,7 +191,7 @@ class Interpreter:
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
-        if code in self.options.idle and f is not None:
+        if code in self.lessons.eager_functions and f is not None:
             call_idle(self, fn, args, kwargs, then, data)
         if self.trace.active:
             see_function(self.trace, fn)
@@ -286,15 +287,15 @@ class Interpreter:
             frame = frame.back
         assert frame is not None
         place = (self.turn, frame.info.code, frame.ip - 1)
-        seen = self.options.asked_numbers.setdefault(place, {})
+        seen = self.lessons.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]
         if len(others) >= few and not any([found in known for known in others]):
-            self.options.asked_outside.add(place)
+            self.lessons.asked_outside.add(place)
         own = seen.setdefault(self.marker, [])
-        if place not in self.options.asked_outside and len(own) < MOST_ASKED:
+        if place not in self.lessons.asked_outside and len(own) < MOST_ASKED:
             own.append(found)
-        return place in self.options.asked_outside
+        return place in self.lessons.asked_outside
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""
@@ -331,7 +332,7 @@ class Interpreter:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
-        inner = Interpreter(self.options, SegmentTrace(self))
+        inner = Interpreter(self.options, self.lessons, SegmentTrace(self))
         inner.trace.active = False
         inner.call_out, inner.eager_frame = self.call_out, gen.frame
         try:
@@ -543,7 +544,7 @@ class Interpreter:
         self.jumps = 0
         caller = f.back
         if caller is not None and caller.info.instructions[caller.ip - 1].name == "CALL" and caller.back is not None:
-            self.options.opaque.add((caller.info.code, caller.ip - 1))
+            self.lessons.eager_sites.add((caller.info.code, caller.ip - 1))
         self.fail("FL427", f"a loop of over {LONG_LOOP} steps without a tensor operator", False)
 
     def throw(self, e: BaseException, again: bool = False) -> Frame:
@@ -568,7 +569,7 @@ class Interpreter:
         if f is not None:
             self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)
             if hint:
-                self.options.opaque.add((f.info.code, f.ip - 1))
+                self.lessons.eager_sites.add((f.info.code, f.ip - 1))
         if fakes:
             raise Restart(error, text)
 

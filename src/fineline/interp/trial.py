@@ -133,7 +133,7 @@ class Trial(Interpreter):
         turned: bool = False,
     ) -> None:
         """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
-        super().__init__(outer.options, outer.trace)
+        super().__init__(outer.options, outer.lessons, outer.trace)
         self.outer, self.refuse = outer, outer.refuse
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired

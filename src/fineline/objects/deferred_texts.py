@@ -100,7 +100,7 @@ def _may_wait(interp: Any, f: Frame, fn: Callable, args: Any) -> bool:
     modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
     if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(m, Tally) for m in modes]):
         return False
-    if (f.info.code, f.ip - 1) in interp.options.opaque or id(PRINT_OPTS.__dict__) in trace.mutations.written:
+    if (f.info.code, f.ip - 1) in interp.lessons.eager_sites or id(PRINT_OPTS.__dict__) in trace.mutations.written:
         return False
     at = _PATTERNS[fn]
     if not _plain(trace, fn, args[at : at + 1]):
@@ -109,7 +109,7 @@ def _may_wait(interp: Any, f: Frame, fn: Callable, args: Any) -> bool:
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
-    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.options.read_texts) for x in given]
+    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.specialized_texts) for x in given]
     return None not in late and any(late)
 
 
@@ -239,8 +239,8 @@ def known_next_time(interp: Any, text: Text) -> None:
                 found.append(interp.texts[id(x)])
             elif is_a(x, Tensor) or unknown(x):
                 return
-    if not places <= interp.options.read_texts:
-        interp.options.read_texts |= places
+    if not places <= interp.lessons.specialized_texts:
+        interp.lessons.specialized_texts |= places
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 

@@ -80,7 +80,7 @@ def _namespace(interp: Any, f: Frame) -> Any:
 def _look_at(interp: Any, f: Frame | None) -> None:
     """From the next call on programs keep all variables of the functions that are running."""
     while f is not None:
-        interp.options.looked_at.add(f.info.code)
+        interp.lessons.inspected_functions.add(f.info.code)
         f = f.back
     interp.fail("FL439", "variables are looked at through a frame", False)
 
@@ -91,7 +91,7 @@ def _get_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     while frame is not None:
         codes.append(frame.info.code)
         frame = frame.back
-    if interp.trace.active and any(["f_locals" in code.co_names for code in codes]) and not interp.options.looked_at.issuperset(codes):
+    if interp.trace.active and any(["f_locals" in code.co_names for code in codes]) and not interp.lessons.inspected_functions.issuperset(codes):
         _look_at(interp, f)
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
@@ -108,7 +108,7 @@ def _of_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise CaptureAborted
-        if found.info.code not in interp.options.looked_at:
+        if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
         return interp.finish(f, _namespace(interp, found), then, data)
     if trace.active and id(frame) in trace.sources:

@@ -27,6 +27,7 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.tracing.lessons import Lessons
 
 # The namespaces of operators that PyTorch brings.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
@@ -273,8 +274,8 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, tree: Tree, options: Any, lessons: Lessons) -> None:
+        super().__init__(options, lessons)
         self.tensors = _Counting()
         self.watch(tree)
 

@@ -90,7 +90,7 @@ class CaptureSession:
         # The graph breaks so far: how many at each place.
         self.passed = entry_point.passed
         self.nargs, self.kwnames = len(args), tuple(kwargs)
-        self.interp = interp = region.interp(region.options)
+        self.interp = interp = region.make_interpreter(region.options, region.lessons)
         interp.on_graph_break, interp.on_skip, interp.run_frame = self.on_graph_break, settle, region.run_frame
         interp.undoable = breaks_here(region.options.breaks) != "any" or trial
         interp.shows_layouts = region.shows_graphs
@@ -362,9 +362,9 @@ class CaptureSession:
                 raise Restart(e.error, e.text) from None
             if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
                 # The context can't leave its graph; entered between two graphs, it is a value like others.
-                region.options.inference_mode_breaks = True
+                region.lessons.inference_mode_breaks = True
             elif not self._move_out(e):
-                move_out(region.options, interp.frame)
+                move_out(region.lessons, interp.frame)
         except FinelineError as e:
             interp.abandoned = e
             raise CaptureAborted from None
@@ -408,7 +408,7 @@ class CaptureSession:
     def _note_place(self, f: Frame) -> None:
         """Notes where the frames around a graph break are: the loops that they are in go round it."""
         for frame in stack(f):
-            self.region.options.break_places.setdefault(frame.info.code, set()).add(frame.ip)
+            self.region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
 
     def _tell_texts(self, frame_state: FrameState, graph_break: GraphBreak, after: EntryPoint, entry_points: list[EntryPoint]) -> None:
         """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
@@ -590,9 +590,7 @@ class CaptureSession:
     def _move_out(self, e: NotReconstructible) -> bool:
         """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
         if is_a(e, Uncompiled):
-            name, value = e.option
-            held = getattr(self.region.options, name)
-            setattr(self.region.options, name, held | value if is_a(held, frozenset) else value)
+            self.region.lessons.learn(*e.lesson)
             return True
         return make_outside(self.region, self.entry_point, e.called_at)
 

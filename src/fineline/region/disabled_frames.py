@@ -17,6 +17,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import is_own
 
@@ -41,10 +42,10 @@ class FrameRunner:
 
     __name__ = "its own frame runs in Python"
 
-    def __init__(self, make_region: Callable[[], Callable | None], options: Any) -> None:
+    def __init__(self, make_region: Callable[[], Callable | None], options: Any, lessons: Lessons) -> None:
         # A weak method: the region owns this object.
         self.make_region = make_region
-        self.options = options
+        self.options, self.lessons = options, lessons
         # By the frame's code and that of what it calls (or the module), which the entry keeps alive.
         self.children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
@@ -58,7 +59,7 @@ class FrameRunner:
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
-        interp = Interpreter(self.options, SegmentTrace(self))
+        interp = Interpreter(self.options, self.lessons, SegmentTrace(self))
         interp.trace.active = False
         interp.call_out = functools.partial(self._call_out, fn.__code__)
         try:

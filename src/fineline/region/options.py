@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
 from fineline.errors import BadArgument
-from fineline.interp.break_storms import Idle
 from fineline.policy.policy import Policy
 from fineline.region.guard_dispatch import Evaluator
-from fineline.tracing.local_classes import LocalClasses
 
 KNOWN: dict[str, Any] = {
-    "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_borders": bool, "verify": bool, "first_call": str,
+    "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_graph_breaks": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
     "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "settings": Callable,
@@ -45,8 +41,6 @@ class Options:
     as it was captured. ``fall_back``: calls whose compiled graph fails run eagerly, however often that happens; otherwise the second failure
     of a graph is an error. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
     ``settings``: asked before each capture what these options are from now on.
-
-    ``opaque`` grows while the region lives: instructions that could not be captured and run eagerly from then on.
     """
 
     policy: Policy | None = None
@@ -75,36 +69,6 @@ class Options:
     settings: Callable[[], Mapping[str, Any]] | None = None
     guard_export_fn: Callable[[list[str]], object] | None = None
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
-    opaque: set[tuple[CodeType, int]] = field(default_factory=set)
-    # Where texts of numbers that vary are made and then read: the numbers are constants there.
-    read_texts: set[tuple[CodeType, int]] = field(default_factory=set)
-    # Instructions at which C asks for the value of numbers that vary -> by run, which values these had; and those at which there were too many.
-    # A turn of a loop that has programs of its own is a place of its own.
-    asked_numbers: dict[tuple[weakref.ref[Any] | None, CodeType, int], dict[object, list]] = field(default_factory=dict)
-    asked_outside: set[tuple[weakref.ref[Any] | None, CodeType, int]] = field(default_factory=set)
-    # Where graph breaks were: by code, the instructions that the frames around each were at.
-    break_places: dict[CodeType, set[int]] = field(default_factory=dict)
-    # Functions whose variables others look at.
-    looked_at: set[CodeType] = field(default_factory=set)
-    # Functions that do nothing but break graphs, or have a program for each value.
-    idle: dict[CodeType, Idle] = field(default_factory=dict)
-    # Functions that PyTorch's own mark allows in graphs, and that have not kept the contract, and how often.
-    broken: Counter[CodeType | None] = field(default_factory=Counter)
-    # Instructions that draw a random number on which the way of the code depends.
-    breaking_draws: set[tuple[CodeType, int]] = field(default_factory=set)
-    # Cached functions whose calls must find their entries.
-    settled_caches: set[CodeType] = field(default_factory=set)
-    classes: LocalClasses = field(default_factory=LocalClasses)
-    # Whether the context of an inference mode has to cross graph breaks.
-    inference_mode_breaks: bool = False
-    # Whether NumPy's arrays that are made of constants are constants.
-    constant_arrays: bool = True
-    # Whether sparse, nested and quantized tensors stay out of graphs.
-    dense: bool = False
-    # The names of operators that do not run on fake tensors, which the backend has failed on: they stay out of graphs.
-    unfaked: frozenset[str] = frozenset()
-    # Instructions with their handlers, for code with opaque places: by code info and number of such places.
-    linked: dict[tuple[int, int], list] = field(default_factory=dict)
 
     def renew(self) -> bool:
         """Takes over what the settings are now; -> whether there are any."""

@@ -61,6 +61,7 @@ from fineline.report.tree import Node
 from fineline.stacks import StackPlace, to_the_user
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.thread_state import CallState, Standing, restore
+from fineline.tracing.lessons import Lessons
 from fineline.tracing.symbols import Symbols
 from fineline.tracing.tracebacks import without_own_frames
 
@@ -75,11 +76,12 @@ RESTS, MOST_OF_TIME = 8, 0.25
 class Region:
     """One compiled callable."""
 
-    def __init__(self, fn: Callable, backend: Backend, options: Options) -> None:
+    def __init__(self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None) -> None:
         self.fn = fn
         self.name: str = options.name or getattr(fn, "__qualname__", "") or type(fn).__qualname__
         self.backend = backend
         self.options = options
+        self.lessons = Lessons() if lessons is None else lessons
         self.made = time.monotonic_ns()
         self.lock = threading.RLock()
         self.capturing: int | None = None
@@ -97,7 +99,7 @@ class Region:
         # Which guards calls have failed, and how often.
         self.missed: Counter[str] = Counter()
         self.said: set[str] = set()
-        self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options)
+        self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options, self.lessons)
         self.events: list[Event] = []
         self.graphs: list[GraphModule] = []
         # What the backend has compiled: with the graph's place in the code, where the backend is the user's.
@@ -110,7 +112,7 @@ class Region:
         # Writes the programs.
         self.writer: Callable[[Any, str], ResidualWriter] = ResidualWriter
         # Makes the interpreters, for explain; the calls that they have met, where a report of them is wanted.
-        self.interp: Callable[[Options], Interpreter] = Interpreter
+        self.make_interpreter: Callable[[Options, Lessons], Interpreter] = Interpreter
         self.tree: Callable[[], Node] | None = None
         # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
         self.ahead: list[tuple[Any, Any]] = []
@@ -194,9 +196,7 @@ class Region:
             self.events.clear()
             self.graphs.clear()
             self.compiled.clear()
-            self.options.opaque.clear()
-            self.options.read_texts.clear()
-            self.options.broken.clear()
+            self.lessons.forget_sites()
             self.others.clear()
             self.had_first_call = self.eager_under_hooks = False
 
@@ -345,7 +345,8 @@ class Region:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
-        if own.first_call == "live" and not (fake or scalars or shaped or entry_point.varying.any or marked((*args, *kwargs.values()))):
+        live = own.first_call == "live" and not self.lessons.compiled_first_call
+        if live and not (fake or scalars or shaped or entry_point.varying.any or marked((*args, *kwargs.values()))):
             return None
         return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)
 
@@ -522,14 +523,14 @@ class Region:
     def child(self, fn: Callable) -> Callable:
         """Returns a region for what such a function calls: its dispatcher."""
         own = self.options
-        region = Region(fn, self.backend, replace(own, opaque=set(), linked={}, name=None))
+        region = Region(fn, self.backend, replace(own, name=None), self.lessons.of_alike())
         self.watch_alike(region)
         region.fired = self.fired
         return region.entry.dispatcher
 
     def watch_alike(self, region: Region) -> None:
         """Has the calls of another region be seen by who sees those of this one."""
-        region.tally, region.interp = self.tally and self.tally.of_another(), self.interp
+        region.tally, region.make_interpreter = self.tally and self.tally.of_another(), self.make_interpreter
 
     @property
     def min_graph_operators(self) -> int:

@@ -13,12 +13,11 @@ from fineline.codegen.frame_state import Const, roots_of
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.frames.stub_frames import is_own, user_stack
-from fineline.interp.break_storms import Idle
 from fineline.kinds import is_a
-from fineline.region.options import Options
 from fineline.region.rollback import may_restart
 from fineline.report.events import Event
 from fineline.stacks import is_library, is_standard_library
+from fineline.tracing.lessons import EagerFunction, Lessons
 
 _SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 # Each makes up to as many programs as the limit allows.
@@ -29,9 +28,9 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 def make_outside(region: Any, entry_point: Any, called_at: Any) -> bool:
     """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
-    if called_at is None or called_at in region.options.opaque:
+    if called_at is None or called_at in region.lessons.eager_sites:
         return False
-    region.options.opaque.add(called_at)
+    region.lessons.eager_sites.add(called_at)
     if entry_point is not region.entry:
         # The way here leads through programs that make it inside.
         start_anew(region)
@@ -58,15 +57,16 @@ def leave_out(region: Any, entry_point: Any, live: tuple, reader: CodeType | Non
 
 
 def _leave(region: Any, code: CodeType) -> bool:
-    if code in region.options.idle or code is getattr(region.fn, "__code__", None) or is_own(code) or code.co_flags & _SUSPENDED:
+    known = code in region.lessons.eager_functions or code is getattr(region.fn, "__code__", None)
+    if known or is_own(code) or code.co_flags & _SUSPENDED:
         return False
-    region.options.idle[code] = Idle(False, "FL448", "has a program for each value of what it is given")
+    region.lessons.eager_functions[code] = EagerFunction(False, "FL448", "has a program for each value of what it is given")
     return True
 
 
 def given_up(region: Any, error: str, text: str) -> None:
     """A capture has been given up because of ``error``: what that means for the next ones."""
-    if text and error in HOPELESS and not region.options.opaque:
+    if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager_reason = text
     if error == "FL439":
         start_anew(region)
@@ -101,13 +101,13 @@ def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) 
     return interp.beyond(graph_break)
 
 
-def move_out(options: Options, f: Frame | None) -> None:
+def move_out(lessons: Lessons, f: Frame | None) -> None:
     """Nobody knows what made it: the innermost call around that is the user's own runs eagerly as a whole."""
     while f is not None and f.back is not None:
         caller = f.back
         key = (caller.info.code, caller.ip - 1)
         called = caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
-        if called and key not in options.opaque and not is_own(caller.info.code):
-            options.opaque.add(key)
+        if called and key not in lessons.eager_sites and not is_own(caller.info.code):
+            lessons.eager_sites.add(key)
             return
         f = caller

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from fineline.backends.registry import Backend, lookup_backend
@@ -45,7 +44,7 @@ def instead(region: Any, stance: Stance, entry_point: Any, args: tuple, kwargs: 
 
 def _another(region: Any, backend: Backend, key: Any) -> Callable:
     """Returns the dispatcher, which owns it, of a region for the same function, whose graphs another backend compiles."""
-    other = type(region)(region.fn, backend, replace(region.options, opaque=set(), linked={}))
+    other = type(region)(region.fn, backend, region.options, region.lessons.of_alike())
     other.stands_for, other.had_first_call = key, True
     region.watch_alike(other)
     return other.entry.dispatcher

@@ -26,7 +26,7 @@ def _enter(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
 
 
 def _entered(interp: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
-    if interp.options.inference_mode_breaks or interp.options.force_graph_breaks:
+    if interp.lessons.inference_mode_breaks or interp.options.force_graph_breaks:
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.

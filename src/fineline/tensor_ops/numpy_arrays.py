@@ -102,7 +102,7 @@ def computed(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | No
     if interp.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.may_restart is not None and interp.options.constant_arrays
+    allowed = interp.trace.active and interp.may_restart is not None and interp.lessons.constant_arrays
     if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
         return None
     try:

@@ -230,7 +230,7 @@ class TensorOps:
                 unbacked.within(interp, fn, args, kwargs or {})
         if interp.indices and (places := numbers_in_tensors(fn, args)) is not None:
             fn, args = torch.ops.aten.index.Tensor, (args[0], places)
-        if interp.options.dense and any(map(scattered, (*args, *(kwargs or {}).values()))):
+        if interp.lessons.dense_only and any(map(scattered, (*args, *(kwargs or {}).values()))):
             raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
         try:
             if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
@@ -284,7 +284,7 @@ class TensorOps:
                 result = compute(interp, fn, args, kwargs)
         except GraphBreak as b:
             raise b.calls(*called) from None
-        if interp.options.dense and scattered(result):
+        if interp.lessons.dense_only and scattered(result):
             raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
         self.keep(interp, fn, op, target, fx_args, fx_kwargs, result, untyped)
         if known is Foresight.UNFORESEEN:
@@ -294,7 +294,7 @@ class TensorOps:
         elif interp.fakes is not None:
             interp.known.computed(fn, args, kwargs, result, trace.recorder.mutated)
         if interp.options.force_graph_breaks and not used and trace.active:
-            raise GraphBreak(passed, (result,), None, "FL403", "the region has force_borders")
+            raise GraphBreak(passed, (result,), None, "FL403", "the region has force_graph_breaks")
         return result
 
     # Whether what only the graph will know may be a symbol.

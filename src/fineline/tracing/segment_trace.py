@@ -88,7 +88,7 @@ class SegmentTrace:
 
     def __init__(self, interp: Any) -> None:
         self.active = True
-        self.classes = interp.options.classes
+        self.classes = interp.lessons.local_classes
         # Behind a graph break: the root that an eager call gave. The ids of the classes that have been met since.
         self.given: Source | None = None
         self.met: set[int] = set()

@@ -33,7 +33,7 @@ HOW: dict[str, dict] = {
     "dynamic": {"dynamic": True},
     "reference": {"options": {"evaluator": "reference"}},
     "fake": {"options": {"first_call": "compiled"}},
-    "borders": {"options": {"force_borders": True}},
+    "borders": {"options": {"force_graph_breaks": True}},
     "aot": {"backend": "aot_eager"},
 }
 

@@ -128,7 +128,7 @@ class OpaqueCall:
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
-            interp.options.broken[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
+            interp.lessons.broken_contracts[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Any, fn: Any, value: Any) -> None:
@@ -189,7 +189,7 @@ def call_allowed(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, args[0])):
         return interp.call_plainly(f, fn, args, kwargs, then, data)
-    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.options.broken[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
     if interp.texts:
