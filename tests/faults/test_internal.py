@@ -30,7 +30,7 @@ def program(log):
     return f
 
 
-@pytest.mark.parametrize("place", ["compile", "returns", "border", "_writes", "_guard_storages"])
+@pytest.mark.parametrize("place", ["compile", "returns", "graph_break", "_writes", "_guard_storages"])
 def test_writing_a_program_fails(place, monkeypatch) -> None:
     def boom(*args, **kwargs):
         raise Boom("inside fineline")

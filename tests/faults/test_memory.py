@@ -164,10 +164,10 @@ class Watching:
 
         keep = TensorOps.keep
 
-        def watched(ops, vm, fn, op, target, args, kwargs, result, untyped):
+        def watched(ops, interp, fn, op, target, args, kwargs, result, untyped):
             if isinstance(result, torch.Tensor):
                 self.seen.append(weakref.ref(result))
-            return keep(ops, vm, fn, op, target, args, kwargs, result, untyped)
+            return keep(ops, interp, fn, op, target, args, kwargs, result, untyped)
 
         monkeypatch.setattr(TensorOps, "keep", watched)
 

@@ -83,11 +83,11 @@ def test_arguments_that_wait_lie_where_others_have(monkeypatch: pytest.MonkeyPat
     """What was made and is gone leaves its id to the arguments of a call, which wait at a graph break for a size: they are not that thing."""
     met, begin = [], FrameState.__init__
 
-    def poisoned(self: FrameState, vm: Any, border: Any, *args: Any, **kwargs: Any) -> None:
-        if border.then is not None and border.then.__name__ == "_sized":
-            vm.cap.made.add(id(border.data[1]))
-            met.append(border)
-        begin(self, vm, border, *args, **kwargs)
+    def poisoned(self: FrameState, interp: Any, graph_break: Any, *args: Any, **kwargs: Any) -> None:
+        if graph_break.then is not None and graph_break.then.__name__ == "_sized":
+            interp.trace.made.add(id(graph_break.data[1]))
+            met.append(graph_break)
+        begin(self, interp, graph_break, *args, **kwargs)
 
     monkeypatch.setattr(FrameState, "__init__", poisoned)
 

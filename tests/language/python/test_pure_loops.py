@@ -692,8 +692,8 @@ LOOPS = [
 def test_the_interpreter_takes_the_first_turns_only(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     handed, run = [], pure_loops._run_turns
 
-    def noted(vm: Any, f: Any, pure: Any) -> None:
-        run(vm, f, pure)
+    def noted(interp: Any, f: Any, pure: Any) -> None:
+        run(interp, f, pure)
         handed.append(f.ip == pure.end)
 
     monkeypatch.setattr(pure_loops, "_run_turns", noted)
