@@ -22,6 +22,7 @@ from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import Options
 from fineline.region.region import Region
 from fineline.torch_facts.thread_state import KERNELS
+from fineline.tracing.segment_trace import SegmentTrace
 
 TracingMode = Literal["real", "fake", "symbolic"]
 
@@ -120,7 +121,7 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []
 
-    def writer(trace: Any, name: str) -> ExportWriter:
+    def writer(trace: SegmentTrace, name: str) -> ExportWriter:
         written.append(ExportWriter(trace, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
         return written[-1]
 

@@ -31,9 +31,10 @@ from fineline.objects.attribute_reads import (
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.interp import Interp
 
 
-def _getattr(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _getattr(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) not in (2, 3) or kwargs or not is_a(args[1], str):
         return interp.finish(f, getattr(*args, **(kwargs or {})), then, data)
     if not interp.trace.active:
@@ -52,7 +53,7 @@ def _getattr(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return interp.call(f, protocols.attribute_or, [builtins.getattr, obj, name, default], None, then, data)
 
 
-def _simple(interp: Any, obj: Any, name: str) -> bool:
+def _simple(interp: Interp, obj: Any, name: str) -> bool:
     """Returns whether reading a missing attribute of ``obj`` runs no code that fails only later."""
     if is_a(obj, (type, types.ModuleType, super)):
         return is_a(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
@@ -62,7 +63,7 @@ def _simple(interp: Any, obj: Any, name: str) -> bool:
     return info.look(interp.trace, name)[0] not in (PROPERTY, PY_DATA, PY_OTHER)
 
 
-def _hasattr(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _hasattr(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, name = args
     if not interp.trace.active or not is_a(name, str):
         return interp.finish(f, hasattr(obj, name), then, data)
@@ -83,14 +84,14 @@ def _hasattr(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
     return interp.call(f, protocols.has_attribute, [builtins.getattr, obj, name], None, then, data)
 
 
-def _true_then(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _true_then(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     return interp.finish(f, True, *state)
 
 
 def _writing(write: Callable, plain: Callable | None = None) -> Callable:
     """Returns the handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
 
-    def handler(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         if plain is not None and not interp.trace.active:
             return interp.finish(f, plain(*args), then, data)
         if not is_a(args[1], str):
@@ -108,23 +109,23 @@ def _writing(write: Callable, plain: Callable | None = None) -> Callable:
     return handler
 
 
-def _give_none(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _give_none(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     return interp.finish(f, None, *state)
 
 
-def _object_getattribute(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _object_getattribute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, name = args
     if not interp.trace.active:
         return interp.finish(f, object.__getattribute__(obj, name), then, data)
     return generic_load(interp, f, obj, name, type_info(interp.trace, type(obj)), then, data, use_getattr=False)
 
 
-def _bind(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _bind(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``function.__get__``: a method, or the function itself; no Python code runs."""
     return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
 
 
-def _special(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _special(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """`protocols.special`: a bound method found on the type, or MISSING; None where the class rules the method out."""
     obj, name = args
     trace = interp.trace

@@ -47,6 +47,7 @@ from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
+from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
 
@@ -117,7 +118,7 @@ def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
         trace.expand(fn.__kwdefaults__)
 
 
-def bind_arguments(interp: Any, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
+def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType, args: list, kwargs: dict | None) -> list:
     """Returns the local variables of a call, parameters first, as CPython binds them."""
     argcount, kwonly, flags = code.co_argcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_varnames
@@ -166,7 +167,7 @@ def bind_arguments(interp: Any, fn: types.FunctionType, code: types.CodeType, ar
     return local
 
 
-def call_value(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
     if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
         rule = interp.rules.decide(fn, args)
@@ -192,7 +193,7 @@ def runs_no_code(fn: Any) -> bool:
     return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
-def call_unruled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
     """... whatever the rules say of it."""
     if interp.texts:
         read_by(interp, fn, args, kwargs, then, data)
@@ -202,7 +203,7 @@ def call_unruled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None
     return call_object(interp, f, fn, args, kwargs, then, data)
 
 
-def call_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     trace = interp.trace
     # Most have run before; a mark may have come since, or a function of other code at the same address.
     if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
@@ -220,7 +221,7 @@ def call_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | Non
     return handler(interp, f, fn, args, kwargs, then, data)
 
 
-def _not_run_through(interp: Any, fn: types.FunctionType) -> Callable | None:
+def _not_run_through(interp: Interp, fn: types.FunctionType) -> Callable | None:
     """Returns the handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
         return explicit_break
@@ -258,15 +259,15 @@ def _left_alone(fn: types.FunctionType) -> Callable | None:
     return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
-def _natively(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _natively(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _torch_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _torch_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
 
 
-def call_method(interp: Any, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     trace = interp.trace
     func, self = fn.__func__, fn.__self__
     src = trace.sources.get(id(fn))
@@ -275,7 +276,7 @@ def call_method(interp: Any, f: Frame, fn: types.MethodType, args: list, kwargs:
     return call_value(interp, f, func, [self, *args], kwargs, then, data)
 
 
-def call_builtin(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A C function, or a C method bound to its object."""
     special = SPECIALS.get(fn)
     if special is not None:
@@ -309,7 +310,7 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
     return raw_lookup(cls, fn.__name__)
 
 
-def call_descriptor(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_descriptor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An unbound C method with its object as first argument."""
     if args and KINDS.get(type(args[0])) is fn.__objclass__:
         own = raw_lookup(type(args[0]), fn.__name__)
@@ -326,7 +327,7 @@ def call_descriptor(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | N
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def call_method_wrapper(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_method_wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     # Not the type's own method of that name: super() may have passed over it.
     descr = fn.__objclass__.__dict__.get(fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
@@ -334,13 +335,13 @@ def call_method_wrapper(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def call_partial(interp: Any, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_partial(interp: Interp, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     interp.trace.load_partial(fn)
     merged = {**fn.keywords, **(kwargs or {})}
     return call_value(interp, f, fn.func, [*fn.args, *args], merged, then, data)
 
 
-def call_type(interp: Any, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     trace = interp.trace
     special = SPECIALS.get(cls)
     if special is not None:
@@ -376,7 +377,7 @@ def _has_python_init(cls: type) -> bool:
     return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
 
 
-def call_object(interp: Any, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
     trace = interp.trace
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
@@ -422,7 +423,7 @@ def call_object(interp: Any, f: Frame, obj: Any, args: list, kwargs: dict | None
     raise TypeError(f"'{type(obj).__name__}' object is not callable")
 
 
-def _call_loaded(interp: Any, f: Frame, fn: Any, state: tuple) -> Frame | None:
+def _call_loaded(interp: Interp, f: Frame, fn: Any, state: tuple) -> Frame | None:
     args, kwargs, then, data = state
     return interp.call(f, fn, list(args), kwargs, then, data)
 
@@ -468,7 +469,7 @@ def _no_global_hooks(trace: SegmentTrace) -> bool:
     return True
 
 
-def call_generic(interp: Any, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_generic(interp: Interp, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     # What has no dict does not keep that it was made as a dict[str, int].
     return interp.call(f, fn.__origin__, args, kwargs, then, data) if fn.__origin__ in PLAIN else call_object(interp, f, fn, args, kwargs, then, data)
 

@@ -30,8 +30,9 @@ from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
 from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
+from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import PLAIN_METACLASSES
-from fineline.tracing.segment_trace import HEAP_TYPE, is_value
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
 OBJECT_CLASS = object.__dict__["__class__"]
 OBJECT_HOOK = object.__dict__["__subclasshook__"]
@@ -43,17 +44,17 @@ STATIC_CHECKS = frozenset(
 )
 
 
-def _object_new(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _object_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj = fn(*args, **(kwargs or {}))
     interp.trace.made.add(id(obj))
     return interp.finish(f, obj, then, data)
 
 
-def _object_init(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _object_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
 
 
-def _isinstance(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     obj, classes = args
     trace = interp.trace
     # Of what stands for another object, the type of that.
@@ -88,12 +89,12 @@ def _isinstance(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     return interp.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
 
 
-def answers_class(trace: Any, t: type) -> bool:
+def answers_class(trace: SegmentTrace, t: type) -> bool:
     """Returns whether reading ``__class__`` of an instance runs the user's code."""
     return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
-def _is_a(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What C asks of an object by its type, in the interpreted stand-ins for C."""
     obj, kinds = args
     if interp.trace.active and type(obj) is not kinds:
@@ -102,13 +103,13 @@ def _is_a(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     return interp.finish(f, found, then, data)
 
 
-def _guard_check(trace: Any, cls: Any, name: str, check: Any) -> None:
+def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
     """A metaclass of the user's has a say, or may come to have one."""
     if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
         type_info(trace, type(cls)).look(trace, name)
 
 
-def _guard_abstract(trace: Any, obj: Any, cls: Any) -> None:
+def _guard_abstract(trace: SegmentTrace, obj: Any, cls: Any) -> None:
     """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
     src = trace.sources.get(id(obj))
     if getattr(cls, "_is_protocol", False):
@@ -118,18 +119,18 @@ def _guard_abstract(trace: Any, obj: Any, cls: Any) -> None:
         _guard_subclass(trace, type(obj), cls, isinstance(obj, cls))
 
 
-def _guard_subclass(trace: Any, cls: type, base: Any, answer: bool) -> None:
+def _guard_subclass(trace: SegmentTrace, cls: type, base: Any, answer: bool) -> None:
     """Guards what an abstract class answers about ``cls``; that it is a base says enough, unless it has a say of its own."""
     inherits = answer and any([k is base for k in CLASS_MRO.__get__(cls)])
     if not inherits or special_method(trace, base, "__subclasshook__") is not OBJECT_HOOK:
         guard_subclass(trace, cls, base, answer)
 
 
-def _to_bool(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _to_bool(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     return interp.finish(f, bool(value), *state)
 
 
-def _issubclass(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _issubclass(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     cls, classes = args
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
@@ -144,13 +145,13 @@ def _issubclass(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     return interp.finish(f, issubclass(cls, classes), then, data)
 
 
-def _callable(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _callable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if interp.trace.active and args and type(args[0]).__flags__ & HEAP_TYPE:
         type_info(interp.trace, type(args[0])).look(interp.trace, "__call__")
     return interp.finish(f, callable(*args), then, data)
 
 
-def _type(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1 and not kwargs:
         t = interp.type_of(args[0])
         return interp.finish(f, t, then, data)
@@ -167,7 +168,7 @@ def _type(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     raise natively(interp, type, args, kwargs, "making a class").to(then, data)
 
 
-def _super(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         info = f.info
         if not info.code.co_argcount:
@@ -186,7 +187,7 @@ def _super(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     return interp.finish(f, obj, then, data)
 
 
-def _build_class(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """The class statement: its body is run through, the class itself is made for the capture alone."""
     body, name, *bases = args
     if not interp.trace.active:
@@ -199,11 +200,12 @@ def _build_class(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: 
         namespace["__orig_bases__"] = tuple(bases)
     interp.trace.made.add(id(namespace))
     frame = interp.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
+    assert frame is not None
     frame.namespace = namespace
     return frame
 
 
-def natively(interp: Any, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
+def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
     """A class is made by the user's own code, behind a graph break."""
     classes = interp.trace.classes
     if interp.trace.active:
@@ -211,7 +213,7 @@ def natively(interp: Any, make: Any, args: list, kwargs: Any, reason: str) -> Gr
     return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
 
 
-def _class_body_done(interp: Any, f: Frame, cell: Any, state: tuple) -> Frame | None:
+def _class_body_done(interp: Interp, f: Frame, cell: Any, state: tuple) -> Frame | None:
     meta, name, bases, namespace, rest, then, data = state
     trace = interp.trace
     hooks = [special_method(trace, b, "__init_subclass__") for b in bases] + [special_method(trace, type(v), "__set_name__") for v in namespace.values()]
@@ -227,7 +229,7 @@ def _class_body_done(interp: Any, f: Frame, cell: Any, state: tuple) -> Frame | 
     return interp.finish(f, cls, then, data)
 
 
-def _class_factory(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Library functions that write a class's source and compile it."""
     if not interp.trace.active:
         return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then, data)
@@ -237,12 +239,12 @@ def _class_factory(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then
     raise natively(interp, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
 
 
-def _wrapper(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """property(), classmethod(), staticmethod(), object(): they only hold what they are given, if anything."""
     return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then, data)
 
 
-def _type_call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What the ``__call__`` of a metaclass goes on to."""
     cls = args[0] if args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
@@ -251,7 +253,7 @@ def _type_call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _enum_call(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enum_call(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
     if len(real) != 1 or kwargs:
         # It would ask the calling frame for the module.

@@ -24,12 +24,13 @@ from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
 
-def _container_init(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``list.__init__`` and kin, of an object made here: the update of an empty container."""
     trace = interp.trace
     obj, rest = args[0], args[1:]
@@ -53,7 +54,7 @@ UPDATES = (
 )
 
 
-def _bool(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _bool(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) != 1 or kwargs:
         return interp.finish(f, bool(*args, **(kwargs or {})), then, data)
     try:
@@ -62,13 +63,13 @@ def _bool(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
         raise b.to(then, data) from None
 
 
-def _len(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _len(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) != 1:
         return interp.finish(f, len(*args), then, data)
     return length(interp, f, args[0], then, data)
 
 
-def length(interp: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def length(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
     trace = interp.trace
     t = type(obj)
     if trace.active:
@@ -114,7 +115,7 @@ def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
     return len(obj)
 
 
-def _tuple_new(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
     trace = interp.trace
     if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
@@ -122,27 +123,27 @@ def _tuple_new(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _size(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``torch.Size(iterable)``."""
     if interp.trace.active and len(args) == 1 and not kwargs:
         return interp.call(f, protocols.listed, args, None, _size_filled, (then, data))
     return c_calls.call(interp, f, cls, cls, args, kwargs, then, data) if args or kwargs else interp.finish(f, torch.Size(), then, data)
 
 
-def _size_filled(interp: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+def _size_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
     if not only_numbers(items):
         raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
     return interp.finish(f, torch.Size(items), *state)
 
 
-def _tuple_filled(interp: Any, f: Frame, items: list, state: tuple) -> Frame | None:
+def _tuple_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
     fn, cls, then, data = state
     result = fn(cls, items)
     interp.trace.made.add(id(result))
     return interp.finish(f, result, then, data)
 
 
-def _get(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``dict.get`` and ``dict.setdefault`` read one key, and no other is guarded."""
     trace = interp.trace
     plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
@@ -161,7 +162,7 @@ def _get(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     return interp.finish(f, default, then, data)
 
 
-def _get_shown(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``mappingproxy.get`` asks what it shows."""
     trace = interp.trace
     if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:

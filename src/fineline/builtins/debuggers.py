@@ -15,6 +15,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.tables import attributes
+from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import variables_of
 
 # Where debuggers come from, and what their functions are called that stop in them.
@@ -29,7 +30,7 @@ def stops(fn: FunctionType) -> bool:
     return fn.__qualname__ in NAMES and (module.partition(".")[0] in _PACKAGES or module == "torch.distributed")
 
 
-def stop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def stop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
     if not interp.trace.active:
         return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)

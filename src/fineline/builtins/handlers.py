@@ -32,10 +32,11 @@ from fineline.objects.copying import mark_made
 from fineline.tensor_ops import inference_mode, numpy_arrays, tensor_indices, tensor_types, unbacked, user_modes
 from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 
-def _native_binary(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _native_binary(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     op, a, b = args
     return interp.finish(f, op(_without_methods(a), _without_methods(b)), then, data)
 
@@ -48,7 +49,7 @@ def _without_methods(v: Any) -> Any:
     return type(t.__name__, (), {})()
 
 
-def _split_group(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _split_group(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     trace = interp.trace
     if trace.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
@@ -63,17 +64,17 @@ def _split_group(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: 
 _AS_EVER = frozenset({torch.nn.Module._call_impl.__code__, torch.nn.TransformerEncoder.forward.__code__})
 
 
-def _true(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _true(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     return interp.finish(f, f.info.code not in _AS_EVER, then, data)
 
 
-def _last(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _last(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, args[-1], then, data)
 
 
-def _type_hints(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_hints(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """It compiles text and evaluates it, with much in between that could not be made again."""
     if interp.trace.active:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)

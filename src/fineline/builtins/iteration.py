@@ -30,6 +30,7 @@ from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
+from fineline.tracing.interp import Interp
 
 TENSOR_ITER = Tensor.__iter__
 # Iterators of which each item is a tuple of its own.
@@ -41,7 +42,7 @@ def _all_parts(t: Tensor) -> tuple:
     return tuple(iter(t))
 
 
-def iterate(interp: Any, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def iterate(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``iter(obj)``."""
     trace = interp.trace
     t = type(obj)
@@ -95,18 +96,18 @@ def iterate(interp: Any, f: Frame, obj: Any, then: Any = None, data: Any = None)
     return interp.finish(f, iter(obj), then, data)
 
 
-def _an_iterator(interp: Any, f: Frame, it: Any, state: tuple) -> Frame | None:
+def _an_iterator(interp: Interp, f: Frame, it: Any, state: tuple) -> Frame | None:
     """What a method ``__iter__`` written in Python gave."""
     if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
     return interp.finish(f, it, *state)
 
 
-def _over_parts(interp: Any, f: Frame, parts: tuple, state: tuple) -> Frame | None:
+def _over_parts(interp: Interp, f: Frame, parts: tuple, state: tuple) -> Frame | None:
     return _native_iter(interp, f, parts, *state)
 
 
-def _native_iter(interp: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+def _native_iter(interp: Interp, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
     if interp.unsteady and type(obj) is not list and interp.unlike(f, obj):
         raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
     try:
@@ -120,7 +121,7 @@ def _native_iter(interp: Any, f: Frame, obj: Any, then: Any, data: Any) -> Frame
     return interp.finish(f, it, then, data)
 
 
-def _goes_round_breaks(interp: Any, f: Frame) -> bool:
+def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
     """Returns whether what the instruction gives is what a loop, or a comprehension, goes through in which graphs have been broken."""
     at = f.ip
     ahead = f.info.instructions[at : at + 3]
@@ -133,7 +134,7 @@ def _goes_round_breaks(interp: Any, f: Frame) -> bool:
     return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
-def _range(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _range(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
     if (
         interp.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
@@ -145,7 +146,7 @@ def _range(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, d
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _iter(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _iter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1:
         return iterate(interp, f, args[0], then, data)
     if not interp.trace.active:
@@ -171,7 +172,7 @@ def step_eagerly(it: Any, given: Any = None) -> Stepped:
         return Stepped(stop.value, True)
 
 
-def _next(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _next(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 2:
         return interp.call(f, protocols.next_or, args, None, then, data)
     it = args[0]
@@ -189,7 +190,7 @@ def _next(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
 
 
-def _next_carried(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
     it, trace = args[0], interp.trace
     if not trace.active or it.ended:
@@ -211,7 +212,7 @@ def _next_carried(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then:
     return interp.finish(f, value, then, data)
 
 
-def read_item(interp: Any, v: Any, src: Any, fresh: bool = False) -> Any:
+def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
     """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
     trace = interp.trace
     if breaks_here(interp.options.breaks) == "any":
@@ -228,7 +229,7 @@ def read_item(interp: Any, v: Any, src: Any, fresh: bool = False) -> Any:
 
 
 def _generator_method(verb: str) -> Callable:
-    def handler(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         gen = args[0]
         real = gen.given if type(gen) is InterpretedGenerator else gen
         if type(real) is types.GeneratorType:
@@ -252,14 +253,14 @@ def _generator_method(verb: str) -> Callable:
     return handler
 
 
-def _frame_of(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _frame_of(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     gen = args[0]
     if gen.state == "closed" and gen.given is None:
         return interp.finish(f, None, then, data)
     raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
 
 
-def _unraisable(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _unraisable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if interp.trace.active:
         raise GraphBreak(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
     return interp.finish(f, fn(*args), then, data)
@@ -274,7 +275,7 @@ def close_generator(gen: Any, exc: Any) -> None:
     raise RuntimeError("generator ignored GeneratorExit")
 
 
-def _zip(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _zip(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
     trace = interp.trace
     first = args[:1] if fn is enumerate else args
@@ -283,7 +284,7 @@ def _zip(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _over_iterators(interp: Any, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
+def _over_iterators(interp: Interp, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
     return c_calls.call(interp, f, fn, fn, list(full), kwargs, then, data)

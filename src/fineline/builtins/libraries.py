@@ -14,6 +14,7 @@ from typing import Any
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.objects import c_calls
+from fineline.tracing.interp import Interp
 
 _CAPTURING = "transformers.utils.output_capturing"
 
@@ -48,7 +49,7 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
-def _pattern(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pattern(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``re`` compiles a pattern once; what it gives for a text is as good as a constant."""
     pattern, flags = [*args, *(kwargs or {}).values()]
     if not interp.trace.active:
@@ -62,7 +63,7 @@ def _pattern(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     return interp.finish(f, compiled, then, data)
 
 
-def _replaced(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _replaced(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
     values = (*args, *(kwargs or {}).values())
     if interp.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
@@ -72,21 +73,21 @@ def _replaced(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _path(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _path(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
     if interp.trace.active and type(args[0]) not in (str, bytes):
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _enabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _enabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
     if interp.trace.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
         fn(*args)
     return interp.push_function(f, fn, args, kwargs, then, data)
 
 
-def _pickled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pickled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
     values = [*args, *(kwargs or {}).values()]
     if interp.trace.active and not _told_by_equality(values, []):

@@ -27,6 +27,8 @@ from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
 from fineline.tracing.identity_guards import METHOD, identify, known_code
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SegmentTrace
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
 
@@ -57,7 +59,7 @@ RECORDING = frozenset(
 GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 
-def known_function(interp: Any, fn: types.FunctionType) -> Callable | None:
+def known_function(interp: Interp, fn: types.FunctionType) -> Callable | None:
     """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
@@ -68,20 +70,20 @@ def known_function(interp: Any, fn: types.FunctionType) -> Callable | None:
     return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
 
 
-def _stands_in(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stands_in(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain: Any = stand_in(fn)
     interp.trace.pin(plain, plain.__qualname__)
     return interp.call(f, plain, args, kwargs, then, data)
 
 
-def _recorded(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _recorded(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
 
 
-def _calls_back(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function that runs in Python, and the functions that it is given are captured."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
@@ -104,11 +106,11 @@ def own_function(fn: types.FunctionType) -> Callable | None:
     return _declares if names is not None and fn.__qualname__ in names else None
 
 
-def _declares(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _declares(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
 
 
-def _door(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _door(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     inside = fn.__dict__["fineline_door"][1]
     if inside is None:
         _declares(interp, f, fn, args, kwargs, then, data)
@@ -116,7 +118,7 @@ def _door(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     return interp.call(f, inside, args, kwargs, then, data)
 
 
-def marked_by_torch(interp: Any, target: types.FunctionType) -> Callable | None:
+def marked_by_torch(interp: Interp, target: types.FunctionType) -> Callable | None:
     """Returns the handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
     found = torch_mark(target)
     if found is None:
@@ -133,7 +135,7 @@ def marked_by_torch(interp: Any, target: types.FunctionType) -> Callable | None:
 _MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive", "_torchdynamo_orig_callable")
 
 
-def guard_mark(trace: Any, fn: types.FunctionType) -> None:
+def guard_mark(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
     src = trace.sources.get(id(fn))
     if src is None or src.op == "pin":
@@ -141,6 +143,7 @@ def guard_mark(trace: Any, fn: types.FunctionType) -> None:
     known_code(trace, fn)
     names = fn.__dict__
     table = trace.dict_source(fn, names)
+    assert table is not None, "a function with a source has one for its attributes"
     for name in _MARKS:
         if name not in names:
             trace.read_absent(names, table, name)
@@ -177,7 +180,7 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
     return _DYNAMO.get(dynamo_kind(fn))
 
 
-def _disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn
     if fn.__code__.co_qualname != _TORCH_DISABLE:
         guard_mark(interp.trace, fn)
@@ -198,7 +201,7 @@ def _disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     raise graph_break.to(then, data)
 
 
-def compiled_by_torch(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def compiled_by_torch(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
     known_code(interp.trace, fn)
     return load_attr(interp, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
@@ -208,12 +211,12 @@ def compiled_by_torch(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict |
 KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
-def _call_original(interp: Any, f: Frame, plain: Any, state: tuple) -> Frame | None:
+def _call_original(interp: Interp, f: Frame, plain: Any, state: tuple) -> Frame | None:
     args, kwargs, then, data = state
     return interp.call(f, plain, args, kwargs, then, data)
 
 
-def _unwrapped(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _unwrapped(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     plain = fn.__wrapped__
     interp.trace.pin(plain, plain.__qualname__)
     return interp.call(f, plain, args, kwargs, then, data)
@@ -223,7 +226,7 @@ def _nothing() -> None:
     """What runs at an explicit graph break."""
 
 
-def explicit_break(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def explicit_break(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, None, then, data)
     msg = args[0] if args else (kwargs or {}).get("msg")
@@ -240,28 +243,28 @@ def explicit_break(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | No
 def gives(value: Any) -> Callable:
     """Returns the handler of what always gives ``value``."""
 
-    def give(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def give(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         return interp.finish(f, value, then, data)
 
     return give
 
 
-def _identity(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _identity(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, args[0], then, data)
 
 
-def _opaque(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _opaque(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
 
 
-def traces_itself(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def traces_itself(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
 
 
 def _original(name: str) -> Callable:
     """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
 
-    def call(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
         interp.trace.pin(plain, name)
         return interp.call(f, plain, args, kwargs, then, data)
@@ -269,7 +272,7 @@ def _original(name: str) -> Callable:
     return call
 
 
-def _stance(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """What is captured depends on the stance, so that captured code can't be what sets it."""
     if interp.trace.active:
         interp.abandoned = interp.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
@@ -277,12 +280,12 @@ def _stance(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _hold(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A program captures nothing by itself."""
     return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _marks_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
     if interp.trace.active:
         interp.abandoned = interp.refuse("FL105", f"{fn.__name__} in captured code", f)
@@ -290,7 +293,7 @@ def _marks_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
-def _settles_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``mark_static``: the sizes are constants from here on."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)

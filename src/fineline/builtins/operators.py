@@ -40,7 +40,8 @@ from fineline.symbolic.arithmetic import (
 )
 from fineline.tensor_ops.numpy_arrays import operate
 from fineline.tracing.identity_guards import guard_identity, tell_apart, tell_from
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
 
 # oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
@@ -65,7 +66,7 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 )
 
 
-def _scalar(trace: Any, a: Any, b: Any) -> bool:
+def _scalar(trace: SegmentTrace, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
         if trace.lazy:
             trace.settle(a)
@@ -74,7 +75,7 @@ def _scalar(trace: Any, a: Any, b: Any) -> bool:
     return False
 
 
-def BINARY_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
+def BINARY_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
     a = s.pop()
@@ -89,7 +90,7 @@ def BINARY_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
     return binary(interp, f, a, b, op, name)
 
 
-def binary(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
+def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
     """``written``: the operator as it stands in the code, where that is an assignment; it says so if it raises."""
     trace = interp.trace
     written = written or op
@@ -129,7 +130,7 @@ def binary(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: A
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
-        _expand(interp, op, a, b, deep=op is not operator.add)
+        _expand(interp, f, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             tell_apart(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = written(a, written_out(b) if fills else b)
@@ -142,7 +143,7 @@ def binary(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, written: A
     raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
-def _joins(trace: Any, op: Any, a: Any, b: Any) -> bool:
+def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
     """Returns whether this only puts elements together: sequences are concatenated without a look at any, and dicts merged without one at values."""
     if op is operator.add or op is operator.iadd:
         return type(a) in _SEQUENCES and type(b) in _SEQUENCES
@@ -157,8 +158,8 @@ def _joins(trace: Any, op: Any, a: Any, b: Any) -> bool:
     return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(trace, k) for k in (*a, *b)])
 
 
-def _expand(interp: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
-    if interp.unsteady and any([is_a(v, c_calls.MANY) and interp.unlike(interp.frame, v) for v in (a, b)]):
+def _expand(interp: Interp, f: Frame, op: Any, a: Any, b: Any, deep: bool = True) -> None:
+    if interp.unsteady and any([is_a(v, c_calls.MANY) and interp.unlike(f, v) for v in (a, b)]):
         raise GraphBreak(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
         interp.trace.expand(a, deep)
@@ -167,7 +168,7 @@ def _expand(interp: Any, op: Any, a: Any, b: Any, deep: bool = True) -> None:
         raise GraphBreak(op, (a, b), None, "FL413", str(e)) from None
 
 
-def python_method(trace: Any, a: Any, b: Any, *names: str) -> bool:
+def python_method(trace: SegmentTrace, a: Any, b: Any, *names: str) -> bool:
     """Returns whether either operand's class is the user's and has one of these methods in Python; guarded."""
     for x in (a, b):
         t = type(x)
@@ -178,14 +179,14 @@ def python_method(trace: Any, a: Any, b: Any, *names: str) -> bool:
     return False
 
 
-def call_special(interp: Any, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
+def call_special(interp: Interp, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
     """Calls the special method of that name that was found to be in Python."""
     if is_a(method, types.FunctionType):
         return interp.call(f, method, [obj, *args], None, then, data)
     return interp.call(f, protocols.ask, [obj, name, *args], None, then, data)
 
 
-def inplace_operator(interp: Any, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
+def inplace_operator(interp: Interp, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
     trace = interp.trace
     op, name = BINARY[which]
     iop = INPLACE[which]
@@ -206,7 +207,7 @@ def inplace_operator(interp: Any, f: Frame, a: Any, b: Any, which: int) -> Frame
     return interp.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
 
 
-def _inplace_done(interp: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+def _inplace_done(interp: Interp, f: Frame, result: Any, state: tuple) -> Frame | None:
     if result is NotImplemented:
         return binary(interp, f, *state)
     f.stack.append(result)
@@ -214,7 +215,7 @@ def _inplace_done(interp: Any, f: Frame, result: Any, state: tuple) -> Frame | N
 
 
 def _unary(name: str, op: Any) -> Any:
-    def unary(interp: Any, f: Frame, arg: int) -> Frame | None:
+    def unary(interp: Interp, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
         trace = interp.trace
         if type(a) in SYMBOLIC:
@@ -241,7 +242,7 @@ def _unary(name: str, op: Any) -> Any:
     return unary
 
 
-def UNARY_NOT(interp: Any, f: Frame, arg: int) -> Frame | None:
+def UNARY_NOT(interp: Interp, f: Frame, arg: int) -> Frame | None:
     v = f.stack[-1]
     if v is True or v is False:
         f.stack[-1] = not v
@@ -250,7 +251,7 @@ def UNARY_NOT(interp: Any, f: Frame, arg: int) -> Frame | None:
     return interp.boolean(interp, f, v, _push_not)
 
 
-def _push_not(interp: Any, f: Frame, value: Any, data: Any) -> None:
+def _push_not(interp: Interp, f: Frame, value: Any, data: Any) -> None:
     f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
 
 
@@ -263,7 +264,7 @@ _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunct
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
 
 
-def COMPARE_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
+def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     b = s.pop()
     a = s.pop()
@@ -277,7 +278,7 @@ def COMPARE_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
     return compare(interp, f, a, b, op, name, rname)
 
 
-def compare(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
+def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
     trace = interp.trace
     if not trace.active:
         if python_method(trace, a, b, name, rname, "__eq__"):
@@ -297,7 +298,7 @@ def compare(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: st
         a, b = settled(a), settled(b)
     if interp.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
         # The numbers are compared one by one, and what is found out of them is guarded.
-        _expand(interp, op, a, b)
+        _expand(interp, f, op, a, b)
         f.stack.append(op(a, b))
         return None
     if is_a(a, Tensor) or is_a(b, Tensor):
@@ -316,7 +317,7 @@ def compare(interp: Any, f: Frame, a: Any, b: Any, op: Any, name: str, rname: st
         f.stack.append(op(a, b))
         return None
     if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
-        _expand(interp, op, a, b)
+        _expand(interp, f, op, a, b)
         tell_apart(trace, (a, b))
         f.stack.append(op(a, b))
         return None
@@ -343,7 +344,7 @@ def _compared_by_identity(a: Any, b: Any) -> bool:
     return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
 
 
-def IS_OP(interp: Any, f: Frame, arg: int) -> None:
+def IS_OP(interp: Interp, f: Frame, arg: int) -> None:
     s = f.stack
     b = s.pop()
     a = s.pop()
@@ -363,21 +364,21 @@ def IS_OP(interp: Any, f: Frame, arg: int) -> None:
     s.append((a is b) is not bool(arg))
 
 
-def CONTAINS_OP(interp: Any, f: Frame, arg: int) -> Frame | None:
+def CONTAINS_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     container = s.pop()
     item = s.pop()
     return contains(interp, f, container, item, _push_not if arg else None)
 
 
-def _few_keys(trace: Any, container: Any) -> bool:
+def _few_keys(trace: SegmentTrace, container: Any) -> bool:
     """Returns whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
     if not is_a(container, (dict, set, frozenset)) or python_method(trace, container, None, "__contains__", "__iter__"):
         return False
     return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS
 
 
-def contains(interp: Any, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
+def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
     trace = interp.trace
     t = type(container)
     if interp.unsteady and is_a(container, (list, set, deque)) and interp.unlike(f, container):

@@ -23,6 +23,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.objects.introspection import global_value, load_cell
 from fineline.policy.decide import Rules
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import SHALLOW
@@ -84,7 +85,7 @@ def _parts(fn: FunctionType) -> tuple:
     return fn.__code__, fn.__defaults__, fn.__kwdefaults__, bool(fn.__dict__)
 
 
-def run_pure(interp: Any, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
+def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     """Returns what ``fn`` gives, from a run by CPython; NULL if the interpreter has to run it."""
     trace = interp.trace
     found = trace.pure.get(id(fn))
@@ -130,7 +131,7 @@ def run_pure(interp: Any, fn: FunctionType, args: list, kwargs: dict | None) -> 
     return result
 
 
-def may_hand_over(interp: Any) -> bool:
+def may_hand_over(interp: Interp) -> bool:
     """Returns whether nobody asks to see what the code does, and no rule may be about it."""
     ruled = interp.rules is not None and interp.rules.all
     return not (ruled or interp.texts or interp.call_out is not None or interp.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
@@ -143,7 +144,7 @@ def settle(trace: SegmentTrace, value: Any) -> None:
             settle(trace, item)
 
 
-def find_pure(interp: Any, fn: FunctionType) -> PureFunction | None:
+def find_pure(interp: Interp, fn: FunctionType) -> PureFunction | None:
     """Looks at a function and at all that it reaches; if CPython may run it, what was looked at is guarded as the interpreter does."""
     reached, found = [fn], PureFunction()
     for g in reached:
@@ -164,7 +165,7 @@ def find_pure(interp: Any, fn: FunctionType) -> PureFunction | None:
     return found
 
 
-def _callees(interp: Any, fn: FunctionType) -> list[FunctionType] | None:
+def _callees(interp: Interp, fn: FunctionType) -> list[FunctionType] | None:
     """Returns the functions in Python that ``fn`` may call; None: it may do something that has an effect."""
     pure = pure_code(fn.__code__)
     # Defaults in a dict may change in it.
@@ -186,7 +187,7 @@ def _callees(interp: Any, fn: FunctionType) -> list[FunctionType] | None:
     return called if all([is_plain(contents(cell)) for cell in fn.__closure__ or ()]) else None
 
 
-def _is_users(interp: Any, fn: FunctionType) -> bool:
+def _is_users(interp: Interp, fn: FunctionType) -> bool:
     """Returns whether a function is no more than its code: the interpreter, too, would run that."""
     name = fn.__qualname__
     return (
@@ -224,7 +225,7 @@ def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
     return _is_in(value, _EXCEPTIONS) and use.raised
 
 
-def _guard(interp: Any, fn: Any) -> bool:
+def _guard(interp: Interp, fn: Any) -> bool:
     """Guards what a function is and reads; -> whether all of it is, for the capture, what it is for CPython."""
     trace, pure = interp.trace, pure_code(fn.__code__)
     if id(fn) not in trace.made:

@@ -20,6 +20,7 @@ from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
+from fineline.tracing.interp import Interp
 
 
 class Kind(NamedTuple):
@@ -77,7 +78,7 @@ _MOST = 2**62
 _OWN = frozenset({"gauss_next"})
 
 
-def _draw(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _draw(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     place = f.info.code, f.ip - 1
@@ -87,7 +88,7 @@ def _draw(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     return interp.finish(f, number, then, data)
 
 
-def _number(interp: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
+def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
     kind = KINDS.get(fn)
     if kind is None or interp.may_restart is None or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
@@ -115,7 +116,7 @@ def _number(interp: Any, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     return _symbol(interp, fn, args, kwargs, place, kind, src, example, span)
 
 
-def _symbol(interp: Any, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
+def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
     trace = interp.trace
     identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):

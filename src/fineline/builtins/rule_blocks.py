@@ -15,9 +15,10 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scope_stack import SCOPE
 from fineline.tracing.identity_guards import identify
+from fineline.tracing.interp import Interp
 
 
-def _enter_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
     if interp.trace.active:
         identify(interp.trace, args[0])
@@ -28,7 +29,7 @@ def _enter_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then:
     return interp.finish(f, args[0], then, data)
 
 
-def _leave_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     SCOPE.leave()
     if interp.rules is not None:
         interp.rules.settle()
@@ -36,7 +37,7 @@ def _leave_policy(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then:
     return interp.finish(f, None, then, data)
 
 
-def _enter_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     rule = args[0].rule
     if not interp.trace.active or MARKS.is_without(rule):
         return interp.finish(f, interp.native(fn, tuple(args), None), then, data)
@@ -47,7 +48,7 @@ def _enter_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, the
     raise graph_break.to(then, data)
 
 
-def _leave_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     interp.native(fn, tuple(args), None)
     if interp.resume is not None and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
@@ -59,7 +60,7 @@ def _nothing() -> None:
     """What runs where a block ends."""
 
 
-def _make_disabled(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args or "fn" in (kwargs or {}):
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
     given = {"recursive": True, "reason": None, **(kwargs or {})}

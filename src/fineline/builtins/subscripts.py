@@ -26,7 +26,8 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.numpy_arrays import write_item
 from fineline.tensor_ops.symbolic_forms import item_of
 from fineline.tracing.identity_guards import ItemFromEnd
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, is_value
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
 
 # An index, or a key, often goes round: so many values have a program each.
 FEW_KEYS = 4
@@ -34,7 +35,7 @@ BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getite
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
 
-def _programs(interp: Any, obj: Any, key: Any) -> int:
+def _programs(interp: Interp, obj: Any, key: Any) -> int:
     """Returns for how many values an index that varies has a program each, before the item is read behind a graph break.
 
     A module in the item makes programs of its own, also where it is read behind a break: for those, a break gains nothing.
@@ -53,7 +54,7 @@ def _is_data(value: Any, depth: int = 3) -> bool:
     return items is not None and depth > 0 and all([_is_data(v, depth - 1) for v in items])
 
 
-def binary_subscr(interp: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     trace = interp.trace
     t = type(obj)
     if not trace.active:
@@ -120,14 +121,14 @@ def binary_subscr(interp: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
     return interp.call(f, method, [obj, key])
 
 
-def subscript_of_class(interp: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+def subscript_of_class(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     method = raw_lookup(type(obj), "__getitem__")
     if in_python(method):
         return call_special(interp, f, method, obj, "__getitem__", key)
     return interp.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
 
 
-def _default_item(interp: Any, f: Frame, d: defaultdict, key: Any) -> Frame | None:
+def _default_item(interp: Interp, f: Frame, d: defaultdict, key: Any) -> Frame | None:
     factory = d.default_factory
     trace = interp.trace
     src = trace.sources.get(id(d))
@@ -138,19 +139,19 @@ def _default_item(interp: Any, f: Frame, d: defaultdict, key: Any) -> Frame | No
     return interp.call(f, factory, [], None, _keep_default, (d, key))
 
 
-def _keep_default(interp: Any, f: Frame, value: Any, state: tuple) -> None:
+def _keep_default(interp: Interp, f: Frame, value: Any, state: tuple) -> None:
     d, key = state
     store_dict_item(interp.trace, d, key, value)
     f.stack.append(value)
 
 
-def _dict_item(trace: Any, d: dict, key: Any) -> Any:
+def _dict_item(trace: SegmentTrace, d: dict, key: Any) -> Any:
     value = dict.__getitem__(d, key)
     src = trace.sources.get(id(d))
     return trace.read_key(d, src, key, value) if src is not None else value
 
 
-def _item_by_itself(interp: Any, obj: list, key: Any) -> Any:
+def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
     """Returns the item of a list that has only been appended to, or that holds more or less each time; MISSING if more has to be known."""
     trace = interp.trace
     src = trace.sources.get(id(obj))
@@ -166,7 +167,7 @@ def _item_by_itself(interp: Any, obj: list, key: Any) -> Any:
     return MISSING if not 0 <= key < old or n == old else trace.read(before[key], trace.guards.access(src, "index", key, before[key]))
 
 
-def _slice_by_itself(trace: Any, obj: list, key: slice, src: Any) -> Any:
+def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Any) -> Any:
     """Returns the items of a slice that lies inside of a list, and does not depend on the list's length."""
     n = list.__len__(trace.mutations.before(obj))
     if not all([type(k) is int and 0 <= k <= n for k in (key.start or 0, key.stop)]) or key.step not in (None, 1):
@@ -176,7 +177,7 @@ def _slice_by_itself(trace: Any, obj: list, key: slice, src: Any) -> Any:
     return trace.fresh(items)
 
 
-def _list_item(trace: Any, obj: list, key: Any) -> Any:
+def _list_item(trace: SegmentTrace, obj: list, key: Any) -> Any:
     src = trace.sources.get(id(obj))
     try:
         value = list.__getitem__(obj, key)
@@ -196,7 +197,7 @@ def _list_item(trace: Any, obj: list, key: Any) -> Any:
     return value
 
 
-def _class_getitem(interp: Any, f: Frame, cls: type, key: Any) -> Frame | None:
+def _class_getitem(interp: Interp, f: Frame, cls: type, key: Any) -> Frame | None:
     trace = interp.trace
     method = type_info(trace, type(cls)).look(trace, "__getitem__")[1]
     if is_a(method, types.FunctionType) and (type(cls).__module__ != "enum" or cls in trace.classes):
@@ -214,11 +215,11 @@ def _class_getitem(interp: Any, f: Frame, cls: type, key: Any) -> Frame | None:
     raise GraphBreak(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
 
 
-def _call_with(interp: Any, f: Frame, fn: Any, key: Any) -> Frame | None:
+def _call_with(interp: Interp, f: Frame, fn: Any, key: Any) -> Frame | None:
     return interp.call(f, fn, [key])
 
 
-def store_dict_item(trace: Any, d: dict, key: Any, value: Any) -> None:
+def store_dict_item(trace: SegmentTrace, d: dict, key: Any, value: Any) -> None:
     src = trace.sources.get(id(d))
     if src is not None:
         trace.mutations.note(d, src, key)
@@ -229,7 +230,7 @@ def store_dict_item(trace: Any, d: dict, key: Any, value: Any) -> None:
         dict.__setitem__(d, key, value)
 
 
-def store_subscr(interp: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame | None:
+def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Frame | None:
     trace = interp.trace
     t = type(obj)
     if not trace.active:
@@ -275,7 +276,7 @@ def store_subscr(interp: Any, f: Frame, obj: Any, key: Any, value: Any) -> Frame
     raise GraphBreak(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()
 
 
-def delete_subscr(interp: Any, f: Frame, obj: Any, key: Any) -> Frame | None:
+def delete_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     trace = interp.trace
     if not trace.active:
         method = raw_lookup(type(obj), "__delitem__")

@@ -23,6 +23,7 @@ from fineline.objects.deferred_texts import Text, forget_dead, joined, known_nex
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS
 
 # Instruction -> how many operands it looks at, from the top of the stack; those not named here only move them about.
@@ -99,7 +100,7 @@ _CALLED = (
 )  # fmt: skip
 
 
-def attend(interp: Any, f: Frame) -> bool:
+def attend(interp: Interp, f: Frame) -> bool:
     """Sees to it that the next instruction reads no text that has not been made; -> whether that instruction is done."""
     texts = interp.texts
     if len(texts) < _FEW:
@@ -161,14 +162,14 @@ def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
     return type(raw_lookup(type(receiver), method)) is types.FunctionType
 
 
-def _is_key(interp: Any, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
+def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
     """Returns whether a container is asked for a text from a graph break that had others in its place before: a program for each would never end."""
     if not all([type(x) in _TOLD or type(x) in _HOLDERS for x in operands]):
         return False
     return bool(interp.asked(f, [text.value], interp.few_keys))
 
 
-def read_by(interp: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]

@@ -22,10 +22,11 @@ from fineline.objects.printing import prints_plainly, written_out
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 
 
-def _text(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """str(), repr(), format(), hash(), id(): of values only; user classes run their own method."""
     trace = interp.trace
     if not trace.active:
@@ -83,19 +84,19 @@ def _text(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
 
 
-def _size(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``shape.__repr__()``."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
         return _text(interp, f, builtins.repr, args, kwargs, then, data)
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _waiting(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
+def _waiting(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
     """Returns the text, if it can be made when somebody reads it."""
     return waiting(interp, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
 
 
-def _lasts(trace: Any, obj: Any) -> bool:
+def _lasts(trace: SegmentTrace, obj: Any) -> bool:
     """Returns whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
     src = trace.sources.get(id(obj))
     if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in trace.made:
@@ -125,7 +126,7 @@ class _Given:
         return self.value
 
 
-def _checked(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _checked(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     fn, then, data = state
     return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
 

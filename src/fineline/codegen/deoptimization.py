@@ -23,6 +23,7 @@ from fineline.torch_facts.random_state import put_back, random_states, unmoved
 from fineline.torch_facts.tensor_backup import Kept
 from fineline.torch_facts.thread_state import Standing
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
+from fineline.tracing.segment_trace import SegmentTrace
 
 
 def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
@@ -99,12 +100,12 @@ def fails(gm: GraphModule, *inputs: Any) -> bool:
     return False
 
 
-def _states(trace: Any) -> set[Any]:
+def _states(trace: SegmentTrace) -> set[Any]:
     """Returns what the graph calls to change PyTorch's state: it may fail before it changes it back."""
     return {function for function, _ in functions(trace.recorder.graph) if classify_torch(function) == "state"}
 
 
-def _stand(trace: Any, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
+def _stand(trace: SegmentTrace, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
     if "standing" in before:
         return ["standing.put_back()"]
     return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({trace.start_ambient.grad_mode})"]

@@ -19,12 +19,13 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
 
 
-def real_result(interp: Any, v: Any) -> Any:
+def real_result(interp: Interp, v: Any) -> Any:
     """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
     alive = _alive(interp)
     if not alive:
@@ -36,7 +37,7 @@ def real_result(interp: Any, v: Any) -> Any:
     return v
 
 
-def settle(interp: Any, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
+def settle(interp: Interp, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
     """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
     if built is not None:
         # There may be code that looks for weak references to its tensors.
@@ -58,11 +59,11 @@ def settle(interp: Any, graph_break: GraphBreak, built: Set[int] | None = None) 
         interp.stand_ins = [ref for ref in interp.stand_ins if id(ref()) not in seen]
 
 
-def _alive(interp: Any) -> list[Any]:
+def _alive(interp: Interp) -> list[Any]:
     return [obj for obj in [ref() for ref in interp.stand_ins] if obj is not None]
 
 
-def _held_elsewhere(interp: Any, alive: list[Any]) -> tuple[Any, ...]:
+def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
     """Returns those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
     frames = [*stack(interp.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
     # Of those at work in C, fineline's own methods read more than their items.

@@ -23,6 +23,7 @@ from fineline.tensor_ops.subgraphs.bodies import NoBody
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.thread_state import RESTORED, hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.tracing.interp import Interp
 
 # Modules whose variables count levels of forward-mode gradients.
 _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
@@ -33,12 +34,12 @@ class BodyTensors(TensorOps):
 
     states = RESTORED
 
-    def __init__(self, indices: bool) -> None:
-        self.indices = indices
+    def __init__(self, indices: bool, recorder: BodyRecorder) -> None:
+        self.indices, self.recorder = indices, recorder
 
-    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        if fn is Tensor.requires_grad_ and any([args[0] is t for t in interp.recorder.given()]):
-            interp.refuse_because("it changes what it is given")
+    def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if fn is Tensor.requires_grad_ and any([args[0] is t for t in self.recorder.given()]):
+            interp.fail("FL520", "it changes what it is given", False)
         places = numbers_in_tensors(fn, args) if self.indices else None
         if places is not None:
             # The operator sees to it that no such number is read from its tensor.
@@ -47,13 +48,13 @@ class BodyTensors(TensorOps):
             return self.keep(interp, fn, "call_function", operator.getitem, fx, {}, result)
         return super().operator(interp, fn, args, kwargs, used)
 
-    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source":
-            interp.refuse_because(f"it asks for .{name} of a tensor")
+            interp.fail("FL520", f"it asks for .{name} of a tensor", False)
         return super().attribute(interp, t, name, kind)
 
-    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        interp.refuse_because(f"it sets .{name} of a tensor")
+    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        interp.fail("FL520", f"it sets .{name} of a tensor", False)
 
 
 class _Written(set):
@@ -77,9 +78,9 @@ class BodyInterpreter(Trial):
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, {}, set(outer.trace.made))
         self.fakes = self.known.fakes = fakes
-        self.tensors = BodyTensors(indices)
-        self.trial, self.inside = outer.trial, outer.inside
         self.recorder = BodyRecorder(outer.trace.recorder)
+        self.tensors = BodyTensors(indices, self.recorder)
+        self.trial, self.inside = outer.trial, outer.inside
         self.recorder.mutated = _Written(self)
         self.mutations.counters = _COUNTERS
         self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""

@@ -13,6 +13,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import known_code
+from fineline.tracing.interp import Interp
 from fineline.tracing.lessons import EagerFunction
 
 # So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
@@ -22,7 +23,7 @@ FEW_OPERATORS = 8
 IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
 
 
-def idle_frame(interp: Any, declared: bool) -> Frame | None:
+def idle_frame(interp: Interp, declared: bool) -> Frame | None:
     """At a graph break, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
     calls = interp.trace.recorder.calls
     for f in stack(interp.frame):
@@ -46,7 +47,7 @@ def _can_be_left(f: Frame) -> bool:
     return f.generator is None and f.namespace is None and not is_own(f.info.code)
 
 
-def leave(interp: Any, f: Frame) -> bool:
+def leave(interp: Interp, f: Frame) -> bool:
     """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
     f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
     for caller in stack(f.back):
@@ -60,25 +61,24 @@ def leave(interp: Any, f: Frame) -> bool:
     return False
 
 
-def _returned(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _returned(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     then, data, _ = state
     if interp.resume is None or interp.trace.active:
         return interp.finish(f, value, then, data)
     raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
 
 
-def _stopped(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _stopped(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     """... with the end of what gives items; who asked is told behind the instruction that raises."""
     _, data, on_stop = state
-    frame: Frame | None = interp.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
-    return frame
+    return interp.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
 
 
 def _given(value: Any) -> Any:
     return value
 
 
-def call_idle(interp: Any, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def call_idle(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """A call of a function that was left: a graph break, if it works on no tensors, or does little with them."""
     idle = interp.lessons.eager_functions[fn.__code__]
     if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):

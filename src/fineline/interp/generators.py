@@ -9,11 +9,12 @@ from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator, delegate
 from fineline.interp.opcodes.flow import call_next, sent
 from fineline.kinds import is_a
+from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import check_depth
 
 
 def resume_generator(
-    interp: Any,
+    interp: Interp,
     f: Frame | None,
     gen: InterpretedGenerator,
     value: Any,
@@ -24,7 +25,9 @@ def resume_generator(
 ) -> Frame | None:
     """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
     if type(gen.given) is GeneratorType:
+        assert f is not None
         frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
+        assert frame is not None
         frame.on_stop = on_stop
         return frame
     if gen.state == "running":
@@ -87,7 +90,7 @@ def stopped(e: BaseException) -> RuntimeError:
     return error
 
 
-def leave_generator(interp: Any, f: Frame, state: str) -> Frame | None:
+def leave_generator(interp: Interp, f: Frame, state: str) -> Frame | None:
     gen = f.generator
     assert gen is not None
     gen.state, f.generator = state, None
@@ -99,7 +102,7 @@ def leave_generator(interp: Any, f: Frame, state: str) -> Frame | None:
     return back
 
 
-def bury(interp: Any, gen: InterpretedGenerator) -> None:
+def bury(interp: Interp, gen: InterpretedGenerator) -> None:
     """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
     f = gen.frame
     if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
@@ -113,15 +116,16 @@ def bury(interp: Any, gen: InterpretedGenerator) -> None:
             protocols.unraisable(e, gen)
 
 
-def close_dying(interp: Any, f: Frame) -> Frame:
+def close_dying(interp: Interp, f: Frame) -> Frame:
     gens = [*interp.dying]
     interp.dying.clear()
     return interp.call(f, protocols.close_abandoned, [gens], None, interp.discard) or f
 
 
-def raise_behind_dying(interp: Any, error: BaseException) -> Frame:
+def raise_behind_dying(interp: Interp, error: BaseException) -> Frame:
     """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
     gens = [*interp.dying]
     interp.dying.clear()
-    frame: Frame = interp.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    frame = interp.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    assert frame is not None
     return frame

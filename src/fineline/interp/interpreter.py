@@ -17,7 +17,6 @@ from fineline.builtins.subscripts import FEW_KEYS
 from fineline.builtins.text_readers import attend
 from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
-from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
@@ -37,7 +36,6 @@ from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import member_text
 from fineline.interp.break_storms import call_idle
-from fineline.interp.gc_pause import Pause
 from fineline.interp.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import link
@@ -50,12 +48,14 @@ from fineline.report.operator_counter import OPEN
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
-from fineline.tensor_ops.constant_tensors import ConstantTensors
 from fineline.tensor_ops.numpy_arrays import Arrays
 from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.tracing.constant_tensors import ConstantTensors
+from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
+from fineline.tracing.interp import BodyInterp, FrameCaller, TrialInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
@@ -90,7 +90,6 @@ class Interpreter:
         self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
         # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
         self.pending: tuple | None = None
-        self.protocols = protocols
         self.trace = trace if trace is not None else SegmentTrace(self)
         self.texts = self.trace.texts
         self.on_graph_break: Callable[[Interpreter, GraphBreak], Any] | None = None
@@ -110,14 +109,14 @@ class Interpreter:
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
         self.raising = self.reraising = False
         # Calls a function (its first argument) under disable(recursive=False).
-        self.run_frame: Callable | None = None
+        self.run_frame: FrameCaller | None = None
         # Takes the calls that such a frame, ``eager_frame``, makes itself.
         self.call_out: Callable | None = None
         self.eager_frame: Frame | None = None
         # Makes the interpreter for code that a graph may not be able to hold.
-        self.trial: Callable[..., Any] | None = None
+        self.trial: Callable[..., TrialInterp] | None = None
         # Makes the interpreter for a function that a node of the graph is to run.
-        self.inside: Callable[..., Any] | None = None
+        self.inside: Callable[..., BodyInterp] | None = None
         # Whether what runs is a backward that may be differentiated itself.
         self.again = False
         # Why the whole capture is given up: raised when the user's code has been left.
@@ -180,7 +179,7 @@ class Interpreter:
         return info.linked
 
     def push_function(
-        self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
     ) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
         if f is not None and f is self.eager_frame and self.call_out is not None:
@@ -502,6 +501,9 @@ class Interpreter:
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+
+    def note_operator(self) -> None:
+        """Hears that an operator has been recorded."""
 
     def note_break(self, place: Any) -> None:
         """Hears that the frames are left at a place, which another interpreter may continue from."""

@@ -18,6 +18,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.spellings import OWN
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog
 from fineline.tracing.node_origin import origin_of
 
@@ -82,24 +83,26 @@ class TrialTensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
 
     symbolic = False
+    # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
+    either = False
     # What the code may change of PyTorch's state.
     states = frozenset({torch._C._set_grad_enabled})
 
     def __init__(self, later: bool, turned: bool) -> None:
         self.later, self.turned = later, turned
 
-    def call(self, interp: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         if kind == "state" and fn not in self.states:
             raise NotCapturable
         if self.later and fn in _EITHER and not args and not kwargs:
-            interp.either = True
+            self.either = True
             return interp.finish(f, fn() is not self.turned, then, data)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
                 raise NotCapturable
         return super().call(interp, f, fn, kind, args, kwargs, then, data)
 
-    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+    def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         if interp.opaque is not None or is_a(fn, CustomOpDef):
             raise NotCapturable
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
@@ -108,20 +111,17 @@ class TrialTensors(TensorOps):
             raise NotCapturable
         return super().operator(interp, fn, args, kwargs, used)
 
-    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source" or (self.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS):
             raise NotCapturable
         return super().attribute(interp, t, name, kind)
 
-    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
         raise NotCapturable
 
 
 class Trial(Interpreter):
     """Runs code on tensors that it is ``given`` into a graph of its own, and knows nothing else of what the capture has made so far."""
-
-    # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
-    either = False
 
     def __init__(
         self,
@@ -147,6 +147,11 @@ class Trial(Interpreter):
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
         memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
         self.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
+
+    @property
+    def either(self) -> bool:
+        """Returns whether the code has asked for what may be otherwise when it runs."""
+        return is_a(self.tensors, TrialTensors) and self.tensors.either
 
     def attempt(self, fn: Any, args: list) -> Any:
         """Returns what ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""

@@ -10,10 +10,11 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, load_method, read_member, special_method
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 
 
-def LOAD_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
         frame = load_attr(interp, f, obj, name)
@@ -25,7 +26,7 @@ def LOAD_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
     return frame
 
 
-def LOAD_METHOD(interp: Any, f: Frame, arg: int) -> Frame | None:
+def LOAD_METHOD(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     try:
         frame = load_method(interp, f, obj, name)
@@ -38,7 +39,7 @@ def LOAD_METHOD(interp: Any, f: Frame, arg: int) -> Frame | None:
     return frame
 
 
-def read_attribute(interp: Any, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
+def read_attribute(interp: Interp, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
     """``getattr(obj, name)``."""
     try:
         return load_attr(interp, f, obj, name, _gives, (obj, name, then, data))
@@ -47,7 +48,7 @@ def read_attribute(interp: Any, f: Frame, obj: Any, name: str, then: Any, data: 
         raise
 
 
-def _unaided(interp: Any, obj: Any) -> bool:
+def _unaided(interp: Interp, obj: Any) -> bool:
     """Returns whether LOAD_METHOD looks an attribute up itself, as `object` does: then it adds nothing to what a property raises."""
     t = type(obj)
     if t is super or is_a(obj, (type, types.ModuleType)):
@@ -57,18 +58,18 @@ def _unaided(interp: Any, obj: Any) -> bool:
     return own is object.__getattribute__ and (fallback is None or fallback is MISSING)
 
 
-def _gives(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _gives(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     """``then`` of a frame that reads an attribute: an AttributeError that leaves it is told."""
     return interp.finish(f, value, *state[2:])
 
 
-def left(interp: Any, f: Frame, e: BaseException) -> None:
+def left(interp: Interp, f: Frame, e: BaseException) -> None:
     """``e`` leaves the frame."""
     if f.then is _gives and is_a(e, AttributeError):
         _tell(interp, e, *f.data[:2])
 
 
-def _tell(interp: Any, e: Any, obj: Any, name: str) -> None:
+def _tell(interp: Interp, e: Any, obj: Any, name: str) -> None:
     """Gives ``e`` the name and the object, unless it has any; a graph break at which the user's code reads the attribute leaves that to C."""
     if is_a(e, GraphBreak):
         if is_a(e.fn, types.FunctionType) and e.then in (None, _gives):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import GraphBreak
@@ -23,6 +24,7 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.tracing.identity_guards import guard_mro, member_is_empty
+from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import find, member_of
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
@@ -233,7 +235,7 @@ _PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType
 OF_FRAMES = ("f_lineno", "f_locals")
 
 
-def load_attr(interp: Any, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
+def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
     trace = interp.trace
     t = type(obj)
@@ -241,7 +243,7 @@ def load_attr(interp: Any, f: Frame, obj: Any, name: str, then: Any = None, data
         t = Tensor
     if not trace.active:
         if t is types.FrameType and name in OF_FRAMES:
-            return interp.call(f, interp.protocols.of_frame, [obj, name], None, then, data)
+            return interp.call(f, protocols.of_frame, [obj, name], None, then, data)
         return interp.finish(f, getattr(obj, name), then, data)
     if trace.lazy and name not in OF_TYPE:
         trace.settle(obj)
@@ -280,7 +282,7 @@ def load_attr(interp: Any, f: Frame, obj: Any, name: str, then: Any = None, data
         fn = info.getattribute
         if is_a(fn, types.FunctionType):
             if info.getattr_fn is not None:
-                return interp.call(f, interp.protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
+                return interp.call(f, protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
             return interp.call(f, fn, [obj, name], None, then, data)
         raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
             then, data
@@ -288,7 +290,7 @@ def load_attr(interp: Any, f: Frame, obj: Any, name: str, then: Any = None, data
     return generic_load(interp, f, obj, name, info, then, data)
 
 
-def generic_load(interp: Any, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
+def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
     trace = interp.trace
     entry = info.found.get(name)
     kind, descr = entry if entry is not None else info.look(trace, name)
@@ -305,7 +307,7 @@ def generic_load(interp: Any, f: Frame, obj: Any, name: str, info: TypeInfo, the
         if kind != C_DATA:
             return bound(interp, f, kind, descr, obj, info.cls, then, data, asked)
         if type(obj) is types.FrameType and name in OF_FRAMES:
-            return interp.call(f, interp.protocols.of_frame, [obj, name], None, then, data)
+            return interp.call(f, protocols.of_frame, [obj, name], None, then, data)
         if name == "__dict__":
             d = dict_of(obj, info)
             if type(d) is dict and trace.dict_source(obj, d) is None and id(obj) in trace.made:
@@ -365,7 +367,7 @@ def module_child(trace: SegmentTrace, d: dict, src: Any, name: str) -> Any:
     return MISSING
 
 
-def read_member(interp: Any, obj: Any, descr: Any, name: str) -> Any:
+def read_member(interp: Interp, obj: Any, descr: Any, name: str) -> Any:
     """Returns a slot, or an attribute that C computes."""
     trace = interp.trace
     src = trace.sources.get(id(obj))
@@ -386,7 +388,7 @@ def read_member(interp: Any, obj: Any, descr: Any, name: str) -> Any:
     return trace.read(value, trace.guards.access(src, "member", member_of(trace, obj, descr), value))
 
 
-def load_class_attr(interp: Any, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
+def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
     """``cls.name`` for a class."""
     trace = interp.trace
     meta = type(cls)
@@ -426,7 +428,7 @@ def load_class_attr(interp: Any, f: Frame, cls: type, name: str, then: Any, data
     return interp.finish(f, getattr(cls, name), then, data)
 
 
-def load_super_attr(interp: Any, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
+def load_super_attr(interp: Interp, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
     """``super().name``: the MRO behind the class that asks."""
     trace = interp.trace
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
@@ -444,7 +446,7 @@ def load_super_attr(interp: Any, f: Frame, sup: super, name: str, then: Any, dat
 
 
 def bound(
-    interp: Any, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
+    interp: Interp, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
 ) -> Frame | None:
     """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None.
 
@@ -468,7 +470,7 @@ def bound(
     return interp.finish(f, descr, then, data)
 
 
-def _note_bound(interp: Any, value: Any, descr: Any, obj: Any, cls: type) -> None:
+def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> None:
     """Notes how a program gets a callable that a descriptor in C gave, as that of a function of Cython's does."""
     trace = interp.trace
     if type(value) is types.MethodType:
@@ -481,13 +483,13 @@ def _note_bound(interp: Any, value: Any, descr: Any, obj: Any, cls: type) -> Non
         trace.kept.append(value)
 
 
-def _get(interp: Any, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
+def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
     if asked is None:
         return interp.call(f, getter, args, None, then, data)
-    return interp.call(f, interp.protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
+    return interp.call(f, protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
 
 
-def bind_class_method(interp: Any, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
+def bind_class_method(interp: Interp, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
     """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
     inner: Any = interp.class_value(descr.__func__)
     if is_a(inner, property):
@@ -500,7 +502,7 @@ def bind_class_method(interp: Any, f: Frame, descr: classmethod, cls: type, then
     return interp.finish(f, inner.__get__(cls, cls), then, data)
 
 
-def load_method(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
     trace = interp.trace
     t = type(obj)
@@ -536,7 +538,9 @@ def load_method(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
                         trace.read_absent(d, trace.dict_source(obj, d), name)
                     elif id(obj) in trace.sources and id(d) not in trace.mutations.written:
                         # One guard for all methods: the tensor has no attributes of its own.
-                        trace.guards.check(trace.dict_source(obj, d), "len", 0)
+                        table = trace.dict_source(obj, d)
+                        assert table is not None
+                        trace.guards.check(table, "len", 0)
                 f.stack.append(descr)
                 f.stack.append(obj)
                 return None

@@ -25,10 +25,12 @@ from fineline.objects.attribute_reads import (
 from fineline.objects.class_writes import set_on_class
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.identity_guards import CLASS_MRO
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
+from fineline.tracing.segment_trace import SegmentTrace
 
 
-def store_attr(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
     trace = interp.trace
     if not trace.active:
         setattr(obj, name, value)
@@ -53,7 +55,7 @@ def store_attr(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame 
     return generic_store(interp, f, obj, name, value)
 
 
-def _forget(trace: Any, cls: type) -> None:
+def _forget(trace: SegmentTrace, cls: type) -> None:
     """What has been looked up on a class made by the call, and on those below it, may change now."""
     for t in [t for t in trace.types if cls in CLASS_MRO.__get__(t)]:
         del trace.types[t]
@@ -82,7 +84,7 @@ def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
     return None
 
 
-def generic_store(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
+def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
     """What ``object.__setattr__`` does."""
     trace = interp.trace
     info = type_info(trace, type(obj))
@@ -110,7 +112,7 @@ def generic_store(interp: Any, f: Frame, obj: Any, name: str, value: Any) -> Fra
     return None
 
 
-def write_member(interp: Any, obj: Any, descr: Any, name: str, value: Any) -> None:
+def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) -> None:
     trace = interp.trace
     if is_a(obj, Tensor):
         interp.tensors.set_attribute(interp, obj, name, descr, value)
@@ -140,7 +142,7 @@ def write_member(interp: Any, obj: Any, descr: Any, name: str, value: Any) -> No
     raise graph_break
 
 
-def delete_attr(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+def delete_attr(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     trace = interp.trace
     if not trace.active:
         delattr(obj, name)
@@ -154,7 +156,7 @@ def delete_attr(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
     return generic_delete(interp, f, obj, name)
 
 
-def generic_delete(interp: Any, f: Frame, obj: Any, name: str) -> Frame | None:
+def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     trace = interp.trace
     info = type_info(trace, type(obj))
     kind, descr = info.look(trace, name)

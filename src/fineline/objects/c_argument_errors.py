@@ -21,6 +21,7 @@ from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.interp import Interp
 
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -50,7 +51,7 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 )
 
 
-def refused(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def refused(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Has C refuse the call."""
     if interp.trace.active:
         raise GraphBreak(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
@@ -64,7 +65,7 @@ def counted(fn: Any, handler: Callable) -> Callable:
     named = most == sys.maxsize
 
     @functools.wraps(handler)
-    def handle(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def handle(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         answer = handler if least <= len(args) <= most and (named or not kwargs) else refused
         try:
             found: Frame | None = answer(interp, f, fn, args, kwargs, then, data)
@@ -99,7 +100,7 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
 KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
 
 
-def of_kind(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def of_kind(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     """C's answer to what a special method gave: an error that names the class, if it is of another type; of a subclass, it warns."""
     key, obj, then, data = state
     if type(value) is not KIND[key] and type(value) not in SYMBOLIC:

@@ -37,6 +37,7 @@ from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
@@ -271,7 +272,7 @@ def index_plain(a: Any) -> bool:
     return a is None or is_a(a, int)
 
 
-def read_as_index(interp: Any, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
+def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
     """``a``, which this call is given, goes through ``__index__``: rules about that of tensors hold."""
     for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
         if is_a(part, Tensor):
@@ -281,7 +282,7 @@ def read_as_index(interp: Any, a: Any, fn: Any, args: Any, kwargs: dict | None =
                 raise b.to(then, data) from None
 
 
-def _settle_numbers(trace: Any, values: Any) -> None:
+def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
     """A symbolic function looks at plain numbers beside symbolic ones."""
     for v in values:
         if type(v) in SIZES:
@@ -296,7 +297,7 @@ def polyfill_needed(args: Any) -> bool:
     return any(is_a(a, InterpretedGenerator) for a in args)
 
 
-def call(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Calls C function ``fn``, which the table knows under ``key``."""
     trace = interp.trace
     if not trace.active and not polyfill_needed(args):
@@ -400,20 +401,20 @@ def _runs_here(key: Any, info: Native | None) -> bool:
     return key in FUNCTIONS or (info is not None and info.kind != "special")
 
 
-def of_few_parts(interp: Any, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
+def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
     """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
     if interp.trace.active and is_large(number) and breaks_here(interp.options.breaks) == "any":
         raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
     return number
 
 
-def _ask(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def _ask(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
     if (not is_a(key, type) or key in ANSWERING) and interp.varied(f, (*args, *(kwargs or {}).values())):
         raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
 
 
-def _ask_contents(interp: Any, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def _ask_contents(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
     # These read a list item by item, or not at all.
     spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
@@ -445,7 +446,7 @@ def _polyfill(key: Any, args: list) -> tuple[Any, list]:
     return found, list(args)
 
 
-def stand_in(interp: Any, f: Frame, made: Any, state: tuple) -> Frame | None:
+def stand_in(interp: Interp, f: Frame, made: Any, state: tuple) -> Frame | None:
     interp.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
     return interp.finish(f, made, *state)
 
@@ -513,7 +514,7 @@ def _keys(a: Any, pairs: bool) -> Iterable:
     return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
-def prepare(interp: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
+def prepare(interp: Interp, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
     trace = interp.trace
     if args and type(args[0]) in UNDER_WAY and id(args[0]) in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
@@ -547,13 +548,13 @@ def prepare(interp: Any, key: Any, kind: str, reads: str, values: Any, fn: Any, 
         raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
 
 
-def _is_of_any_length(interp: Any, held: list) -> bool:
+def _is_of_any_length(interp: Interp, held: list) -> bool:
     """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
     src = interp.trace.sources.get(id(held))
     return src is not None and interp.unsteady.get(src.text()) == "length"
 
 
-def read_all(interp: Any, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
+def read_all(interp: Interp, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
     """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
     try:
         for a in values:
@@ -572,7 +573,7 @@ def _only_grows(trace: SegmentTrace, target: Any) -> bool:
     return target.maxlen is None
 
 
-def _note_write(interp: Any, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
+def _note_write(interp: Interp, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
     trace = interp.trace
     target = args[0]
     if fn_key not in ONE_ELEMENT:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.objects.attribute_reads import TYPE_DICT, kind_of, raw_lookup, type_info
-from fineline.tracing.segment_trace import HEAP_TYPE
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 # A name's value in each of them is guarded.
 MOST_CLASSES = 16
@@ -28,7 +28,7 @@ class OfClass:
         type.__setattr__(obj, self.__name__, value)
 
 
-def set_on_class(trace: Any, cls: type, name: str, value: Any) -> bool:
+def set_on_class(trace: SegmentTrace, cls: type, name: str, value: Any) -> bool:
     """Sets an attribute of a class from outside, if it is a constant before and after; -> whether that was so."""
     own = TYPE_DICT.__get__(cls)
     plain = type(cls) is type and cls.__flags__ & HEAP_TYPE and not issubclass(cls, Tensor) and cls not in trace.classes

@@ -17,7 +17,8 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace
 
 # What a class may do of its own when it is copied.
 HOOKS = (
@@ -26,7 +27,7 @@ HOOKS = (
 )  # fmt: skip
 
 
-def _notes_reads(trace: Any, t: type) -> bool:
+def _notes_reads(trace: SegmentTrace, t: type) -> bool:
     """Returns whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
     fn = type_info(trace, t).getattribute
     if not watches(trace, t):
@@ -39,7 +40,7 @@ def _notes_reads(trace: Any, t: type) -> bool:
     )
 
 
-def closed_world(trace: Any, obj: Any, seen: dict[int, Any]) -> bool:
+def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
     """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met, by id."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
@@ -69,7 +70,7 @@ def closed_world(trace: Any, obj: Any, seen: dict[int, Any]) -> bool:
     return closed_world(trace, d, seen)
 
 
-def mark_made(trace: Any, obj: Any, seen: set[int] | None = None) -> None:
+def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> None:
     """A copy and all that is new in it was made here."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or id(obj) in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
@@ -94,7 +95,7 @@ def mark_made(trace: Any, obj: Any, seen: set[int] | None = None) -> None:
 
 
 def _copying(name: str) -> Callable:
-    def handler(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
         trace = interp.trace
         obj = args[0]
         method = special_method(trace, type(obj), name)

@@ -26,6 +26,7 @@ from fineline.objects.attribute_reads import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
@@ -76,12 +77,12 @@ class Stale(NotReconstructible):
     error = "FL417"
 
 
-def waiting(interp: Any, f: Frame, fn: Callable, args: Any) -> str | None:
+def waiting(interp: Interp, f: Frame, fn: Callable, args: Any) -> str | None:
     """Returns the text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
     return _noted(interp, f, fn, tuple(args)) if interp.trace.active and _may_wait(interp, f, fn, args) else None
 
 
-def joined(interp: Any, f: Frame, parts: tuple) -> str:
+def joined(interp: Interp, f: Frame, parts: tuple) -> str:
     """Texts in a row, some of which nobody has read."""
     text = _noted(interp, f, _join, parts)
     assert text is not None
@@ -92,7 +93,7 @@ def _join(*parts: str) -> str:
     return "".join(parts)
 
 
-def _may_wait(interp: Any, f: Frame, fn: Callable, args: Any) -> bool:
+def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     trace = interp.trace
     if is_a(trace.recorder, Part) or interp.subgraphs or interp.opaque is not None or interp.merged is not None or is_own(f.info.code):
         return False
@@ -135,7 +136,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     return fn is str.format and all([(not name or name.isdigit()) and _SPEC.fullmatch(spec or "") for _, name, spec, _ in fields])
 
 
-def _late(interp: Any, x: Any, read: bool) -> bool | None:
+def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     trace, t = interp.trace, type(x)
     if id(x) in trace.texts:
@@ -170,7 +171,7 @@ def _state(trace: SegmentTrace, args: tuple) -> tuple:
     return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
 
 
-def _noted(interp: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
+def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
     # In fake mode nothing of the user's runs.
     live = interp.fakes is None
     interp.outside, interp.computing = "eager" if live else "", not live
@@ -192,7 +193,7 @@ def _noted(interp: Any, f: Frame, fn: Callable, args: tuple) -> str | None:
     return value
 
 
-def given(interp: Any, v: Any, src: Source) -> Any:
+def given(interp: Interp, v: Any, src: Source) -> Any:
     """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
     trace = interp.trace
     value = another(v)
@@ -203,21 +204,21 @@ def given(interp: Any, v: Any, src: Source) -> Any:
     return value
 
 
-def _stand_in(interp: Any, f: Frame, fn: Callable, args: tuple) -> str:
+def _stand_in(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str:
     """Returns what stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
         fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
     return f"<text {len(interp.texts)} made at {f.file}:{f.line}>"
 
 
-def _sample(interp: Any, x: Any) -> Any:
+def _sample(interp: Interp, x: Any) -> Any:
     if not is_a(x, Tensor):
         return _SAMPLES.get(type(x), x)
     like = torch.zeros([1] * x.dim(), dtype=x.dtype)
     return torch.nn.Parameter(like, False) if type(x) is torch.nn.Parameter else like
 
 
-def known_next_time(interp: Any, text: Text) -> None:
+def known_next_time(interp: Interp, text: Text) -> None:
     """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once.
 
     One that has come from a graph break is guarded from here on, and is no longer one that nobody has read.
@@ -244,7 +245,7 @@ def known_next_time(interp: Any, text: Text) -> None:
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
-def make_first(interp: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+def make_first(interp: Interp, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     for text in [interp.texts[id(a)] for a in given if id(a) in interp.texts]:
         known_next_time(interp, text)
@@ -254,7 +255,7 @@ def make_first(interp: Any, given: Iterable[Any], fn: Any, args: Any, kwargs: di
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
 
 
-def _call_now(interp: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+def _call_now(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
     result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
     return result
@@ -264,7 +265,7 @@ def read(text: str) -> None:
     """Runs where a text has been made because it is needed next."""
 
 
-def begin_segment(interp: Any) -> None:
+def begin_segment(interp: Interp) -> None:
     """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
     interp.texts.clear()
     interp.trace = SegmentTrace(interp)

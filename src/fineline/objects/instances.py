@@ -17,6 +17,7 @@ from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.polyfills import POLYFILLS
+from fineline.tracing.interp import Interp
 
 C_NEW = frozenset(
     id(t.__new__)
@@ -26,7 +27,7 @@ C_NEW = frozenset(
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
-def make_instance(interp: Any, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """``type.__call__``."""
     trace = interp.trace
     info = type_info(trace, cls)
@@ -59,7 +60,7 @@ def make_instance(interp: Any, f: Frame, cls: Any, args: list, kwargs: dict | No
     return _initialise(interp, f, obj, state)
 
 
-def _made_of(interp: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
+def _made_of(interp: Interp, f: Frame, items: Any, state: tuple) -> Frame | None:
     """Makes the object of the items that an iterable gave."""
     cls = state[0]
     obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
@@ -67,7 +68,7 @@ def _made_of(interp: Any, f: Frame, items: Any, state: tuple) -> Frame | None:
     return _initialise(interp, f, obj, state)
 
 
-def _initialise(interp: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
+def _initialise(interp: Interp, f: Frame, obj: Any, state: tuple) -> Frame | None:
     """... behind ``__new__``."""
     cls, args, kwargs, then, data = state
     if not is_a(obj, cls):
@@ -82,7 +83,7 @@ def _initialise(interp: Any, f: Frame, obj: Any, state: tuple) -> Frame | None:
     return interp.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
 
 
-def _initialised(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _initialised(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     obj, then, data = state
     if value is not None:
         raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")

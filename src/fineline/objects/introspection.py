@@ -23,13 +23,14 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.tracing.identity_guards import shown_by
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, is_value
 from fineline.tracing.tracebacks import traceback_of
 
 REFERENT = weakref.ref.__call__
 
 
-def load_cell(interp: Any, cell: types.CellType) -> Any:
+def load_cell(interp: Interp, cell: types.CellType) -> Any:
     """Returns the contents of a cell, guarded if the cell existed before."""
     value = cell.cell_contents
     trace = interp.trace
@@ -40,7 +41,7 @@ def load_cell(interp: Any, cell: types.CellType) -> Any:
     return value
 
 
-def _locals(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _locals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, _namespace(interp, f), then, data)
 
 
@@ -51,7 +52,7 @@ def _users(f: Frame) -> Frame:
     return f
 
 
-def _namespace(interp: Any, f: Frame) -> Any:
+def _namespace(interp: Interp, f: Frame) -> Any:
     """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
@@ -77,7 +78,7 @@ def _namespace(interp: Any, f: Frame) -> Any:
     return out
 
 
-def _look_at(interp: Any, f: Frame | None) -> None:
+def _look_at(interp: Interp, f: Frame | None) -> None:
     """From the next call on programs keep all variables of the functions that are running."""
     while f is not None:
         interp.lessons.inspected_functions.add(f.info.code)
@@ -85,7 +86,7 @@ def _look_at(interp: Any, f: Frame | None) -> None:
     interp.fail("FL439", "variables are looked at through a frame", False)
 
 
-def _get_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """sys._getframe(): whoever asks it may go on to variables that no instruction reads any more."""
     codes, frame = [f.info.code], f.back
     while frame is not None:
@@ -96,7 +97,7 @@ def _get_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def _of_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """What a frame tells that goes on while it is looked at: of those that stand for the interpreter's, that has it."""
     trace, (frame, name) = interp.trace, args
     found = frame_behind(frame, f)
@@ -116,7 +117,7 @@ def _of_frame(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     return interp.finish(f, getattr(frame, name), then, data)
 
 
-def _evaluate(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """eval() and exec(), which look for names in the frame that calls them."""
     if len(args) < 2 or args[1] is None:
         names = args[2] if len(args) > 2 and args[2] is not None else _namespace(interp, f)
@@ -128,7 +129,7 @@ def _evaluate(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
 
 
-def _dir(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _dir(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         names = _namespace(interp, f)
         if interp.trace.active:
@@ -139,14 +140,14 @@ def _dir(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, dat
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
 
 
-def _globals(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _globals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     names = _users(f).globals
     if interp.trace.active:
         interp.trace.pin(names, "globals()")
     return interp.finish(f, names, then, data)
 
 
-def _vars(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _vars(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not args:
         return _locals(interp, f, fn, args, kwargs, then, data)
     t = type(args[0])
@@ -155,18 +156,18 @@ def _vars(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     return load_attr(interp, f, args[0], "__dict__", then, data)
 
 
-def _exc_info(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _exc_info(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     e = interp.handled
     if e is None:
         return interp.finish(f, interp.native(sys.exc_info, (), None), then, data)
     return interp.finish(f, (type(e), e, traceback_of(e, interp.trace)), then, data)
 
 
-def _exception(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _exception(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, interp.handled if interp.handled is not None else interp.native(sys.exception, (), None), then, data)
 
 
-def _call_weakref(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
     trace = interp.trace
     ref = args[0]
@@ -183,7 +184,7 @@ def _call_weakref(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then:
     return interp.finish(f, obj, then, data)
 
 
-def _refer(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _refer(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``weakref.ref`` of an object from outside that nothing else refers to weakly: that would be the same reference."""
     trace = interp.trace
     plain = len(args) == 1 and not kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
@@ -198,7 +199,7 @@ def _same_target(ref: Any, other: Any) -> bool:
     return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
-def _signature(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     trace = interp.trace
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
@@ -229,7 +230,7 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _generator_state(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _generator_state(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if len(args) == 1 and type(args[0]) is InterpretedGenerator:
         return interp.finish(f, _STATES[args[0].state], then, data)
     return interp.push_function(f, fn, args, kwargs, then, data)
@@ -255,7 +256,7 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
 )
 
 
-def global_value(interp: Any, f: Frame, name: str) -> Any:
+def global_value(interp: Interp, f: Frame, name: str) -> Any:
     """Returns a global or builtin by name, guarded."""
     trace = interp.trace
     g = f.globals

@@ -20,6 +20,7 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -70,7 +71,7 @@ class _Later:
         self.made = True
 
 
-def call_cached(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """A call of ``fn``: what the cache holds, or what a function that tells nothing else of it makes; else it runs eagerly."""
     trace = interp.trace
     if not trace.active:
@@ -131,7 +132,7 @@ def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:
     return at is not None
 
 
-def _behind(interp: Any, fn: Any, values: list) -> types.FunctionType | None:
+def _behind(interp: Interp, fn: Any, values: list) -> types.FunctionType | None:
     """Returns the function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
     trace, found = interp.trace, _referents(fn)
     inner = found[-4] if len(found) > 5 else None

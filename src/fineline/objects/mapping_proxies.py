@@ -9,9 +9,10 @@ from fineline.fx.recorder import NotForGraph
 from fineline.objects.attribute_reads import TYPE_DICT
 from fineline.objects.class_writes import OfClass
 from fineline.tracing.identity_guards import shown_by
+from fineline.tracing.segment_trace import SegmentTrace
 
 
-def shown(trace: Any, proxy: MappingProxyType) -> Any:
+def shown(trace: SegmentTrace, proxy: MappingProxyType) -> Any:
     """Returns what ``proxy`` shows; what is read of it then is guarded as it is read."""
     inner = shown_by.__get__(proxy, MappingProxyType)
     for obj, _, slot, _ in trace.mutations.slots.values():

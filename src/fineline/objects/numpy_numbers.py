@@ -13,6 +13,7 @@ from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, compared
 from fineline.tracing.identity_guards import Number
+from fineline.tracing.segment_trace import SegmentTrace
 
 ITEM = Number(np.generic.item)
 # What gives a number of Python's, and asks for no more than its value.
@@ -28,7 +29,7 @@ def among(values: Any) -> bool:
     return any([type(a) in NUMPY_SCALARS or (type(a) in (list, tuple) and among(a)) for a in values])
 
 
-def symbol_for(trace: Any, a: Any) -> Any:
+def symbol_for(trace: SegmentTrace, a: Any) -> Any:
     """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
     t = type(a)
     if t in NUMBERS and trace.active and (src := trace.lazy.get(id(a))) is not None:
@@ -49,11 +50,11 @@ def converts(fn: Any, args: Any) -> bool:
     return fn in CONVERSIONS and len(args) == 1 and (fn is not operator.index or is_a(args[0], np.integer))
 
 
-def symbols_for(trace: Any, values: Any) -> list:
+def symbols_for(trace: SegmentTrace, values: Any) -> list:
     return [symbol_for(trace, a) for a in values]
 
 
-def answered(trace: Any, op: Callable, a: Any, b: Any) -> np.bool_ | None:
+def answered(trace: SegmentTrace, op: Callable, a: Any, b: Any) -> np.bool_ | None:
     """Returns a comparison of a number that varies with one of Python's; None if it is none."""
     symbol: Any
     other: Any

@@ -27,6 +27,7 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.tracing.interp import Interp
 from fineline.tracing.lessons import Lessons
 
 # The namespaces of operators that PyTorch brings.
@@ -127,7 +128,7 @@ class EagerCalls:
 class _Counting(TensorOps):
     """Counts each frame's operators; a custom operator is a call of its own."""
 
-    def record(self, interp: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+    def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         super().record(interp, op, target, fx_args, fx_kwargs, result, untyped)
         interp.note_operator()
         name = _custom_operator(target)
@@ -220,15 +221,16 @@ class _WatchedCalls(Interpreter):
         self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
     def push_function(
-        self, f: Frame | None, fn: types.FunctionType, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
     ) -> Frame | None:
         opaque = self.opaque
         frame = super().push_function(f, fn, args, kwargs, then, data)
-        passed = is_own(fn.__code__) or fn.__code__ in _PASSED
+        code: CodeType = fn.__code__
+        name: str = fn.__qualname__
+        passed = is_own(code) or code in _PASSED
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.trace.active else "eager"
-            place = (fn.__code__.co_filename, fn.__code__.co_firstlineno)
-            frame.node = self.add(self.node_of(f), fn.__qualname__, place, colour)
+            frame.node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
         return frame
 
 
@@ -267,7 +269,7 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
-        self.tensors = WatchedBodyTensors(indices)
+        self.tensors = WatchedBodyTensors(indices, self.recorder)
         self.watch_body(shown=True)
 
 

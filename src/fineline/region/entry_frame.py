@@ -9,13 +9,15 @@ from typing import Any
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import NULL, Frame
 from fineline.kinds import is_a
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SegmentTrace
 
 
 def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
     return fn(*args, **kwargs)
 
 
-def entry_frame(interp: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
+def entry_frame(interp: Interp, fn: Any, args: tuple, kwargs: dict) -> Frame:
     """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
     trace = interp.trace
     trace.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(trace, fn)
@@ -38,13 +40,13 @@ def entry_frame(interp: Any, fn: Any, args: tuple, kwargs: dict) -> Frame:
     return Frame(info, interp.link(info), function.__globals__, function.__builtins__, local, None)
 
 
-def _pin_method(trace: Any, fn: types.MethodType) -> None:
+def _pin_method(trace: SegmentTrace, fn: types.MethodType) -> None:
     trace.pin(fn.__func__, fn.__func__.__qualname__)
     trace.pin(fn.__self__, "self")
     trace.fresh(fn)
 
 
-def _unread(trace: Any, v: Any, src: Any) -> Any:
+def _unread(trace: SegmentTrace, v: Any, src: Any) -> Any:
     """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
     if id(v) not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
         trace.load(v, src)

@@ -14,6 +14,7 @@ from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.random_state import put_back
 from fineline.torch_facts.thread_state import leave_dual_levels, put_back_hidden, restore
+from fineline.tracing.interp import Interp
 
 
 def may_restart(run: Any) -> bool:
@@ -38,7 +39,7 @@ def amid_transforms(entry: bool) -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
-def leave_inference_modes(interp: Any) -> None:
+def leave_inference_modes(interp: Interp) -> None:
     """Leaves what the captured code of ``interp`` has entered; nothing else does where an exception from outside comes as it is left."""
     for context in reversed(interp.inference_modes):
         _exit_inference_mode(context)

@@ -16,12 +16,13 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.fake_forms import FAKE_FORMS
+from fineline.tracing.interp import Interp
 
 _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 
 
 @contextmanager
-def computing(interp: Any) -> Iterator[None]:
+def computing(interp: Interp) -> Iterator[None]:
     """What runs now is none of the user's operators."""
     before, interp.computing = interp.computing, True
     try:
@@ -30,7 +31,7 @@ def computing(interp: Any) -> Iterator[None]:
         interp.computing = before
 
 
-def compute(interp: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
     unfaked = interp.lessons.no_fake_kernel
     if unfaked and getattr(fn, "__name__", "") in unfaked:
@@ -53,7 +54,8 @@ def compute(interp: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = T
     interp.computing = True
     try:
         result = interp.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
-        if born and interp.fakes.mode.shape_env.pending_fresh_unbacked_symbols:
+        shape_env = interp.fakes.mode.shape_env
+        if born and shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
             if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.leaves if interp.trace.symbols is not None else ()):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
             if interp.trace.symbols is not None:
@@ -73,7 +75,7 @@ def compute(interp: Any, fn: Any, args: Any, kwargs: dict | None, born: bool = T
         interp.computing = False
 
 
-def _in_words(interp: Any, text: str) -> str:
+def _in_words(interp: Interp, text: str) -> str:
     """Returns what PyTorch says of fake tensors, with what the user's code reads in the place of symbols."""
     return text if interp.trace.symbols is None else interp.trace.symbols.in_words(text)
 
@@ -86,7 +88,7 @@ def _open(result: Any, given: Any) -> bool:
     return any([free_unbacked_symbols(n.node.expr).difference(given) for n in sizes])
 
 
-def _always(interp: Any, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
+def _always(interp: Interp, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
     """Returns whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         # What a transform wraps is on no fake; and PyTorch's words for that would leave the thread's dispatch other than it was.
@@ -102,7 +104,7 @@ def _always(interp: Any, fn: Any, args: Any, kwargs: dict | None, error: Excepti
     return False
 
 
-def compute_known(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Any:
+def compute_known(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
     """In fake mode: what an operator on known tensors gives, in numbers. Else None: the operator's own result holds them."""
     if interp.fakes is None:
         return None

@@ -27,6 +27,7 @@ from fineline.tensor_ops.size_arguments import SIZED, tensors_for_sizes
 from fineline.torch_facts.mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
 from fineline.torch_facts.spellings import is_custom, packet_of
 from fineline.torch_facts.unguarded_sizes import Foresight
+from fineline.tracing.interp import Interp
 
 SHAPED = frozenset(map(id, DATA_SHAPED))
 INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
@@ -114,7 +115,7 @@ def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
     return packet_of(fn) in UNSEEN_NAMES or data_shaped(fn, args, kwargs)
 
 
-def foreseen(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """Returns what is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
     if id(fn) in UNSEEN:
         return Foresight.UNFORESEEN
@@ -149,7 +150,7 @@ def splits(fn: Any) -> bool:
     return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
 
 
-def _custom(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+def _custom(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """Returns a library's operator: its rule for tensors without numbers tells, if there is one."""
     if is_a(fn, torch.jit.ScriptFunction):
         if not _only_tensors(fn.schema):
@@ -178,7 +179,7 @@ def _has_rule(op: OpOverload) -> bool:
     return singleton.find(op._schema.name).fake_impl.kernel is not None or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
 
 
-def _told(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
+def _told(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
     """Returns whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None

@@ -14,18 +14,19 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.output_fixups import OUTSIDE
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import generic_store
+from fineline.tracing.interp import Interp
 
 CONTEXT = "_inference_mode_context"
 REASON = "an inference mode around a graph break"
 
 
-def _enter(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.push_function(f, fn, args, kwargs, then, data)
     return load_attr(interp, f, args[0], "mode", _entered, (args[0], then, data))
 
 
-def _entered(interp: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
+def _entered(interp: Interp, f: Frame, mode: Any, state: tuple) -> Frame | None:
     if interp.lessons.inference_mode_breaks or interp.options.force_graph_breaks:
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
@@ -34,23 +35,25 @@ def _entered(interp: Any, f: Frame, mode: Any, state: tuple) -> Frame | None:
     context = interp.trace.fresh(interp.inference_modes[-1])
     context.__enter__()
     recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
-    recorder.find(context).meta[OUTSIDE] = grad_mode
+    entered = recorder.find(context)
+    assert entered is not None
+    entered.meta[OUTSIDE] = grad_mode
     return _keep(interp, f, context, state)
 
 
-def _keep(interp: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
+def _keep(interp: Interp, f: Frame, context: Any, state: tuple) -> Frame | None:
     obj, then, data = state
     generic_store(interp, f, obj, CONTEXT, context)
     return interp.finish(f, None, then, data)
 
 
-def _exit(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _exit(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.push_function(f, fn, args, kwargs, then, data)
     return load_attr(interp, f, args[0], CONTEXT, _leave, (then, data))
 
 
-def _leave(interp: Any, f: Frame, context: Any, state: tuple) -> Frame | None:
+def _leave(interp: Interp, f: Frame, context: Any, state: tuple) -> Frame | None:
     node = interp.trace.recorder.find(context)
     if node is None:
         raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)

@@ -26,6 +26,7 @@ from fineline.tensor_ops.compute import compute, computing
 from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
@@ -73,7 +74,7 @@ class Arrays:
         """Returns whether a tensor lies in the memory of ``a``, one that has been ``written``."""
         return any([written(t) and np.may_share_memory(a, other) for other, t in self.shared])
 
-    def constant(self, interp: Any, v: Any) -> bool:
+    def constant(self, interp: Interp, v: Any) -> bool:
         """Returns whether ``v``, an argument, will be the same at each call."""
         trace = interp.trace
         if type(v) is np.ndarray:
@@ -97,7 +98,7 @@ def _usable(result: Any) -> bool:
     return all(map(_usable, result)) if type(result) in (list, tuple) else is_value(result)
 
 
-def computed(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
+def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
     """Returns what ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
     if interp.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
@@ -118,7 +119,7 @@ def computed(interp: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple | No
     return (result,)
 
 
-def _call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # One of them may be what the result is written into.
     shared = any([type(v) is np.ndarray and interp.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
     if interp.varied(f, (*args, *(kwargs or {}).values())):
@@ -129,7 +130,7 @@ def _call(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, da
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
 
 
-def operate(interp: Any, f: Frame, op: Any, *operands: Any) -> bool:
+def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
     """Puts the result of an operator with an array among its operands on the stack; -> whether it could."""
     found = computed(interp, op, operands, None) if np.ndarray in map(type, operands) else None
     if found is not None:
@@ -137,7 +138,7 @@ def operate(interp: Any, f: Frame, op: Any, *operands: Any) -> bool:
     return found is not None
 
 
-def write_item(interp: Any, a: Any, key: Any, value: Any) -> bool:
+def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
     """``a[key] = value``, of what is no builtin container; -> whether it could be done."""
     return type(a) is np.ndarray and not interp.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
 
@@ -171,7 +172,7 @@ def _is_plain(a: Any) -> bool:
     return a.flags.writeable and (holder is None or is_a(holder, Tensor))
 
 
-def _tensor(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tensor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if args and type(args[0]) is np.ndarray and interp.trace.active and not _ruled(interp, fn, args, kwargs):
         found = _of_array(interp, fn, args[0], args[1:], kwargs or {})
         if found is not None:
@@ -179,7 +180,7 @@ def _tensor(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
     return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
 
 
-def _of_array(interp: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
+def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
     """Returns a tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
     trace = interp.trace
     options = {k: v for k, v in kwargs.items() if v is not None}
@@ -209,6 +210,7 @@ def _of_array(interp: Any, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor 
     if constant:
         trace.pin(held, "array")
     else:
+        assert src is not None, "an array that is not constant has a source"
         trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.arrays.shown.setdefault(id(a), []))), held))
         interp.arrays.shown[id(a)].append(held)
     if shared:
@@ -226,7 +228,7 @@ def _copied(a: Any) -> Tensor:
         return torch.from_numpy(a.copy(order="K"))
 
 
-def _ruled(interp: Any, fn: Any, args: list, kwargs: Any) -> bool:
+def _ruled(interp: Interp, fn: Any, args: list, kwargs: Any) -> bool:
     return interp.rules is not None and operator_rule(interp, fn, args, kwargs) is not None
 
 

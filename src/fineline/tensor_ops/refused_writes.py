@@ -18,6 +18,8 @@ from fineline.fx.output_fixups import untracked
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.tensor_ops.compute import computing
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SegmentTrace
 
 # Operators that read at other places than they write: they take no tensor that they also write into.
 _MOVING = (
@@ -39,7 +41,7 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
 
 
-def reads_what_it_writes(interp: Any, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
+def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
     """Returns whether an operator that runs on fakes reads and writes the same memory in a way that its kernel refuses.
 
     The rules of fake tensors do not look: it is to run on the real ones, which raise.
@@ -55,6 +57,7 @@ def reads_what_it_writes(interp: Any, fn: Any, targets: Iterable[Any], args: Any
     moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
     if fn is operator.setitem or fn is Tensor.__setitem__:
         moving = any(True for _ in _all_tensors([args[1]]))
+    assert interp.fakes is not None
     with computing(interp):
         try:
             if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
@@ -90,7 +93,7 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
     return bool(starts[0] < ends[1]) and bool(starts[1] < ends[0])
 
 
-def guard_writes(interp: Any, targets: Iterable[Any]) -> None:
+def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
     """What autograd allows for the inputs that a write goes into, it is to allow at each call."""
     trace = interp.trace
     storages = {storage_of(interp.memory(t)) for t in _tensors(targets)} - {0}
@@ -106,7 +109,7 @@ def guard_writes(interp: Any, targets: Iterable[Any]) -> None:
         trace.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 
 
-def guard_hidden_writes(trace: Any, written: Iterable[Any]) -> bool:
+def guard_hidden_writes(trace: SegmentTrace, written: Iterable[Any]) -> bool:
     """Guards what autograd allows for inputs that a graph writes into behind its back; returns whether it refuses one.
 
     AOTAutograd writes into those with a history.

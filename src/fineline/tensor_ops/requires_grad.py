@@ -9,9 +9,10 @@ from torch import Tensor
 
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import Recorder
+from fineline.tracing.interp import Interp
 
 
-def dormant(interp: Any, fn: Any, args: Any) -> bool:
+def dormant(interp: Interp, fn: Any, args: Any) -> bool:
     """Returns whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
     trace = interp.trace
     if trace.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
@@ -21,7 +22,7 @@ def dormant(interp: Any, fn: Any, args: Any) -> bool:
     return fits
 
 
-def set_requires_grad(interp: Any, t: Tensor, src: Any, value: bool) -> None:
+def set_requires_grad(interp: Interp, t: Tensor, src: Any, value: bool) -> None:
     """``t.requires_grad = value``; unlike ``requires_grad_`` it raises for every tensor that is computed, whatever the value."""
     trace = interp.trace
     if src is not None and t.requires_grad:

@@ -28,21 +28,22 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.subgraphs.allow_in_graph import call_allowed, tensors
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import identify, known_code
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
-def call_ruled(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_ruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     """A call that ``rule`` decides."""
     return VERBS[rule.verb](interp, f, fn, args, kwargs, then, data, rule)
 
 
-def operator_rule(interp: Any, fn: Any, args: Any, kwargs: Any) -> Rule | None:
+def operator_rule(interp: Interp, fn: Any, args: Any, kwargs: Any) -> Rule | None:
     """Returns the rule for a tensor operator, however it is spelled."""
     rules = interp.rules
-    if not (rules.operators or rules.globs["operator"] or MARKS.operators):
+    if rules is None or not (rules.operators or rules.globs["operator"] or MARKS.operators):
         return None
     args, kwargs = tuple(args), kwargs or {}
     reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
@@ -81,7 +82,7 @@ def _graph_break(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule:
     return graph_break
 
 
-def _disable(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _disable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     name = short_name(_bound(fn, args))
     if is_a(fn, types.FunctionType):
         known_code(interp.trace, fn)
@@ -93,7 +94,7 @@ def _disable(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, th
     raise _graph_break(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
 
 
-def _disallow(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _disallow(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     raise operator_break(fn, args, kwargs, rule).to(then, data)
 
 
@@ -120,18 +121,18 @@ def _bound(fn: Any, args: Any) -> Any:
     return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
 
 
-def forbid(interp: Any, fn: Any, rule: Rule, args: Any = ()) -> None:
+def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
     interp.abandoned = interp.refuse("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), interp.frame, str(rule))
     raise CaptureAborted
 
 
-def _forbid(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _forbid(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     forbid(interp, fn, rule, args)
     return None
 
 
-def _constant(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     trace = interp.trace
     identify(trace, fn)
     if interp.fakes is not None:
@@ -197,7 +198,7 @@ def _same(before: list, after: list) -> bool:
     return len(before) == len(after) and all([a is b for a, b in zip(before, after, strict=True)])
 
 
-def _guard_variable(interp: Any, fn: types.FunctionType, cell: types.CellType) -> None:
+def _guard_variable(interp: Interp, fn: types.FunctionType, cell: types.CellType) -> None:
     """Guards what a variable around a function is, and what it holds as far as that can be guarded."""
     interp.see_function(interp.trace, fn)
     value = settled(load_cell(interp, cell))
@@ -205,7 +206,7 @@ def _guard_variable(interp: Any, fn: types.FunctionType, cell: types.CellType) -
         _guard_held(interp, value)
 
 
-def _guard_defaults(interp: Any, fn: types.FunctionType) -> None:
+def _guard_defaults(interp: Interp, fn: types.FunctionType) -> None:
     """Guards what the containers hold that are defaults of a function."""
     trace = interp.trace
     interp.see_function(trace, fn)
@@ -219,7 +220,7 @@ def _guard_defaults(interp: Any, fn: types.FunctionType) -> None:
                     _guard_held(interp, value)
 
 
-def _guard_held(interp: Any, value: Any) -> None:
+def _guard_held(interp: Interp, value: Any) -> None:
     identify(interp.trace, value)
     with contextlib.suppress(NotForGraph):
         interp.trace.expand(value, deep=True)
@@ -239,7 +240,7 @@ def _settle(value: Any) -> Any:
     return settle_all(value)
 
 
-def _substitute(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _substitute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     replacement = rule.replacement
     identify(interp.trace, fn)
     if is_a(replacement, types.FunctionType) and id(replacement) not in interp.trace.sources:

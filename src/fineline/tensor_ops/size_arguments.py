@@ -18,6 +18,8 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops import unbacked
 from fineline.tracing.identity_guards import Number
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SegmentTrace
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -70,7 +72,7 @@ def _values(fn: Any) -> frozenset[str]:
     return NO_SIZES.get(fn.__name__, WORKED_ON)
 
 
-def sizes(interp: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
+def sizes(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
     """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a graph break if need be, and then is a number."""
     state = (fn, args, kwargs, then, data)
     own = _works_on_first(fn, args)
@@ -80,7 +82,7 @@ def sizes(interp: Any, fn: Any, args: list, kwargs: dict | None, then: Any, data
     return [a if own and i == 0 else _size(interp, a, state) for i, a in enumerate(args)], kwargs
 
 
-def _size(interp: Any, a: Any, state: tuple) -> Any:
+def _size(interp: Interp, a: Any, state: tuple) -> Any:
     if type(a) in (tuple, list):
         return [_size(interp, x, state) for x in a] if tensor_size(a) else a
     if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
@@ -99,7 +101,7 @@ def _size(interp: Any, a: Any, state: tuple) -> Any:
     raise GraphBreak(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
 
 
-def _sized(interp: Any, f: Frame, value: int, state: tuple) -> Frame | None:
+def _sized(interp: Interp, f: Frame, value: int, state: tuple) -> Frame | None:
     """Behind the graph break that has read a size: the program that goes on is one for this value."""
     fn, args, kwargs, t, then, data = state
     if type(value) in SYMBOLIC:
@@ -118,7 +120,7 @@ def _with_size(a: Any, t: Tensor, value: Any) -> Any:
     return type(a)([_with_size(x, t, value) for x in a]) if type(a) in (tuple, list) else a
 
 
-def subscript(interp: Any, key: Any) -> Any:
+def subscript(interp: Interp, key: Any) -> Any:
     """Returns an index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
     if type(key) is tuple:
         return tuple([subscript(interp, k) for k in key]) if slice in map(type, key) else key
@@ -127,7 +129,7 @@ def subscript(interp: Any, key: Any) -> Any:
     return slice(*[guarded(interp.trace, x) if guardable(interp, x) else x for x in (key.start, key.stop, key.step)])
 
 
-def guardable(interp: Any, t: Any) -> bool:
+def guardable(interp: Interp, t: Any) -> bool:
     """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
     trace = interp.trace
     if type(t) is not Tensor or interp.opaque is not None or id(t) not in trace.sources or t.dim() or t.dtype not in INTEGERS:
@@ -139,7 +141,7 @@ def guardable(interp: Any, t: Any) -> bool:
     return interp.memory(t).untyped_storage()._cdata not in trace.recorder.mutated and not any_foreign((t,))
 
 
-def guarded(trace: Any, t: Tensor) -> Any:
+def guarded(trace: SegmentTrace, t: Tensor) -> Any:
     """Returns the number in ``t``: guarded, or a symbol if it is known to vary."""
     value = t.item()
     return trace.read(value, trace.guards.access(trace.sources[id(t)], "member", NUMBER, value))

@@ -14,13 +14,15 @@ from fineline.fx.body_recorder import Part
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
+from fineline.tracing.segment_trace import SegmentTrace
 
 # Of these, memory is all that an operator writes.
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
-def settle_first(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
+def settle_first(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
     """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
     trace = interp.trace
     if delivers(interp) and handled(f):
@@ -36,12 +38,12 @@ def settle_first(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None
     trace.recorder.once = True
 
 
-def delivers(interp: Any) -> bool:
+def delivers(interp: Interp) -> bool:
     """Returns whether exceptions of the graph that is being captured have to meet the handlers in the user's code."""
     return not (interp.options.exported or is_a(interp.trace.recorder, Part))
 
 
-def settle_raising(interp: Any, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
+def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
     """An operator that may raise where that is handled is in no graph with what can't be undone: then it runs eagerly, or what comes later does.
 
     ``raises``: it may.
@@ -56,7 +58,7 @@ def settle_raising(interp: Any, fn: Any, args: Any, kwargs: dict | None, raises:
         trace.fragile = trace.fragile or raises
 
 
-def _lasting(interp: Any, targets: list, history: bool) -> bool:
+def _lasting(interp: Interp, targets: list, history: bool) -> bool:
     """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
     trace = interp.trace
     if trace.recorder.once or trace.start_ambient.saved_tensor_hooks:
@@ -78,22 +80,22 @@ def _nothing() -> None:
     """What runs where branches have been checked."""
 
 
-def _go_on(interp: Any, f: Frame, value: None, state: tuple) -> Frame | None:
+def _go_on(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
     fn, args, kwargs, then, data = state
     result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
     return result
 
 
-def _granted(trace: Any) -> bool:
+def _granted(trace: SegmentTrace) -> bool:
     return bool(trace.assumed or (trace.symbols is not None and trace.symbols.inexact))
 
 
-def writes_too_soon(interp: Any, targets: Any, history: bool) -> bool:
+def writes_too_soon(interp: Interp, targets: Any, history: bool) -> bool:
     """Returns whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
     return _granted(interp.trace) and writes_too_early(interp, targets, history)
 
 
-def writes_too_early(interp: Any, targets: Any, history: bool = False) -> bool:
+def writes_too_early(interp: Interp, targets: Any, history: bool = False) -> bool:
     """``writes_outside``, of what is checked or what the program can't put back; where no graph may end, that is left to the program."""
     if _among(interp, _checked(interp), targets):
         return True
@@ -102,7 +104,7 @@ def writes_too_early(interp: Any, targets: Any, history: bool = False) -> bool:
     return history or not _kept(interp, targets)
 
 
-def _kept(interp: Any, targets: Any) -> bool:
+def _kept(interp: Interp, targets: Any) -> bool:
     """Returns whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
     trace = interp.trace
     if is_a(trace.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
@@ -114,18 +116,18 @@ def _kept(interp: Any, targets: Any) -> bool:
     return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
 
-def writes_outside(interp: Any, targets: Any) -> bool:
+def writes_outside(interp: Interp, targets: Any) -> bool:
     """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     trace = interp.trace
     inputs = {_storage(interp.memory(src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
     return not inputs.isdisjoint(trace.recorder.mutated) or _among(interp, inputs | _checked(interp), targets, trace.sources)
 
 
-def _checked(interp: Any) -> set[int]:
+def _checked(interp: Interp) -> set[int]:
     return {_storage(t) for t, _ in interp.trace.assumed}
 
 
-def _among(interp: Any, storages: set[int], targets: Any, known: Any = ()) -> bool:
+def _among(interp: Interp, storages: set[int], targets: Any, known: Any = ()) -> bool:
     return any([is_a(t, Tensor) and (id(t) in known or _storage(interp.memory(t)) in storages) for t in targets])
 
 

@@ -28,6 +28,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.compute import computing
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
+from fineline.tracing.interp import Interp
 
 # By name: functions, methods and operators of the dispatcher alike.
 _READERS = frozenset(
@@ -65,7 +66,7 @@ def reads_strides(fn: Any) -> bool:
     return getattr(fn, "__name__", "").partition(".")[0] in _READERS
 
 
-def confirm(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
+def confirm(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
     """Ends the graph before ``fn`` if its ``answer``, which comes from the strides of fakes, is not what the kernels' results would give."""
     recorder = interp.trace.recorder
     asked = [a for a in args if is_a(a, Tensor) and recorder.known(a)]
@@ -78,12 +79,12 @@ def confirm(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -
     if not text:
         return
     text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
-    if not interp.fakes.symbolic:
+    if interp.fakes is None or not interp.fakes.symbolic:
         raise Restart("FL524", text)
     raise GraphBreak(fn, tuple(args), kwargs, "FL524", text)
 
 
-def _agree(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
+def _agree(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
     """Returns whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         raise Unconfirmed("it is computed inside of a transform")
@@ -93,13 +94,13 @@ def _agree(interp: Any, fn: Any, args: Any, kwargs: dict | None, answer: Any) ->
     return all([_answer(interp, fn, args, kwargs, sizes) == _plain(answer, sizes) for sizes in scales])
 
 
-def _one_wide(interp: Any, t: Tensor) -> bool:
+def _one_wide(interp: Interp, t: Tensor) -> bool:
     """Returns whether a dimension of one element has a stride that varies."""
     fake = interp.memory(t)
     return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
 
 
-def _answer(interp: Any, fn: Any, args: Any, kwargs: dict | None, sizes: Mapping) -> Any:
+def _answer(interp: Interp, fn: Any, args: Any, kwargs: dict | None, sizes: Mapping) -> Any:
     kernels = Kernels(interp, interp.trace.recorder, sizes)
     with _apart(interp):
         try:
@@ -123,7 +124,7 @@ def _plain(value: Any, sizes: Mapping) -> Any:
 
 
 @contextmanager
-def _apart(interp: Any) -> Iterator[None]:
+def _apart(interp: Interp) -> Iterator[None]:
     """What runs now is not heard of: no operator of the user's, no draw of random numbers, no hook."""
     before, unhooked = random_states(), _saved_tensors_hooks_set_tracing(True)
     try:
@@ -138,7 +139,7 @@ def _apart(interp: Any) -> Iterator[None]:
 class Kernels:
     """Runs the nodes that a tensor comes from."""
 
-    def __init__(self, interp: Any, recorder: Recorder, sizes: Mapping) -> None:
+    def __init__(self, interp: Interp, recorder: Recorder, sizes: Mapping) -> None:
         self.interp, self.recorder, self.sizes = interp, recorder, sizes
         # The tensors and numbers that come in, and what makes them where they come from a graph around this one.
         self.given: dict[Node, Any] = {}

@@ -15,6 +15,8 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SIZES, holds, only_numbers
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.rules import operator_rule
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import SegmentTrace
 
 # What makes a tensor of numbers asks for each in C.
 _OF_NUMBERS: Mapping[Any, Callable] = MappingProxyType({torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.tensor})
@@ -22,7 +24,7 @@ _WHOLE = slice(None)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
-def form_of(trace: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
+def form_of(trace: SegmentTrace, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
     """Returns an operator and its arguments, or what does the same with numbers some of which are symbolic."""
     form = _OF_NUMBERS.get(fn)
     if form is not None or fn is Tensor.new_tensor:
@@ -36,7 +38,7 @@ def form_of(trace: Any, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, A
     return form if form is not None and holds(args) and only_numbers(args) else fn, args, kwargs
 
 
-def _read(trace: Any, a: Any) -> None:
+def _read(trace: SegmentTrace, a: Any) -> None:
     if type(a) in SIZES:
         trace.expand(a)
         for x in a:
@@ -48,7 +50,7 @@ def picks(k: Any) -> bool:
     return is_a(k, Tensor) and k.dim() == 0 and k.dtype in _INTEGERS
 
 
-def item_of(interp: Any, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
+def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
     whole, items = t, key if type(key) is tuple else (key,)
     if interp.fakes is None and interp.switches and any(map(picks, items)):

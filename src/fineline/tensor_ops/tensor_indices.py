@@ -14,6 +14,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.tensor_ops.user_modes import left
+from fineline.tracing.interp import Interp
 
 # By its name: its module belongs to TorchDynamo.
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
@@ -30,7 +31,7 @@ def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
     return [torch.tensor(k) if type(k) is int else k for k in places] if any([is_a(k, Tensor) for k in places]) else None
 
 
-def _push(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _push(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or interp.opaque is not None:
@@ -39,7 +40,7 @@ def _push(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then:
     return interp.finish(f, None, then, data)
 
 
-def _pop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if interp.indices:
         return interp.finish(f, interp.indices.pop(), then, data)
     if not interp.trace.active:

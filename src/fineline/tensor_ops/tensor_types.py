@@ -13,9 +13,10 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import TENSOR_TYPE
 from fineline.kinds import is_a
 from fineline.torch_facts.names import TENSOR_TYPES
+from fineline.tracing.interp import Interp
 
 
-def _make(interp: Any, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _make(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
     # A mode of the user's is told what is really called.

@@ -31,7 +31,6 @@ from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch
 from fineline.tensor_ops.compute import compute, compute_known
-from fineline.tensor_ops.constant_tensors import FOLDED, READERS
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen, may_be_by_data, splits
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal
@@ -48,7 +47,9 @@ from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, MET
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, answers_before, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
+from fineline.tracing.constant_tensors import FOLDED, READERS
 from fineline.tracing.identity_guards import guard_answer
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
@@ -110,7 +111,7 @@ SIGNS: Mapping[Any, str] = MappingProxyType(
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
-    def call(self, interp: Any, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         """Calls a torch callable of the given class (see `graph.torch_table`)."""
         trace = interp.trace
         if not trace.active:
@@ -190,7 +191,7 @@ class TensorOps:
             raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
         raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
 
-    def constant(self, interp: Any, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
         trace = interp.trace
         if trace.lazy:
@@ -202,7 +203,7 @@ class TensorOps:
             trace.made.add(id(result))
         return result
 
-    def operator(self, interp: Any, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+    def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no graph break may follow."""
         trace = interp.trace
         if interp.opaque is not None:
@@ -302,21 +303,21 @@ class TensorOps:
     # Whether a tensor of one number as an index reads no number: so in the functions that flex_attention takes.
     indices = False
 
-    def shapes(self, interp: Any) -> bool:
+    def shapes(self, interp: Interp) -> bool:
         """Returns whether sizes may depend on a tensor's values."""
         return interp.trace.symbols is not None and interp.trace.symbols.shaped and self.symbolic
 
-    def foreseen(self, interp: Any, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
+    def foreseen(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
         """Returns what is known of the sizes of an operator's result before it runs."""
         if id(fn) in INFIX:
             return Foresight.FORESEEN
         return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(interp) else foreseen(interp, fn, args, kwargs)
 
-    def reads(self, interp: Any, t: Any) -> bool:
+    def reads(self, interp: Interp, t: Any) -> bool:
         """Returns whether the number in ``t`` may be a symbol."""
         return unbacked.readable(interp, t)
 
-    def number(self, interp: Any, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
+    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
         """The number in ``t``, as ``fn`` gives it: a symbol."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
             left_to = unbacked.warn(interp, f, fn)
@@ -329,7 +330,7 @@ class TensorOps:
             text = e.reason if is_a(e, GraphBreak) else str(e)
             raise GraphBreak(fn, (t,), None, "FL502", text).to(then, data) from None
 
-    def wrote(self, interp: Any, targets: Any, reshapes: bool = False) -> None:
+    def wrote(self, interp: Interp, targets: Any, reshapes: bool = False) -> None:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
         if targets and interp.fakes is not None:
             interp.fakes.forget()
@@ -344,12 +345,12 @@ class TensorOps:
                 if is_a(x, Tensor):
                     _note_mutation(interp, x, mutations)
 
-    def sign(self, interp: Any, fn: Any, args: tuple, call: tuple | None = None) -> None:
+    def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None:
         """A built-in function, or a sign, that calls a method of a tensor, maybe inside of a ``call``: the rules about the method hold."""
         if interp.rules is not None and interp.opaque is None:
             self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
-    def _ruled(self, interp: Any, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
+    def _ruled(self, interp: Interp, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
         """An operator that is written as a sign, or that another call comes down to."""
         rule = operator_rule(interp, fn, args, kwargs)
         if rule is None or rule.verb in ("trace", "allow"):
@@ -360,7 +361,7 @@ class TensorOps:
         plain, args, kwargs = call or (fn, args, kwargs)
         raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
 
-    def keep(self, interp: Any, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
+    def keep(self, interp: Interp, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> Any:
         trace = interp.trace
         t = type(result)
         if t in PLAIN_TENSORS or result is None or is_a(result, Tensor):
@@ -377,7 +378,7 @@ class TensorOps:
         self.record(interp, op, target, fx_args, fx_kwargs, result, untyped)
         return result
 
-    def record(self, interp: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
+    def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         """A node for the graph, and the user's line that it comes from."""
         recorder = interp.trace.recorder
         recorder.only_state = False
@@ -390,7 +391,7 @@ class TensorOps:
             frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
 
-    def attribute(self, interp: Any, t: Tensor, name: str, kind: str) -> Any:
+    def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         """Returns a tensor's attribute that C computes."""
         trace = interp.trace
         if interp.opaque is not None:
@@ -433,7 +434,7 @@ class TensorOps:
             return trace.load(value, trace.guards.access(src, "member", descr, value))
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
-    def set_attribute(self, interp: Any, t: Tensor, name: str, descr: Any, value: Any) -> None:
+    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
         """``t.name = value`` for an attribute that C keeps."""
         trace = interp.trace
         src = trace.sources.get(id(t))
@@ -456,7 +457,7 @@ class TensorOps:
         raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
-def _is_data_of(interp: Any, value: Any, t: Tensor) -> bool:
+def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
     """Returns whether ``value`` is what ``t.data`` has given, as it was."""
     recorder = interp.trace.recorder
     node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
@@ -492,7 +493,7 @@ def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
     return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
 
 
-def _note_mutation(interp: Any, t: Tensor, mutations: MutationLog | None) -> None:
+def _note_mutation(interp: Interp, t: Tensor, mutations: MutationLog | None) -> None:
     recorder = interp.trace.recorder
     t = _memory(interp, t)
     if t.layout is torch.strided:
@@ -504,14 +505,14 @@ def _note_mutation(interp: Any, t: Tensor, mutations: MutationLog | None) -> Non
         recorder.mutated.add(storage._cdata)
 
 
-def _memory(interp: Any, t: Tensor) -> Tensor:
+def _memory(interp: Interp, t: Tensor) -> Tensor:
     """Returns the tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return interp.memory(t)
 
 
-def _written(interp: Any, t: Tensor) -> bool:
+def _written(interp: Interp, t: Tensor) -> bool:
     """Returns whether the graph has, or may have, written into the memory of ``t`` so far."""
     t = _memory(interp, t)
     return t.layout is not torch.strided or t.untyped_storage()._cdata in interp.trace.recorder.mutated

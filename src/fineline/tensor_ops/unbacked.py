@@ -21,6 +21,7 @@ from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
+from fineline.tracing.interp import Interp
 
 # What reads the one number of a tensor, by what makes a Python number of that.
 READERS: Mapping[Any, Any] = MappingProxyType(
@@ -41,7 +42,7 @@ LONGEST = 256
 WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"  # fmt: skip  # noqa: E501
 
 
-def readable(interp: Any, t: Any) -> bool:
+def readable(interp: Interp, t: Any) -> bool:
     """Returns whether the number in ``t`` may be a symbol."""
     symbols = interp.trace.symbols
     if symbols is not None and interp.known.number(t, interp.trace.recorder.mutated) is not None:
@@ -49,7 +50,7 @@ def readable(interp: Any, t: Any) -> bool:
     return symbols is not None and symbols.scalars and interp.tensors.symbolic and interp.opaque is None and is_a(t, Tensor) and t.numel() == 1
 
 
-def read(interp: Any, fn: Any, t: Tensor) -> Any:
+def read(interp: Interp, fn: Any, t: Tensor) -> Any:
     """Returns the number in ``t`` as ``fn``, one of the `READERS`, gives it."""
     number, convert = item(interp, t), READERS[fn]
     if convert is operator.index and type(number) not in (int, torch.SymInt):
@@ -57,7 +58,7 @@ def read(interp: Any, fn: Any, t: Tensor) -> Any:
     return number if convert is None else FUNCTIONS[convert](number)
 
 
-def warn(interp: Any, f: Frame, fn: Callable) -> Callable | None:
+def warn(interp: Interp, f: Frame, fn: Callable) -> Callable | None:
     """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line. -> what is to do that."""
     always = torch.is_warn_always_enabled()
     guard_answer(interp.trace, torch.is_warn_always_enabled, (), {}, always)
@@ -84,7 +85,7 @@ def used(args: Any, kwargs: dict | None) -> bool:
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
-def item(interp: Any, t: Tensor) -> Any:
+def item(interp: Interp, t: Tensor) -> Any:
     """Returns the number in ``t``."""
     known = interp.known.number(t, interp.trace.recorder.mutated)
     if known is not None:
@@ -107,14 +108,14 @@ def item(interp: Any, t: Tensor) -> Any:
     return trace.symbols.read(number, node)
 
 
-def listed(interp: Any, t: Tensor) -> Any:
+def listed(interp: Interp, t: Tensor) -> Any:
     """``t.tolist()``."""
     if t.dim() == 0:
         return item(interp, t)
     return interp.trace.fresh([listed(interp, row) for row in interp.tensors.operator(interp, Tensor.unbind, [t, 0], None, True)])
 
 
-def listable(interp: Any, t: Tensor) -> bool:
+def listable(interp: Interp, t: Tensor) -> bool:
     """Returns whether ``t`` has a known number of numbers, and not too many."""
     symbols = interp.trace.symbols
     if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.opaque is not None:
@@ -123,20 +124,20 @@ def listable(interp: Any, t: Tensor) -> bool:
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
-def within(interp: Any, fn: Any, args: Any, kwargs: dict) -> None:
+def within(interp: Interp, fn: Any, args: Any, kwargs: dict) -> None:
     """An operator in a graph that takes numbers which only that knows: some that eager code refuses lead compiled code anywhere in memory."""
     check = CHECKS.get(operator_name(fn) or f"aten::{getattr(fn, '__name__', '')}")
     if check is not None and used(args, kwargs):
         check(interp, *args, **kwargs)
 
 
-def _select(interp: Any, input: Tensor, dim: int = 0, index: Any = 0) -> None:
+def _select(interp: Interp, input: Tensor, dim: int = 0, index: Any = 0) -> None:
     size = interp.memory(input).shape[dim]
     for bound in (index >= -size, index < size):
         _expect(interp, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
 
 
-def _narrow(interp: Any, input: Tensor, dim: int, start: Any, length: Any) -> None:
+def _narrow(interp: Interp, input: Tensor, dim: int, start: Any, length: Any) -> None:
     size = interp.memory(input).shape[dim]
     _expect(interp, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
     for bound in (start >= -size, start <= size):
@@ -147,11 +148,11 @@ def _narrow(interp: Any, input: Tensor, dim: int, start: Any, length: Any) -> No
     _expect(interp, start + length <= size, "start + length exceeds dimension size", RuntimeError)
 
 
-def _as_strided(interp: Any, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
+def _as_strided(interp: Interp, input: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> None:
     _expect(interp, storage_offset is None or storage_offset >= 0, "Tensor: invalid storage offset", RuntimeError)
 
 
-def _expect(interp: Any, condition: Any, text: str, error: type[Exception]) -> None:
+def _expect(interp: Interp, condition: Any, text: str, error: type[Exception]) -> None:
     if unknown(condition):
         interp.trace.symbols.expect(condition, text, error)
 
@@ -161,7 +162,7 @@ CHECKS: Mapping[str, Callable] = MappingProxyType(
 )
 
 
-def subscript(interp: Any, fn: Any, args: Any) -> tuple[Any, Any]:
+def subscript(interp: Interp, fn: Any, args: Any) -> tuple[Any, Any]:
     """``t[key]``, as an operator that takes the symbols in the key."""
     t, key = args
     if type(key) is torch.SymInt and unknown(key):
@@ -170,7 +171,7 @@ def subscript(interp: Any, fn: Any, args: Any) -> tuple[Any, Any]:
     return fn, [t, tuple([_with_numbers(interp, k) for k in key]) if type(key) is tuple else _with_numbers(interp, key)]
 
 
-def _with_numbers(interp: Any, key: Any) -> Any:
+def _with_numbers(interp: Interp, key: Any) -> Any:
     """Returns an index with numbers for the tensors that bound its slice."""
     if type(key) is not slice or not any([readable(interp, x) for x in (key.start, key.stop, key.step)]):
         return key
@@ -178,7 +179,7 @@ def _with_numbers(interp: Any, key: Any) -> Any:
 
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
-def _check(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``torch._check`` and its like come down to this: a condition that only the graph knows is checked there."""
     error, condition, message = args
     if not unknown(condition):
@@ -199,12 +200,12 @@ def _constant(message: Any) -> str | None:
     return text if type(text) is str else None
 
 
-def _check_is_size(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check_is_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     # Without the warning that it is going to be removed.
     return interp.push_function(f, fn.__wrapped__, args, kwargs, then, data)
 
 
-def _advise(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _advise(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
 
 

@@ -16,6 +16,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.report.operator_counter import Tally
+from fineline.tracing.interp import Interp
 
 
 def watching() -> str | None:
@@ -30,7 +31,7 @@ def watching() -> str | None:
     return None
 
 
-def left(interp: Any, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
+def left(interp: Interp, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
     """``mode`` has been taken off: behind the outermost one capture goes on."""
     if interp.resume is not None and not interp.trace.active and None not in SCOPE.blocks and watching() is None:
         raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
@@ -41,7 +42,7 @@ def _given(mode: Any) -> Any:
     return mode
 
 
-def _pop(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)

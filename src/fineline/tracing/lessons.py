@@ -30,8 +30,8 @@ class Lessons:
 
     # Instructions that could not be captured, and run eagerly.
     eager_sites: set[Site] = field(default_factory=set)
-    # Instructions that format numbers that vary, if the text is read later: the numbers are constants there.
-    specialized_texts: set[Site] = field(default_factory=set)
+    # Instructions that format numbers that vary, if the text is read later: the numbers are constants there. None: texts that eager code gave.
+    specialized_texts: set[Site | None] = field(default_factory=set)
     # Instructions at which C asks for the value of numbers that vary -> by run, the values they had.
     asked_numbers: dict[IterationSite, dict[object, list]] = field(default_factory=dict)
     # Those at which too many values were asked for: they run eagerly.

@@ -12,6 +12,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.tracing.mutation_log import contents
+from fineline.tracing.segment_trace import SegmentTrace
 
 # The methods through which PyTorch calls a module.
 _CALLS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
@@ -46,13 +47,13 @@ class Trail:
 Origin = tuple[Any, int, Trail]
 
 
-def origin_of(trace: Any, f: Frame) -> Origin:
+def origin_of(trace: SegmentTrace, f: Frame) -> Origin:
     """Returns the origin of what ``f`` does now."""
     trail = f.trail
     return (f.info, f.ip, trail if trail is not None else _trail(trace, f))
 
 
-def _trail(trace: Any, f: Frame) -> Trail:
+def _trail(trace: SegmentTrace, f: Frame) -> Trail:
     # Not by recursion: the user's code may be as deep as Python allows.
     frames = [f]
     while (back := frames[-1].back) is not None and back.trail is None:
@@ -68,7 +69,7 @@ def _trail(trace: Any, f: Frame) -> Trail:
     return trail
 
 
-def _add_module(trace: Any, f: Frame, trail: Trail) -> None:
+def _add_module(trace: SegmentTrace, f: Frame, trail: Trail) -> None:
     code = f.info.code
     if not f.local or not (code.co_name in _CALLS or (_outermost(f) and code.co_varnames[:1] == ("self",))):
         return

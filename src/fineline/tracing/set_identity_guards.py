@@ -10,7 +10,7 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import leaves, parts
-from fineline.tracing.segment_trace import is_value
+from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 # Stands for an object that the captured code has made, which must not live longer because of a lookup. It differs from all others.
 NEW = object()
@@ -35,7 +35,7 @@ class Lookups:
         self.unknown = False
         self.refused: str | None = None
 
-    def follow(self, trace: Any) -> None:
+    def follow(self, trace: SegmentTrace) -> None:
         """Takes in what has been added to the set."""
         target: Any = self.target()
         size = len(target)
@@ -50,7 +50,7 @@ class Lookups:
             self._take(trace, self.last[0])
         self.size, self.last = size, ()
 
-    def _take(self, trace: Any, v: Any) -> None:
+    def _take(self, trace: SegmentTrace, v: Any) -> None:
         if trace.lazy:
             trace.settle(v)
         try:
@@ -59,7 +59,7 @@ class Lookups:
             self.refused = str(e)
         self.tell(trace, v)
 
-    def tell(self, trace: Any, v: Any) -> None:
+    def tell(self, trace: SegmentTrace, v: Any) -> None:
         """Notes that ``v``, and what it holds, are not the objects that were here before."""
         for part in (*parts(trace, v), *leaves(trace, (v,))):
             if is_value(part) or is_a(part, (tuple, frozenset)):
@@ -72,7 +72,7 @@ class Lookups:
             else:
                 self.unknown = True
 
-    def guard(self, trace: Any) -> None:
+    def guard(self, trace: SegmentTrace) -> None:
         """Guards, at the end of what is known of the set, that those objects are different ones."""
         for src in map(trace.sources.get, self.made):
             if src is not None:
@@ -80,7 +80,7 @@ class Lookups:
         _guard(trace, self.told.values())
 
 
-def lookups(trace: Any, target: set) -> Lookups:
+def lookups(trace: SegmentTrace, target: set) -> Lookups:
     """Returns what is known of ``target``, whatever has been added to it."""
     found: Lookups | None = trace.lookups.get(id(target))
     if found is None or found.target() is not target:
@@ -91,7 +91,7 @@ def lookups(trace: Any, target: set) -> Lookups:
     return found
 
 
-def look_up(trace: Any, obj: Any, target: set) -> None:
+def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
     """``obj`` is looked up in a set made here, and maybe added to it."""
     found = lookups(trace, target)
     found.tell(trace, obj)
@@ -101,7 +101,7 @@ def look_up(trace: Any, obj: Any, target: set) -> None:
         found.last = (NEW,)
 
 
-def rewritten(trace: Any, target: Any) -> None:
+def rewritten(trace: SegmentTrace, target: Any) -> None:
     """``target`` is written to as a whole: as many elements may be others."""
     found: Lookups | None = trace.lookups.pop(id(target), None)
     if found is not None:
@@ -119,12 +119,12 @@ class Keys:
         # By id: those that had no source, as the captured code has made them.
         self.made: set[int] = set()
 
-    def unseen(self, trace: Any, ids: set[int]) -> set[int]:
+    def unseen(self, trace: SegmentTrace, ids: set[int]) -> set[int]:
         """Returns those of the ``ids`` that no lookup has met."""
         # What lies where an object made here has been may have a source.
         return ids - self.told.keys() - (self.made - trace.sources.keys())
 
-    def tell(self, trace: Any, key: Any) -> None:
+    def tell(self, trace: SegmentTrace, key: Any) -> None:
         """Notes that ``key``, and what it binds, are not the objects that were here before."""
         for part in parts(trace, key):
             src = trace.sources.get(id(part))
@@ -134,7 +134,7 @@ class Keys:
                 self.made.add(id(key))
 
 
-def look_up_key(trace: Any, obj: Any, among: Any) -> None:
+def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
     """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
     found = trace.keys.setdefault(id(among), Keys())
     unseen = found.unseen(trace, {id(obj), *map(id, among)})
@@ -148,7 +148,7 @@ def look_up_key(trace: Any, obj: Any, among: Any) -> None:
             found.tell(trace, key)
 
 
-def guard_lookups(trace: Any) -> None:
+def guard_lookups(trace: SegmentTrace) -> None:
     """Guards what lookups in all containers that were made here rest on."""
     for found in trace.lookups.values():
         found.guard(trace)
@@ -156,7 +156,7 @@ def guard_lookups(trace: Any) -> None:
         _guard(trace, found.told.values())
 
 
-def _guard(trace: Any, told: Collection[Source]) -> None:
+def _guard(trace: SegmentTrace, told: Collection[Source]) -> None:
     # Two objects that the program holds stay two.
     held = [src for src in told if src.op == "pin"]
     trace.guards.distinct([src for src in told if src.op != "pin"], held)

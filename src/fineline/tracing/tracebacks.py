@@ -14,6 +14,7 @@ from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
 from fineline.stacks import PROGRAM
 from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.segment_trace import SegmentTrace
 
 # How many frames of a traceback are shown at each end.
 _ENDS = 60
@@ -38,7 +39,7 @@ class Traces:
         if not is_own(frame.info.code):
             self._passed.append((frame, max(frame.ip - 1, 0)))
 
-    def write(self, e: BaseException, trace: Any) -> None:
+    def write(self, e: BaseException, trace: SegmentTrace) -> None:
         """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
 
         Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
@@ -90,7 +91,7 @@ def frames_behind(e: BaseException) -> TracebackType | None:
     return _behind_the_call(TRACEBACK.__get__(e))
 
 
-def traceback_of(e: BaseException, trace: Any) -> TracebackType | None:
+def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
     """Returns the traceback of ``e``, guarded if the segment has found it there."""
     tb: TracebackType | None = TRACEBACK.__get__(e)
     src = trace.sources.get(id(e))

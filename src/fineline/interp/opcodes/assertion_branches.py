@@ -19,6 +19,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.speculation import writes_too_early
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.tracing.interp import Interp
 
 # How far an arm is looked into.
 FAR = 80
@@ -41,7 +42,7 @@ def only_raises(info: CodeInfo, ip: int) -> bool:
     return False
 
 
-def assume(interp: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
+def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
     """Returns the truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
 
     When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before, or
@@ -63,7 +64,7 @@ def assume(interp: Any, f: Frame, v: Any, if_true: int, if_false: int) -> bool |
     return None
 
 
-def _looked_at(interp: Any, t: Tensor, truth: bool) -> bool:
+def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
     """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
     trace = interp.trace
     if trace.recorder.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
@@ -78,7 +79,7 @@ def _looked_at(interp: Any, t: Tensor, truth: bool) -> bool:
     return ambient_facts() == trace.start_ambient and not writes_too_early(interp, ())
 
 
-def _expect(interp: Any, f: Frame, v: Any, truth: bool) -> bool | None:
+def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
     """... of a number that only the graph knows: it is checked there."""
     if not unknown(v) or not may_expect(interp):
         return None
@@ -90,6 +91,6 @@ def _expect(interp: Any, f: Frame, v: Any, truth: bool) -> bool | None:
     return truth
 
 
-def may_expect(interp: Any) -> bool:
+def may_expect(interp: Interp) -> bool:
     """Returns whether the graph can check a number: what it has done by then can be taken back."""
     return not (interp.trace.recorder.once or interp.trace.start_ambient.saved_tensor_hooks or writes_too_early(interp, ()))

@@ -15,13 +15,14 @@ from fineline.frames.opcode_families import family
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
 from fineline.objects.copying import mark_made
+from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import traceback_of
 
 MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
 
 
 # -- exceptions --------------------------------------------------------------------------------------------------------
-def RAISE_VARARGS(interp: Any, f: Frame, arg: int) -> Frame | None:
+def RAISE_VARARGS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     cause = f.stack.pop() if arg == 2 else MISSING
     if arg == 0:
         if interp.handled is None:
@@ -36,7 +37,7 @@ def RAISE_VARARGS(interp: Any, f: Frame, arg: int) -> Frame | None:
     return _raise_made(interp, f, exc, cause)
 
 
-def _raise_made(interp: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
+def _raise_made(interp: Interp, f: Frame, exc: Any, cause: Any) -> Frame | None:
     if not is_a(exc, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     if cause is not MISSING:
@@ -46,7 +47,7 @@ def _raise_made(interp: Any, f: Frame, exc: Any, cause: Any) -> Frame | None:
     return interp.throw(exc)
 
 
-def _raise_from(interp: Any, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
+def _raise_from(interp: Interp, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
     if cause is not None and not is_a(cause, BaseException):
         raise TypeError("exception causes must derive from BaseException")
     _exception_changes(interp, exc)
@@ -54,29 +55,29 @@ def _raise_from(interp: Any, f: Frame, cause: Any, exc: BaseException) -> Frame 
     return interp.throw(exc)
 
 
-def _exception_changes(interp: Any, exc: BaseException) -> None:
+def _exception_changes(interp: Interp, exc: BaseException) -> None:
     """An exception that existed before would have to be changed again by the program."""
     if interp.trace.active and id(exc) in interp.trace.sources:
         interp.fail("FL424", "an exception object that existed before the call is raised", False)
 
 
-def RERAISE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def RERAISE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     exc = f.stack.pop()
     return interp.throw(exc, again=True)
 
 
-def PUSH_EXC_INFO(interp: Any, f: Frame, arg: int) -> None:
+def PUSH_EXC_INFO(interp: Interp, f: Frame, arg: int) -> None:
     exc = f.stack.pop()
     f.stack.append(interp.handled if f.generator is None else f.generator.handled)
     f.stack.append(exc)
     _handles(interp, f, exc)
 
 
-def POP_EXCEPT(interp: Any, f: Frame, arg: int) -> None:
+def POP_EXCEPT(interp: Interp, f: Frame, arg: int) -> None:
     _handles(interp, f, f.stack.pop())
 
 
-def _handles(interp: Any, f: Frame, exc: BaseException | None) -> None:
+def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
     """What a generator handles is its own; where it handles nothing, it is what those handle that go on in it, at each time others."""
     interp.handled = exc
     if (gen := f.generator) is not None:
@@ -94,13 +95,13 @@ def _caught(classes: Any) -> tuple:
     return found
 
 
-def CHECK_EXC_MATCH(interp: Any, f: Frame, arg: int) -> None:
+def CHECK_EXC_MATCH(interp: Interp, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     _caught(classes)
     f.stack.append(issubclass(type(f.stack[-1]), classes))
 
 
-def CHECK_EG_MATCH(interp: Any, f: Frame, arg: int) -> None:
+def CHECK_EG_MATCH(interp: Interp, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     exc = f.stack[-1]
     if any([issubclass(c, BaseExceptionGroup) for c in _caught(classes)]):
@@ -126,7 +127,7 @@ def _wrapped(exc: BaseException) -> BaseExceptionGroup:
     return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
 
 
-def PREP_RERAISE_STAR(interp: Any, f: Frame, arg: int) -> None:
+def PREP_RERAISE_STAR(interp: Interp, f: Frame, arg: int) -> None:
     excs = f.stack.pop()
     orig = f.stack.pop()
     result = _reraised(orig, [e for e in excs if e is not None])
@@ -165,12 +166,12 @@ def _leaves(e: BaseException) -> list:
     return [e]
 
 
-def LOAD_ASSERTION_ERROR(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_ASSERTION_ERROR(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(AssertionError)
 
 
 # -- with --------------------------------------------------------------------------------------------------------------
-def _bound(interp: Any, obj: Any, name: str) -> Any:
+def _bound(interp: Interp, obj: Any, name: str) -> Any:
     """Returns a special method, bound; MISSING if the class has none."""
     trace = interp.trace
     descr = special_method(trace, type(obj), name)
@@ -181,7 +182,7 @@ def _bound(interp: Any, obj: Any, name: str) -> Any:
     return descr if raw_lookup(type(descr), "__get__") is MISSING else descr.__get__(obj, type(obj))
 
 
-def BEFORE_WITH(interp: Any, f: Frame, arg: int) -> Frame | None:
+def BEFORE_WITH(interp: Interp, f: Frame, arg: int) -> Frame | None:
     manager = f.stack.pop()
     enter, leave = _bound(interp, manager, "__enter__"), _bound(interp, manager, "__exit__")
     if enter is MISSING:
@@ -192,25 +193,25 @@ def BEFORE_WITH(interp: Any, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, enter, [])
 
 
-def WITH_EXCEPT_START(interp: Any, f: Frame, arg: int) -> Frame | None:
+def WITH_EXCEPT_START(interp: Interp, f: Frame, arg: int) -> Frame | None:
     exc = f.stack[-1]
     return interp.call(f, f.stack[-4], [type(exc), exc, traceback_of(exc, interp.trace)])
 
 
 # -- match -------------------------------------------------------------------------------------------------------------
-def MATCH_MAPPING(interp: Any, f: Frame, arg: int) -> None:
+def MATCH_MAPPING(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING_FLAG))
 
 
-def MATCH_SEQUENCE(interp: Any, f: Frame, arg: int) -> None:
+def MATCH_SEQUENCE(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
 
 
-def MATCH_KEYS(interp: Any, f: Frame, arg: int) -> Frame | None:
+def MATCH_KEYS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, protocols.match_keys, [f.stack[-2], f.stack[-1]])
 
 
-def MATCH_CLASS(interp: Any, f: Frame, arg: int) -> Frame | None:
+def MATCH_CLASS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     names = f.stack.pop()
     cls = f.stack.pop()
     subject = f.stack.pop()
@@ -220,7 +221,7 @@ def MATCH_CLASS(interp: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
-def IMPORT_NAME(interp: Any, f: Frame, arg: int) -> None:
+def IMPORT_NAME(interp: Interp, f: Frame, arg: int) -> None:
     fromlist = f.stack.pop()
     level = f.stack.pop()
     name = f.info.names[arg]
@@ -248,7 +249,7 @@ def _import(name: str, globals_: dict, fromlist: Any, level: int) -> Any:
     return builtins.__import__(name, globals_, None, fromlist, level)
 
 
-def IMPORT_FROM(interp: Any, f: Frame, arg: int) -> Frame | None:
+def IMPORT_FROM(interp: Interp, f: Frame, arg: int) -> Frame | None:
     module = f.stack[-1]
     name = f.info.names[arg]
     if not hasattr(module, name):
@@ -270,7 +271,7 @@ def IMPORT_FROM(interp: Any, f: Frame, arg: int) -> Frame | None:
     return load_attr(interp, f, module, name)
 
 
-def LOAD_BUILD_CLASS(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_BUILD_CLASS(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(f.builtins["__build_class__"])
 
 
@@ -278,7 +279,7 @@ def LOAD_BUILD_CLASS(interp: Any, f: Frame, arg: int) -> None:
 CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 
-def FORMAT_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def FORMAT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     spec = f.stack.pop() if arg & 4 else ""
     value = f.stack.pop()
     convert = CONVERSIONS.get(arg & 3)
@@ -287,7 +288,7 @@ def FORMAT_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return _format(interp, f, value, spec)
 
 
-def _format(interp: Any, f: Frame, value: Any, spec: str) -> Frame | None:
+def _format(interp: Interp, f: Frame, value: Any, spec: str) -> Frame | None:
     if type(value) is str and not spec:
         f.stack.append(value)
         return None

@@ -19,6 +19,7 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 
@@ -31,22 +32,22 @@ def _popn(f: Frame, n: int) -> list:
     return items
 
 
-def BUILD_TUPLE(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(tuple(_popn(f, arg)))
 
 
-def BUILD_LIST(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_LIST(interp: Interp, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
     interp.trace.made.add(id(items))
     f.stack.append(items)
 
 
-def settled_keys(interp: Any, keys: list) -> list:
+def settled_keys(interp: Interp, keys: list) -> list:
     """Returns ``keys`` with the values of the numbers in them that vary, where no graph break may hash these."""
     return [settle_all(key) for key in keys] if interp.fakes is not None and breaks_here(interp.options.breaks) != "any" else keys
 
 
-def keyed(interp: Any, keys: list, fn: Any, args: list) -> None:
+def keyed(interp: Interp, keys: list, fn: Any, args: list) -> None:
     """``keys`` are about to be hashed, and compared with each other: by ``fn`` itself, behind a graph break, if the user has a say in it."""
     trace = interp.trace
     for key in keys if trace.active else ():
@@ -54,41 +55,41 @@ def keyed(interp: Any, keys: list, fn: Any, args: list) -> None:
             raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
 
 
-def _key_plain(interp: Any, key: Any, container: Any, fn: Any, args: list) -> None:
+def _key_plain(interp: Interp, key: Any, container: Any, fn: Any, args: list) -> None:
     """... ``key`` with those of ``container``."""
     if interp.trace.active and type(key) is not str and not c_calls.key_plain(interp.trace, key, container):
         raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
 
 
-def BUILD_SET(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_SET(interp: Interp, f: Frame, arg: int) -> None:
     items = settled_keys(interp, _popn(f, arg))
     keyed(interp, items, set_of, items)
     f.stack.append(interp.trace.fresh(set(items)))
 
 
-def BUILD_MAP(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_MAP(interp: Interp, f: Frame, arg: int) -> None:
     items = _popn(f, 2 * arg)
     items[::2] = settled_keys(interp, items[::2])
     keyed(interp, items[::2], map_of, items)
     f.stack.append(interp.trace.fresh(map_of(*items)))
 
 
-def BUILD_CONST_KEY_MAP(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_CONST_KEY_MAP(interp: Interp, f: Frame, arg: int) -> None:
     keys = f.stack.pop()
     out = dict(zip(keys, _popn(f, arg), strict=True))
     interp.trace.made.add(id(out))
     f.stack.append(out)
 
 
-def BUILD_STRING(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_STRING(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append("".join(_popn(f, arg)))
 
 
-def BUILD_SLICE(interp: Any, f: Frame, arg: int) -> None:
+def BUILD_SLICE(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(slice(*_popn(f, arg)))
 
 
-def _growing(interp: Any, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
+def _growing(interp: Interp, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
     """Returns what a comprehension, or a call's keywords, add to: behind a graph break it is a live value of before. ``fn`` is what adds to it."""
     trace = interp.trace
     src = trace.sources.get(id(container))
@@ -103,19 +104,19 @@ def _growing(interp: Any, container: Any, fn: Any, args: list, read: tuple = ())
     return container
 
 
-def LIST_APPEND(interp: Any, f: Frame, arg: int) -> None:
+def LIST_APPEND(interp: Interp, f: Frame, arg: int) -> None:
     v = f.stack.pop()
     list.append(_growing(interp, f.stack[-arg], list.append, [f.stack[-arg], v]), v)
 
 
-def SET_ADD(interp: Any, f: Frame, arg: int) -> None:
+def SET_ADD(interp: Interp, f: Frame, arg: int) -> None:
     (v,) = settled_keys(interp, [f.stack.pop()])
     args = [f.stack[-arg], v]
     _key_plain(interp, v, f.stack[-arg], set.add, args)
     set.add(_growing(interp, f.stack[-arg], set.add, args), v)
 
 
-def MAP_ADD(interp: Any, f: Frame, arg: int) -> None:
+def MAP_ADD(interp: Interp, f: Frame, arg: int) -> None:
     v = f.stack.pop()
     (k,) = settled_keys(interp, [f.stack.pop()])
     args = [f.stack[-arg], k, v]
@@ -123,7 +124,7 @@ def MAP_ADD(interp: Any, f: Frame, arg: int) -> None:
     dict.__setitem__(_growing(interp, f.stack[-arg], dict.__setitem__, args), k, v)
 
 
-def LIST_TO_TUPLE(interp: Any, f: Frame, arg: int) -> None:
+def LIST_TO_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
     items = f.stack.pop()
     if interp.trace.active:
         # Behind a graph break it is a live value of before.
@@ -131,15 +132,15 @@ def LIST_TO_TUPLE(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(tuple(items))
 
 
-def LIST_EXTEND(interp: Any, f: Frame, arg: int) -> Frame | None:
+def LIST_EXTEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, list.extend, [f.stack[-arg - 1], f.stack.pop()], None, interp.discard)
 
 
-def SET_UPDATE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def SET_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, set.update, [f.stack[-arg - 1], f.stack.pop()], None, interp.discard)
 
 
-def DICT_UPDATE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def DICT_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     if type(source) is dict and id(source) in interp.trace.made and id(source) not in interp.trace.sources:
@@ -157,7 +158,7 @@ def DICT_UPDATE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, protocols.merged, [target, source], None, interp.discard)
 
 
-def DICT_MERGE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def DICT_MERGE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
@@ -175,7 +176,7 @@ def DICT_MERGE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, protocols.merged_keywords, [fn, target, source], None, interp.discard)
 
 
-def UNPACK_SEQUENCE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def UNPACK_SEQUENCE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     seq = f.stack.pop()
     t = type(seq)
     if t is tuple or t is list or t is torch.Size:
@@ -194,15 +195,15 @@ def UNPACK_SEQUENCE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, protocols.unpack, [seq, arg], None, _spread)
 
 
-def _spread(interp: Any, f: Frame, items: list, data: Any) -> None:
+def _spread(interp: Interp, f: Frame, items: list, data: Any) -> None:
     f.stack.extend(reversed(items))
 
 
-def UNPACK_EX(interp: Any, f: Frame, arg: int) -> Frame | None:
+def UNPACK_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
 
 
-def _spread_star(interp: Any, f: Frame, items: list, arg: int) -> None:
+def _spread_star(interp: Interp, f: Frame, items: list, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
     if len(items) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
@@ -214,7 +215,7 @@ def _spread_star(interp: Any, f: Frame, items: list, arg: int) -> None:
     f.stack.extend(reversed(items[:before]))
 
 
-def MAKE_FUNCTION(interp: Any, f: Frame, arg: int) -> None:
+def MAKE_FUNCTION(interp: Interp, f: Frame, arg: int) -> None:
     s = f.stack
     code = s.pop()
     fn = types.FunctionType(code, f.globals, code.co_name, None, s.pop() if arg & 8 else None)

@@ -25,15 +25,16 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.objects.list_iterators import next_item
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES
+from fineline.tracing.interp import Interp
+from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
-def GET_ITER(interp: Any, f: Frame, arg: int) -> Frame | None:
+def GET_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return iterate(interp, f, f.stack.pop())
 
 
-def FOR_ITER(interp: Any, f: Frame, arg: int) -> Frame | None:
+def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
     it = f.stack[-1]
     t = type(it)
     if t is InterpretedGenerator:
@@ -64,13 +65,13 @@ def FOR_ITER(interp: Any, f: Frame, arg: int) -> Frame | None:
     raise GraphBreak(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _loaded(trace: Any, step: Any, name: str = "value") -> Any:
+def _loaded(trace: SegmentTrace, step: Any, name: str = "value") -> Any:
     src = trace.sources.get(id(step))
     value = getattr(step, name)
     return value if src is None else trace.load(value, trace.guards.access(src, "member", type(step).__dict__[name], value))
 
 
-def _item_of(interp: Any, step: Stepped, kind: type) -> Any:
+def _item_of(interp: Interp, step: Stepped, kind: type) -> Any:
     """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
     src = interp.trace.sources.get(id(step)) if interp.trace.active else None
     if src is None:
@@ -78,12 +79,12 @@ def _item_of(interp: Any, step: Stepped, kind: type) -> Any:
     return read_item(interp, step.value, interp.trace.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
 
 
-def _exhausted(interp: Any, f: Frame, value: Any, arg: int) -> None:
+def _exhausted(interp: Interp, f: Frame, value: Any, arg: int) -> None:
     f.stack.pop()
     f.ip = arg
 
 
-def call_next(interp: Any, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
+def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
     """Calls what gives an item; a StopIteration that leaves the call is the end, also where it runs eagerly."""
     try:
         frame = interp.call(f, method, args, None, None, arg)
@@ -93,6 +94,7 @@ def call_next(interp: Any, f: Frame, method: Any, args: list, on_stop: Callable,
         if graph_break.then is None:
             # A frame around the call, that the exception leaves.
             frame = interp.push_function(f, protocols.same, [None], None)
+            assert frame is not None
             frame.on_stop, frame.data = on_stop, arg
             graph_break.to(_same, None)
         raise
@@ -101,11 +103,11 @@ def call_next(interp: Any, f: Frame, method: Any, args: list, on_stop: Callable,
     return frame
 
 
-def _same(interp: Any, f: Frame, value: Any, data: Any) -> None:
+def _same(interp: Interp, f: Frame, value: Any, data: Any) -> None:
     f.local[0] = value
 
 
-def ended(interp: Any, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
+def ended(interp: Interp, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
     """Goes on in ``f`` behind the end of an iterator."""
     trace, value = interp.trace, STOP_VALUE.__get__(stop)
     if trace.active and on_stop is sent and (src := trace.sources.get(id(stop))) is not None:
@@ -114,12 +116,12 @@ def ended(interp: Any, f: Frame, on_stop: Callable, stop: StopIteration, data: A
     return frame
 
 
-def GET_LEN(interp: Any, f: Frame, arg: int) -> Frame | None:
+def GET_LEN(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return length(interp, f, f.stack[-1])
 
 
 # -- jumps -----------------------------------------------------------------------------------------------------------
-def JUMP_FORWARD(interp: Any, f: Frame, arg: int) -> None:
+def JUMP_FORWARD(interp: Interp, f: Frame, arg: int) -> None:
     f.ip = arg
 
 
@@ -127,14 +129,14 @@ def JUMP_FORWARD(interp: Any, f: Frame, arg: int) -> None:
 LONG_LOOP = 100_000
 
 
-def JUMP_BACKWARD(interp: Any, f: Frame, arg: int) -> None:
+def JUMP_BACKWARD(interp: Interp, f: Frame, arg: int) -> None:
     f.ip = arg
     interp.jumps += 1
     if interp.jumps > LONG_LOOP and interp.trace.active:
         interp.long_loop(f)
 
 
-def truth(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def truth(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``bool(v)``."""
     trace = interp.trace
     t = type(v)
@@ -174,7 +176,7 @@ def truth(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> 
     return interp.finish(f, True if t not in c_calls.VIEWS else bool(v), then, data)
 
 
-def boolean(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def boolean(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
     """``bool(v)`` that the code goes on with: of what only the graph knows, a symbol."""
     if type(v) in SYMBOLIC:
         return interp.finish(f, FUNCTIONS[bool](v), then, data)
@@ -190,19 +192,19 @@ def boolean(interp: Any, f: Frame, v: Any, then: Any = None, data: Any = None) -
     return truth(interp, f, v, then, data)
 
 
-def from_type(trace: Any, t: type) -> None:
+def from_type(trace: SegmentTrace, t: type) -> None:
     """What says whether an object is true: ``__bool__`` or ``__len__`` of its class, or that there is neither."""
     info = type_info(trace, t)
     info.look(trace, "__bool__")
     info.look(trace, "__len__")
 
 
-def _length_truth(interp: Any, f: Frame, n: Any, state: tuple) -> Frame | None:
+def _length_truth(interp: Interp, f: Frame, n: Any, state: tuple) -> Frame | None:
     return truth(interp, f, n, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:
-    def jump(interp: Any, f: Frame, arg: int) -> Frame | None:
+    def jump(interp: Interp, f: Frame, arg: int) -> Frame | None:
         s = f.stack
         v = s[-1]
         if v is True or v is False:
@@ -231,13 +233,13 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
     return jump
 
 
-def _tensor_truth(interp: Any, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
+def _tensor_truth(interp: Interp, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
     if not interp.trace.active:
         return _jump_kept(interp, f, bool(v), (wanted, arg))
     return interp.call(f, protocols.truth_of, [v], None, _jump_kept, (wanted, arg))
 
 
-def _jump_kept(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _jump_kept(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     wanted, arg = state
     if bool(value) is wanted:
         f.ip = arg
@@ -247,7 +249,7 @@ def _jump_kept(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
 
 
 def _jump_if_none(wanted: bool) -> Handler:
-    def jump(interp: Any, f: Frame, arg: int) -> None:
+    def jump(interp: Interp, f: Frame, arg: int) -> None:
         if (f.stack.pop() is None) is wanted:
             f.ip = arg
 
@@ -255,11 +257,11 @@ def _jump_if_none(wanted: bool) -> Handler:
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
-def KW_NAMES(interp: Any, f: Frame, arg: int) -> None:
+def KW_NAMES(interp: Interp, f: Frame, arg: int) -> None:
     f.kwnames = f.info.code.co_consts[arg]
 
 
-def CALL(interp: Any, f: Frame, arg: int) -> Frame | None:
+def CALL(interp: Interp, f: Frame, arg: int) -> Frame | None:
     # `called`, written out: of all instructions it takes most of a capture's time.
     s = f.stack
     args = s[-arg:] if arg else []
@@ -306,7 +308,7 @@ def spread(f: Frame, arg: int) -> tuple[Any, Any, Any]:
     return fn, args, kwargs
 
 
-def CALL_FUNCTION_EX(interp: Any, f: Frame, arg: int) -> Frame | None:
+def CALL_FUNCTION_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = spread(f, arg)
     if type(args) is not tuple:
         ways = [special_method(interp.trace, type(args), name) for name in ("__iter__", "__getitem__")]
@@ -316,7 +318,7 @@ def CALL_FUNCTION_EX(interp: Any, f: Frame, arg: int) -> Frame | None:
     return _call_listed(interp, f, args, (fn, kwargs))
 
 
-def _call_listed(interp: Any, f: Frame, args: Any, state: tuple) -> Frame | None:
+def _call_listed(interp: Interp, f: Frame, args: Any, state: tuple) -> Frame | None:
     fn, kwargs = state
     if kwargs is not None:
         try:
@@ -328,7 +330,7 @@ def _call_listed(interp: Any, f: Frame, args: Any, state: tuple) -> Frame | None
     return interp.call(f, fn, list(args), kwargs)
 
 
-def RETURN_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     interp.depth -= 1
     if f.generator is not None:
@@ -354,7 +356,7 @@ def RETURN_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return f.then(interp, back, value, f.data) or back
 
 
-def RETURN_GENERATOR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     caller = f.back
     called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
     gen = InterpretedGenerator(f, interp.drive, called_at)
@@ -372,7 +374,7 @@ def RETURN_GENERATOR(interp: Any, f: Frame, arg: int) -> Frame | None:
     return then(interp, back, gen, data) or back
 
 
-def YIELD_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
+def YIELD_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     then, data = f.then, f.data
     interp.depth -= 1
@@ -385,7 +387,7 @@ def YIELD_VALUE(interp: Any, f: Frame, arg: int) -> Frame | None:
     return then(interp, back, value, data) or back
 
 
-def SEND(interp: Any, f: Frame, arg: int) -> Frame | None:
+def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     receiver = f.stack[-1]
     if type(receiver) is InterpretedGenerator:
@@ -409,7 +411,7 @@ def SEND(interp: Any, f: Frame, arg: int) -> Frame | None:
     return _stepped(interp, f, step_eagerly(*args), arg)
 
 
-def _stepped(interp: Any, f: Frame, step: Stepped, arg: int) -> Frame | None:
+def _stepped(interp: Interp, f: Frame, step: Stepped, arg: int) -> Frame | None:
     trace = interp.trace
     if trace.active:
         _loaded(trace, step, "ended")
@@ -420,7 +422,7 @@ def _stepped(interp: Any, f: Frame, step: Stepped, arg: int) -> Frame | None:
     return None
 
 
-def sent(interp: Any, f: Frame, value: Any, arg: int) -> Frame | None:
+def sent(interp: Interp, f: Frame, value: Any, arg: int) -> Frame | None:
     f.stack.pop()
     f.stack.append(value)
     f.ip = arg

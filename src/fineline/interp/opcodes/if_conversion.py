@@ -19,6 +19,7 @@ from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.mutation import is_inplace
+from fineline.tracing.interp import Interp
 
 # How many instructions such a condition may have.
 MOST = 200
@@ -55,7 +56,7 @@ def _end(info: CodeInfo, start: int) -> int | None:
                 waiting.add(after)
 
 
-def merge(interp: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
+def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
     """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
     if interp.merged is not None or interp.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
@@ -76,13 +77,14 @@ def merge(interp: Any, f: Frame, v: Any, wanted: bool) -> Frame | None:
 class IfConversion:
     """A condition that is being computed in ``f``: under what each of its parts counts, and where the ways meet."""
 
-    def __init__(self, interp: Any, f: Frame, start: int, end: int) -> None:
+    def __init__(self, interp: Interp, f: Frame, start: int, end: int) -> None:
         self.f, self.end = f, end
         self.ops = f.ops
         # Under what the instruction that runs would have run; None: not at all.
         self.reach: Any = True
         # Further on: under what each instruction is reached by jumps, and the stack there.
         self.waiting: dict[int, tuple[Any, list]] = {}
+        assert interp.fakes is not None
         mode = interp.fakes.mode
         self.effects = mode.drew, mode.wrote
         mode.drew = mode.wrote = False
@@ -90,17 +92,17 @@ class IfConversion:
         for at in range(start, end + 1):
             f.ops[at] = (self.step, at, at + 1)
 
-    def leave(self, interp: Any) -> None:
+    def leave(self, interp: Interp) -> None:
+        assert interp.fakes is not None
         mode = interp.fakes.mode
         self.effects, mode.drew, mode.wrote = (mode.drew, mode.wrote), mode.drew or self.effects[0], mode.wrote or self.effects[1]
         self.f.ops, interp.merged = self.ops, None
 
-    def fail(self, interp: Any, why: str) -> Frame:
+    def fail(self, interp: Interp, why: str) -> Frame:
         self.leave(interp)
-        found: Frame = interp.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
-        return found
+        return interp.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
 
-    def step(self, interp: Any, f: Frame, at: int) -> Frame | None:
+    def step(self, interp: Interp, f: Frame, at: int) -> Frame | None:
         """One instruction of the condition."""
         if at in self.waiting:
             reach, stack = self.waiting.pop(at)
@@ -130,12 +132,12 @@ class IfConversion:
         op, arg, _ = self.ops[at]
         return self._unframed(interp, f, op(interp, f, arg))
 
-    def _unframed(self, interp: Any, f: Frame, new: Frame | None) -> Frame | None:
+    def _unframed(self, interp: Interp, f: Frame, new: Frame | None) -> Frame | None:
         if interp.merged is self and new is not None and new is not f:
             return self.fail(interp, "one runs code that may have effects")
         return new
 
-    def condition(self, interp: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+    def condition(self, interp: Interp, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
         if is_a(v, Tensor) and unbacked.readable(interp, v):
             v = unbacked.read(interp, bool, v)
         if type(v) in SYMBOLIC:
@@ -144,7 +146,7 @@ class IfConversion:
         new: Frame | None = interp.truth(interp, f, v, self.jump, place)
         return self._unframed(interp, f, new)
 
-    def jump(self, interp: Any, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+    def jump(self, interp: Interp, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
         """A jump on ``v``, of which each way that does not raise is gone."""
         at, wanted = place
         target = f.info.instructions[at].arg

@@ -16,6 +16,7 @@ from fineline.bytecode.pure_loops import PureLoop
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import Handler
 from fineline.objects.introspection import load_cell
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
 # A copy is made at each entry of an inner loop, so that a large container would cost a time that grows with the square. A set is not
@@ -43,7 +44,7 @@ _FURTHER = {enumerate: 1}
 def handing_over(handler: Handler, loop: PureLoop) -> Handler:
     """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the turns that are left."""
 
-    def jump(interp: Any, f: Frame, arg: int) -> Frame | None:
+    def jump(interp: Interp, f: Frame, arg: int) -> Frame | None:
         new = handler(interp, f, arg)
         if new is None and f.ip == arg and interp.trace.active:
             _run_turns(interp, f, loop)
@@ -52,7 +53,7 @@ def handing_over(handler: Handler, loop: PureLoop) -> Handler:
     return jump
 
 
-def _run_turns(interp: Any, f: Frame, loop: PureLoop) -> None:
+def _run_turns(interp: Interp, f: Frame, loop: PureLoop) -> None:
     trace, key = interp.trace, id(loop.code)
     found = trace.pure.get(key)
     if (found is not None and not found.usable) or interp.merged is not None or not may_hand_over(interp):
@@ -85,7 +86,7 @@ def _run_turns(interp: Any, f: Frame, loop: PureLoop) -> None:
         interp.jumps = 0
 
 
-def _look(interp: Any, f: Frame, loop: PureLoop) -> PureFunction:
+def _look(interp: Interp, f: Frame, loop: PureLoop) -> PureFunction:
     fn = FunctionType(loop.code, f.globals)
     # It is part of the program, and stays as long as the capture.
     interp.trace.kept.append(interp.trace.fresh(fn))
@@ -106,7 +107,7 @@ class _Entry:
         # The containers that a loop has left.
         self._found: list[Any] = []
 
-    def values(self, interp: Any, f: Frame, loop: PureLoop) -> list | None:
+    def values(self, interp: Interp, f: Frame, loop: PureLoop) -> list | None:
         """Returns the arguments of the loop's code; None: one is no plain value, or there is none."""
         given: list[Any] = [NULL] * f.info.nslots
         for slot in loop.live:

@@ -15,6 +15,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.interp.opcodes import blocks, building, flow, variables
 from fineline.interp.opcodes.eager import OPAQUE
 from fineline.interp.opcodes.pure_loops import handing_over
+from fineline.tracing.interp import Interp
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {**variables.HANDLERS, **building.HANDLERS, **flow.HANDLERS, **blocks.HANDLERS, **operators.HANDLERS}
@@ -41,7 +42,7 @@ def link(info: CodeInfo, opaque: Any) -> list:
 
 
 def _unknown(name: str) -> Handler:
-    def unknown(interp: Any, f: Frame, arg: int) -> Frame | None:
+    def unknown(interp: Interp, f: Frame, arg: int) -> Frame | None:
         raise SystemError(f"fineline has no handler for the instruction {name}")
 
     return unknown

@@ -12,32 +12,33 @@ from fineline.interp.opcodes import blocks as blocks  # its import registers its
 from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.objects.attribute_writes import delete_attr, store_attr
 from fineline.objects.introspection import global_value, load_cell
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
-def NOP(interp: Any, f: Frame, arg: int) -> None:
+def NOP(interp: Interp, f: Frame, arg: int) -> None:
     """What only CPython's own loop has a use for."""
 
 
-def POP_TOP(interp: Any, f: Frame, arg: int) -> None:
+def POP_TOP(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.pop()
 
 
-def PUSH_NULL(interp: Any, f: Frame, arg: int) -> None:
+def PUSH_NULL(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(NULL)
 
 
-def COPY(interp: Any, f: Frame, arg: int) -> None:
+def COPY(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(f.stack[-arg])
 
 
-def SWAP(interp: Any, f: Frame, arg: int) -> None:
+def SWAP(interp: Interp, f: Frame, arg: int) -> None:
     s = f.stack
     s[-1], s[-arg] = s[-arg], s[-1]
 
 
-def LOAD_CONST(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_CONST(interp: Interp, f: Frame, arg: int) -> None:
     value = f.info.code.co_consts[arg]
     if interp.trace.lazy:
         # It may be the very number that was passed in.
@@ -46,31 +47,31 @@ def LOAD_CONST(interp: Any, f: Frame, arg: int) -> None:
 
 
 # -- variables -------------------------------------------------------------------------------------------------------
-def LOAD_FAST(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_FAST(interp: Interp, f: Frame, arg: int) -> None:
     v = f.local[arg]
     if v is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.stack.append(v)
 
 
-def STORE_FAST(interp: Any, f: Frame, arg: int) -> None:
+def STORE_FAST(interp: Interp, f: Frame, arg: int) -> None:
     f.local[arg] = f.stack.pop()
 
 
-def DELETE_FAST(interp: Any, f: Frame, arg: int) -> None:
+def DELETE_FAST(interp: Interp, f: Frame, arg: int) -> None:
     if f.local[arg] is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.local[arg] = NULL
 
 
-def MAKE_CELL(interp: Any, f: Frame, arg: int) -> None:
+def MAKE_CELL(interp: Interp, f: Frame, arg: int) -> None:
     v = f.local[arg]
     cell = types.CellType() if v is NULL else types.CellType(v)
     interp.trace.made.add(id(cell))
     f.local[arg] = cell
 
 
-def LOAD_CLOSURE(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_CLOSURE(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.append(f.local[arg])
 
 
@@ -81,7 +82,7 @@ def _unbound(f: Frame, arg: int) -> Exception:
     return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
 
 
-def LOAD_DEREF(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     try:
         f.stack.append(load_cell(interp, cell))
@@ -97,7 +98,7 @@ def _cell_is_empty(cell: types.CellType) -> bool:
     return contents(cell) is EMPTY
 
 
-def LOAD_CLASSDEREF(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_CLASSDEREF(interp: Interp, f: Frame, arg: int) -> None:
     name = f.info.slots[arg]
     if f.namespace is not None and name in f.namespace:
         f.stack.append(f.namespace[name])
@@ -105,19 +106,19 @@ def LOAD_CLASSDEREF(interp: Any, f: Frame, arg: int) -> None:
         LOAD_DEREF(interp, f, arg)
 
 
-def _write_cell(interp: Any, cell: types.CellType) -> None:
+def _write_cell(interp: Interp, cell: types.CellType) -> None:
     src = interp.trace.sources.get(id(cell))
     if src is not None:
         interp.trace.mutations.note(cell, src)
 
 
-def STORE_DEREF(interp: Any, f: Frame, arg: int) -> None:
+def STORE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     _write_cell(interp, cell)
     cell.cell_contents = f.stack.pop()
 
 
-def DELETE_DEREF(interp: Any, f: Frame, arg: int) -> None:
+def DELETE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     _write_cell(interp, cell)
     if _cell_is_empty(cell):
@@ -125,7 +126,7 @@ def DELETE_DEREF(interp: Any, f: Frame, arg: int) -> None:
     del cell.cell_contents
 
 
-def LOAD_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     if arg & 1:
         f.stack.append(NULL)
     name = f.info.names[arg >> 1]
@@ -136,7 +137,7 @@ def LOAD_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
     f.stack.append(global_value(interp, f, name))
 
 
-def LOAD_NAME(interp: Any, f: Frame, arg: int) -> None:
+def LOAD_NAME(interp: Interp, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if f.namespace is not None and name in f.namespace:
         f.stack.append(_name_in(interp, f, name))
@@ -144,19 +145,19 @@ def LOAD_NAME(interp: Any, f: Frame, arg: int) -> None:
         f.stack.append(global_value(interp, f, name))
 
 
-def _name_in(interp: Any, f: Frame, name: str) -> Any:
+def _name_in(interp: Interp, f: Frame, name: str) -> Any:
     """Returns a name of a class body, whose namespace may come from before a graph break."""
     trace = interp.trace
     src = trace.sources.get(id(f.namespace))
     return f.namespace[name] if src is None else trace.read_key(f.namespace, src, name, f.namespace[name])
 
 
-def STORE_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
+def STORE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     _global_write(interp, f, f.info.names[arg])
     f.globals[f.info.names[arg]] = f.stack.pop()
 
 
-def _global_write(interp: Any, f: Frame, name: str) -> None:
+def _global_write(interp: Interp, f: Frame, name: str) -> None:
     trace = interp.trace
     if trace.active:
         src = trace.pin(f.globals, f"globals of {f.globals.get('__name__')}")
@@ -164,7 +165,7 @@ def _global_write(interp: Any, f: Frame, name: str) -> None:
         trace.global_values.pop(id(f.globals), None)
 
 
-def DELETE_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
+def DELETE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
     if name not in f.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
@@ -175,16 +176,16 @@ def DELETE_GLOBAL(interp: Any, f: Frame, arg: int) -> None:
     del f.globals[name]
 
 
-def SETUP_ANNOTATIONS(interp: Any, f: Frame, arg: int) -> None:
+def SETUP_ANNOTATIONS(interp: Interp, f: Frame, arg: int) -> None:
     if "__annotations__" not in f.namespace:
         store_dict_item(interp.trace, f.namespace, "__annotations__", interp.trace.fresh({}))
 
 
-def STORE_NAME(interp: Any, f: Frame, arg: int) -> None:
+def STORE_NAME(interp: Interp, f: Frame, arg: int) -> None:
     store_dict_item(interp.trace, f.namespace, f.info.names[arg], f.stack.pop())
 
 
-def DELETE_NAME(interp: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_NAME(interp: Interp, f: Frame, arg: int) -> Frame | None:
     name = f.info.names[arg]
     if name not in f.namespace:
         raise NameError(f"name '{name}' is not defined", name=name)
@@ -192,27 +193,27 @@ def DELETE_NAME(interp: Any, f: Frame, arg: int) -> Frame | None:
 
 
 # -- attributes and items --------------------------------------------------------------------------------------------
-def STORE_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj = f.stack.pop()
     return store_attr(interp, f, obj, f.info.names[arg], f.stack.pop())
 
 
-def DELETE_ATTR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return delete_attr(interp, f, f.stack.pop(), f.info.names[arg])
 
 
-def BINARY_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def BINARY_SUBSCR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
     return binary_subscr(interp, f, f.stack.pop(), key)
 
 
-def STORE_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def STORE_SUBSCR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     key, obj, value = s.pop(), s.pop(), s.pop()
     return store_subscr(interp, f, obj, key, value)
 
 
-def DELETE_SUBSCR(interp: Any, f: Frame, arg: int) -> Frame | None:
+def DELETE_SUBSCR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     key = f.stack.pop()
     return delete_subscr(interp, f, f.stack.pop(), key)
 

@@ -30,8 +30,9 @@ from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import identify, known_code
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import SINGLETONS, is_value
+from fineline.tracing.segment_trace import SINGLETONS, SegmentTrace, is_value
 
 # So often may a function that PyTorch's own mark allows change something, as one does that fills a table at its first call; then it
 # breaks the graph for good.
@@ -41,7 +42,7 @@ MOST_CHANGES = 3
 class OpaqueCall:
     """One such call while it runs: the tensors that it may use, and what its arguments were before."""
 
-    def __init__(self, interp: Any, fn: Any, rule: Rule, given: list) -> None:
+    def __init__(self, interp: Interp, fn: Any, rule: Rule, given: list) -> None:
         trace = interp.trace
         self.fn = fn
         self.rule = rule
@@ -66,13 +67,13 @@ class OpaqueCall:
         # Whether it has changed something, which it may not do again.
         self.changed = False
 
-    def leave(self, interp: Any) -> None:
+    def leave(self, interp: Interp) -> None:
         """The call has ended, in whatever way."""
         trace = interp.trace
         interp.opaque = trace.mutations.met = None
         trace.expanded |= self.expanded
 
-    def raised(self, interp: Any) -> None:
+    def raised(self, interp: Interp) -> None:
         """The call ends with an exception, and so with no node for what its operators did."""
         self.leave(interp)
         if self.ran and interp.trace.active and interp.abandoned is None:
@@ -93,7 +94,7 @@ class OpaqueCall:
             return "it changes a container that it is given"
         return None
 
-    def run(self, interp: Any, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
         """An operator inside: it runs, and is no node."""
         if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
             self.breaks(interp, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
@@ -107,19 +108,19 @@ class OpaqueCall:
             raise Restart("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
         return self.made(interp, compute(interp, fn, args, kwargs))
 
-    def meet(self, interp: Any, graph_break: GraphBreak) -> None:
+    def meet(self, interp: Interp, graph_break: GraphBreak) -> None:
         """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
         fn, args = (graph_break.args_[0], graph_break.args_[1]) if graph_break.fn is protocols.spread_call else (graph_break.fn, graph_break.args_)
         if (text := reaches_out(fn, args, lambda obj: id(obj) in interp.trace.made or any([obj is o for o in self.own]))) is not None:
             self.breaks(interp, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
 
-    def check(self, interp: Any, t: Tensor) -> None:
+    def check(self, interp: Interp, t: Tensor) -> None:
         if id(t) not in self.known:
             src = interp.trace.sources.get(id(t))
             name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
             self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
-    def breaks(self, interp: Any, text: str, unchecked: bool = False) -> None:
+    def breaks(self, interp: Interp, text: str, unchecked: bool = False) -> None:
         """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on.
 
         ``unchecked``: also where that mark stands beside fineline's, as under `install`.
@@ -131,7 +132,7 @@ class OpaqueCall:
             interp.lessons.broken_contracts[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
-    def given_by(self, interp: Any, fn: Any, value: Any) -> None:
+    def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
         """Knows what a call has given that capture can't look into."""
         self.read = True
         self.own.append(value)
@@ -140,7 +141,7 @@ class OpaqueCall:
             interp.trace.kept.append(value)
         self.made(interp, value)
 
-    def made(self, interp: Any, value: Any) -> Any:
+    def made(self, interp: Interp, value: Any) -> Any:
         for t in tensors(value):
             self.known[id(t)] = t
             interp.trace.made.add(id(t))
@@ -183,7 +184,7 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def call_allowed(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_allowed(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     """Runs through ``fn`` so that what it reads is guarded, and records one node."""
     trace = interp.trace
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
@@ -203,7 +204,7 @@ def call_allowed(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None
         raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
 
 
-def _marked_by_torch(interp: Any, fn: Any) -> bool:
+def _marked_by_torch(interp: Interp, fn: Any) -> bool:
     """Returns whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
     return interp.rules is not None and id(fn) in interp.rules.allowed_by_torch
 
@@ -216,7 +217,7 @@ class Unfit(Exception):
         self.fn = fn
 
 
-def _run_once(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _run_once(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
     trace = interp.trace
     target, plain, whole = _target(interp, fn, args), fn, args
     if fn is APPLY:
@@ -240,7 +241,7 @@ def _run_once(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, t
     return opaque.frame
 
 
-def _target(interp: Any, fn: Any, args: list) -> Any:
+def _target(interp: Interp, fn: Any, args: list) -> Any:
     """Returns what the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
     trace = interp.trace
     if fn is APPLY:
@@ -273,7 +274,7 @@ def _target(interp: Any, fn: Any, args: list) -> Any:
     return copy
 
 
-def _carried(interp: Any, a: Any) -> Any:
+def _carried(interp: Interp, a: Any) -> Any:
     """Returns an argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
     trace, t = interp.trace, type(a)
     if t is list or t is dict:
@@ -304,7 +305,7 @@ def _copies(args: list, kwargs: dict | None) -> tuple:
     return tree_map(copy, (list(args), kwargs or {})), torch.get_rng_state()
 
 
-def _verify(interp: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
+def _verify(interp: Interp, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
     """In verify mode: a second run on the same inputs has to give the same."""
     ((args, kwargs), state), now = twin, torch.get_rng_state()
     torch.set_rng_state(state)
@@ -320,7 +321,7 @@ def _verify(interp: Any, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
         opaque.breaks(interp, "two runs on the same arguments give different results")
 
 
-def _done(interp: Any, f: Frame, result: Any, state: tuple) -> Frame | None:
+def _done(interp: Interp, f: Frame, result: Any, state: tuple) -> Frame | None:
     opaque, target, (fx_args, fx_kwargs), twin, then, data = state
     trace, fn = interp.trace, opaque.fn
     opaque.leave(interp)
@@ -364,7 +365,7 @@ def _rebound(fn: Any, target: Any) -> str | None:
     return None
 
 
-def _fresh(trace: Any, value: Any) -> None:
+def _fresh(trace: SegmentTrace, value: Any) -> None:
     if is_a(value, (list, dict)) or dataclasses.is_dataclass(value):
         trace.made.add(id(value))
     if is_a(value, (list, tuple)):
@@ -386,7 +387,7 @@ def named(fn: Any) -> Any:
     return opaque
 
 
-def broken(interp: Any, fn: Any, rule: Rule, text: str) -> BaseException:
+def broken(interp: Interp, fn: Any, rule: Rule, text: str) -> BaseException:
     """The contract does not hold: the capture is given up with an error."""
     if interp.opaque is not None:
         interp.opaque.leave(interp)

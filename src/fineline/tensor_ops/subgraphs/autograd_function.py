@@ -20,10 +20,11 @@ from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import is_value
 
 
-def apply_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def apply_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
     trace = interp.trace
     cls, rest = args[0], args[1:]
@@ -70,7 +71,7 @@ def apply_function(interp: Any, f: Frame, fn: Any, args: list, kwargs: Any, then
     return interp.finish(f, result, then, data)
 
 
-def _with_defaults(interp: Any, forward: types.FunctionType, args: list) -> list:
+def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> list:
     """Returns the arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
     defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
     if not 0 < missing <= len(defaults) or not is_value(defaults):
@@ -79,7 +80,7 @@ def _with_defaults(interp: Any, forward: types.FunctionType, args: list) -> list
     return [*args, *defaults[-missing:]]
 
 
-def _record(interp: Any, cls: Any, graphs: FunctionGraphs) -> Any:
+def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
     """One node, which takes the graphs: -> the results."""
     part, to_fx = interp.trace.recorder.part, interp.trace.to_fx
     forward, *backwards = [
@@ -89,7 +90,7 @@ def _record(interp: Any, cls: Any, graphs: FunctionGraphs) -> Any:
     return interp.tensors.keep(interp, graphs.target, "call_function", graphs.target, nodes, {}, graphs.apply(interp))
 
 
-def see_methods(interp: Any, cls: Any) -> bool:
+def see_methods(interp: Interp, cls: Any) -> bool:
     """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
     seen: set[int] = set()
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
@@ -132,7 +133,7 @@ class InlineContext:
         pass
 
 
-def see_closed(interp: Any, fn: types.FunctionType, seen: set[int]) -> bool:
+def see_closed(interp: Interp, fn: types.FunctionType, seen: set[int]) -> bool:
     """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
     trace = interp.trace
     if id(fn) in seen:

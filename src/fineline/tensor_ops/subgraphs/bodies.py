@@ -28,8 +28,9 @@ from fineline.fx.graph_module import CapturedGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
+from fineline.tracing.interp import BodyInterp, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
-from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
+from fineline.tracing.segment_trace import PLAIN_TENSORS, SegmentTrace, is_value
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
 # Nobody keeps count of those of these that the captured code makes.
@@ -54,7 +55,7 @@ class NoBody(Exception):
         return graph_break
 
 
-def computed(interp: Any, op: Any, args: tuple) -> Any:
+def computed(interp: Interp, op: Any, args: tuple) -> Any:
     """Returns what an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
     try:
         return compute(interp, op, args, None)
@@ -114,7 +115,7 @@ class Body:
 class Bodies:
     """Those of one call of an operator."""
 
-    def __init__(self, interp: Any, rows: bool = False) -> None:
+    def __init__(self, interp: Interp, rows: bool = False) -> None:
         """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
@@ -176,34 +177,35 @@ class Bodies:
         ``numbers``: it may give symbolic numbers.
         """
         interp, args = self.interp, tuple(args)
-        interp = interp.inside(interp, self.fakes, indices)
+        assert interp.inside is not None
+        inner = interp.inside(interp, self.fakes, indices)
         for t in holes:
-            node = interp.recorder.hole(t)
+            node = inner.recorder.hole(t)
             if type(t) is torch.SymInt:
-                interp.recorder.own[t.node.expr] = node
+                inner.recorder.own[t.node.expr] = node
         watch = _watched(interp.trace, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
-        interp.made |= {id(given), id(args)}
+        inner.made |= {id(given), id(args)}
         try:
             with computing(interp), temporarily_clear_interpreter_stack():
-                value = interp.settled(protocols.call_spread, [fn, args, given])
+                value = inner.settled(protocols.call_spread, [fn, args, given])
         except NoBody:
             raise
         except Exception as e:
             let_pass(e)
-            raise NoBody(f"it raises {type(e).__name__}: {e}{interp.reached()}") from None
+            raise NoBody(f"it raises {type(e).__name__}: {e}{inner.reached()}") from None
         finally:
             changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
             if changed:
                 watch.undo()
         if changed:
             raise NoBody("it changes what the code around it has made")
-        body = self._body(interp, value, aliases, numbers)
+        body = self._body(inner, value, aliases, numbers)
         self.bodies.append(body)
         return body
 
-    def _body(self, interp: Any, value: Any, aliases: bool, numbers: bool) -> Body:
-        recorder: BodyRecorder = interp.recorder
+    def _body(self, inner: BodyInterp, value: Any, aliases: bool, numbers: bool) -> Body:
+        recorder: BodyRecorder = inner.recorder
         leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
@@ -211,7 +213,7 @@ class Bodies:
                 self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
             elif type(leaf) in SYMBOLIC and numbers:
-                given[i] = interp.number(leaf)
+                given[i] = inner.number(leaf)
             elif not is_value(leaf):
                 raise NoBody(f"it gives a {type(leaf).__name__}")
         if not aliases:
@@ -261,7 +263,7 @@ class Bodies:
 
 
 # -- what the code around a body has made --------------------------------------------------------------------------------------
-def _watched(trace: Any, roots: list) -> MutationLog:
+def _watched(trace: SegmentTrace, roots: list) -> MutationLog:
     """Copies of the containers made in the captured code that a body can reach: no mutation log hears of writes to these."""
     watch = MutationLog()
     roots = [*roots, *[w.obj for w in trace.mutations.written.values()], *[obj for obj, _, _, _ in trace.mutations.slots.values()]]

@@ -18,12 +18,13 @@ from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
 from fineline.tensor_ops.subgraphs.bodies import Bodies, NoBody, computed
 from fineline.tracing.identity_guards import identify
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import PARTIAL, is_value
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
-def _checkpoint(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _checkpoint(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     try:
@@ -37,7 +38,7 @@ def _checkpoint(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None,
     return interp.finish(f, value, then, data)
 
 
-def _captured(interp: Any, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
+def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
     options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     if options.get("use_reentrant") is not False:
         raise NoBody("with use_reentrant=True it runs its function again in the backward pass, past any graph")
@@ -61,7 +62,7 @@ def _captured(interp: Any, function: Any, *args: Any, context_fn: Any = noop_con
     return value
 
 
-def _fixed(interp: Any, fn: Any) -> bool:
+def _fixed(interp: Interp, fn: Any) -> bool:
     """Guards all that a callable is made of; -> whether that can be done."""
     trace = interp.trace
     if is_a(fn, types.FunctionType):

@@ -27,6 +27,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
 from fineline.torch_facts.random_state import put_back, random_states
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
 
 # Whoever sets one of these says something that the graphs do not.
@@ -103,13 +104,13 @@ class FunctionGraphs:
         self.numbers, self.given = numbers, given
         self._results = results
 
-    def apply(self, interp: Any) -> Any:
+    def apply(self, interp: Interp) -> Any:
         """Returns the results, which have been computed already, with the history that they have when the graphs run."""
         results = self._results if interp.fakes is None else interp.fakes.inside(self._results)
         return compute(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
-def capture_function(interp: Any, cls: Any, args: list) -> FunctionGraphs | None:
+def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | None:
     """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
     if interp.trial is None or interp.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
@@ -148,7 +149,7 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def _usual(interp: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
+def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
     trace = interp.trace
     return (
         all([getattr(cls, name, None) is getattr(Function, name, None) for name in BEYOND_BACKWARD])
@@ -162,7 +163,7 @@ def _usual(interp: Any, cls: Any, args: list, given: list[Tensor]) -> bool:
     )
 
 
-def _capture(interp: Any, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
+def _capture(interp: Interp, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
     setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
     out = trial.attempt(protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)])
     outs = out if type(out) is tuple else (out,)
@@ -220,7 +221,7 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
     return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
 
 
-def _dirty(interp: Any, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
+def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
     """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
@@ -248,7 +249,7 @@ def _fixed(value: Any) -> bool:
     return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
 
 
-def _backwards(interp: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
+def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
     """Returns the backward for each set of gradients that may be missing: the interpreter that it ran on, and what it gave. And whether it runs once."""
     run = cls.backward
     once = run.__code__ is _ONCE
@@ -271,8 +272,9 @@ def _backwards(interp: Any, cls: Any, ctx: Context, outs: tuple, held: tuple, la
     return found, once
 
 
-def _backward(interp: Any, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
+def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
     """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
+    assert interp.trial is not None
     trial = interp.trial(interp, given, {id(ctx)}, later=True, turned=turned)
     if not once:
         # A function in it may have to be differentiated as that one says; but not those in its own backward.

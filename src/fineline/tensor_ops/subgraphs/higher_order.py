@@ -27,6 +27,7 @@ from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody, computed
 from fineline.tensor_ops.unbacked import item
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 
 INTEGERS = frozenset({int, torch.SymInt})
@@ -45,7 +46,7 @@ def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
 class Call:
     """One call of an operator: what its node takes, and what comes of it."""
 
-    def __init__(self, interp: Any, op: Any, inner: bool) -> None:
+    def __init__(self, interp: Interp, op: Any, inner: bool) -> None:
         self.interp, self.op = interp, op
         # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
         self.inner = inner
@@ -242,7 +243,7 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
 
 
 def _operator(capture: Callable) -> Callable:
-    def handler(interp: Any, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
         if not interp.trace.active:
             return interp.finish(f, interp.native(op, tuple(args), kwargs), then, data)
         inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)

@@ -22,6 +22,7 @@ from fineline.guards.facts import ambient_facts
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
+from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import PLAIN_TENSORS
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -56,7 +57,7 @@ class Subgraph:
         return made
 
 
-def begin_subgraph(interp: Any, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
+def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
     """Runs ``fn`` with a recorder of its own; ``finish(vm, subgraph, result)`` puts what it recorded into the recorder around it."""
     sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then, data)
     frame = interp.push_function(f, fn, args, kwargs, _end, sub)
@@ -66,7 +67,7 @@ def begin_subgraph(interp: Any, f: Frame, fn: types.FunctionType, args: list, kw
     return frame
 
 
-def _end(interp: Any, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
+def _end(interp: Interp, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
     assert sub.frame is not None and interp.subgraphs[-1] is sub
     interp.subgraphs.pop()
     interp.trace.recorder = sub.recorder.parent
@@ -75,7 +76,7 @@ def _end(interp: Any, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
     return interp.finish(f, value, sub.then, sub.data)
 
 
-def give_up_subgraphs(interp: Any, frame: Frame | None = None) -> None:
+def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
     """The nodes of the sub-graphs that are being captured, or of the one in ``frame``, go to the graph around them; their frames go on."""
     while interp.subgraphs and (frame is None or interp.subgraphs[-1].frame is frame):
         sub = interp.subgraphs.pop()
@@ -85,7 +86,7 @@ def give_up_subgraphs(interp: Any, frame: Frame | None = None) -> None:
 
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
-def call_nested(interp: Any, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_nested(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A call of a function under ``nested_compile_region``: one sub-graph for all calls that are equal."""
     interp.see_function(interp.trace, fn)
     plain = load_cell(interp, _cell(fn))
@@ -114,7 +115,7 @@ def _cell(fn: types.FunctionType) -> types.CellType:
     return fn.__closure__[fn.__code__.co_freevars.index(_WRAPPERS[fn.__code__.co_qualname])]
 
 
-def _invoke(interp: Any, sub: Subgraph, value: Any) -> None:
+def _invoke(interp: Interp, sub: Subgraph, value: Any) -> None:
     outputs = sub.outputs(value)
     if outputs is None:
         sub.recorder.inline()

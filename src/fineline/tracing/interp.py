@@ -1,0 +1,189 @@
+"""What code below the interpreter asks of it: the handlers of calls, of attributes, of operators and of values get the interpreter as an ``Interp``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fineline.bytecode.code import CodeInfo
+from fineline.fake.fake_tensors import Fakes
+from fineline.frames.frame import Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import DataDependentBranch, GraphBreak, Restart
+from fineline.frames.stub_frames import Place
+from fineline.policy.decide import Rules
+from fineline.policy.rule import Rule
+from fineline.tracing.constant_tensors import ConstantTensors
+from fineline.tracing.gc_pause import Pause
+from fineline.tracing.lessons import Lessons
+from fineline.tracing.segment_trace import SegmentTrace
+
+
+class Settings(Protocol):
+    """The user's options, as far as an interpreter asks for them."""
+
+    @property
+    def breaks(self) -> str: ...
+    @property
+    def force_graph_breaks(self) -> bool: ...
+    @property
+    def policy(self) -> Any: ...
+    @property
+    def verify(self) -> bool: ...
+    @property
+    def exported(self) -> bool: ...
+
+
+class Operators(Protocol):
+    """The tensor operators: what runs one, records it, and answers for the tensors."""
+
+    symbolic: bool
+    # Whether single numbers in tensors are indices.
+    indices: bool
+
+    def call(
+        self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any
+    ) -> Frame | None: ...
+    def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any: ...
+    def shapes(self, interp: Interp) -> bool: ...
+    def foreseen(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any: ...
+    def wrote(self, interp: Interp, targets: Any, reshapes: bool = False) -> None: ...
+    def keep(
+        self, interp: Interp, fn: Any, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False
+    ) -> Any: ...
+    def record(
+        self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False
+    ) -> None: ...
+    def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any: ...
+    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None: ...
+    def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None: ...
+    def reads(self, interp: Interp, t: Any) -> bool: ...
+    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None: ...
+
+
+class SharedArrays(Protocol):
+    """The NumPy arrays that share memory with tensors of the graph."""
+
+    shared: list[tuple[Any, Tensor]]
+    shown: dict[int, list[Tensor]]
+
+    def made(self, trace: SegmentTrace, v: Any) -> None: ...
+    def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = ...) -> bool: ...
+    def constant(self, interp: Interp, v: Any) -> bool: ...
+
+
+class FrameCaller(Protocol):
+    """Calls functions whose own frame runs in Python; what they call is compiled."""
+
+    def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+    def calling(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Interp(Protocol):
+    """A running interpreter. Its fields are documented where `Interpreter` sets them."""
+
+    options: Settings
+    lessons: Lessons
+    trace: SegmentTrace
+    texts: dict[int, Any]
+    frame: Frame | None
+    fakes: Fakes | None
+    computing: bool
+    rules: Rules | None
+    fired: Counter[Rule]
+    handled: BaseException | None
+    abandoned: BaseException | None
+    depth: int
+    max_depth: int
+    jumps: int
+    outside: str
+    switches: bool
+    undoable: bool
+    shows_layouts: bool
+    called_at: Any
+    unsteady: Mapping[str, str]
+    few_keys: int
+    stand_ins: list[Any]
+    pause: Pause
+    run_frame: FrameCaller | None
+    call_out: Callable | None
+    eager_frame: Frame | None
+    may_restart: Callable[[], bool] | None
+    resume: Callable[[Any, GraphBreak], Any] | None
+    refuse: Callable[..., BaseException]
+    opaque: Any
+    merged: Any
+    subgraphs: list[Any]
+    indices: list[Any]
+
+    inference_modes: list[Any]
+    dying: list[InterpretedGenerator]
+    running: bool
+    # Whether what runs is a backward that may be differentiated itself.
+    again: bool
+    known: ConstantTensors
+    # Makes the interpreter of code that a graph may not be able to hold, and that of a body of a control-flow operator.
+    trial: Callable[..., TrialInterp] | None
+    inside: Callable[..., BodyInterp] | None
+
+    @property
+    def tensors(self) -> Operators: ...
+    @property
+    def arrays(self) -> SharedArrays: ...
+
+    def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None: ...
+    def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None: ...
+    def push_function(
+        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
+    ) -> Frame | None: ...
+    def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None: ...
+    @staticmethod
+    def discard(interp: Interp, f: Frame, value: Any, data: Any) -> None: ...
+    def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any: ...
+    def place(self) -> Place: ...
+    def memory(self, t: Tensor) -> Tensor: ...
+    def varied(self, f: Frame, values: Any, few: int = 1) -> bool: ...
+    def unlike(self, f: Frame, obj: Any) -> bool: ...
+    def asked(self, f: Frame, found: list, few: int) -> bool: ...
+    def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart: ...
+    def type_of(self, obj: Any) -> type: ...
+    def class_value(self, value: Any) -> Any: ...
+    @property
+    def see_function(self) -> Callable[[SegmentTrace, Any], None]: ...
+    @property
+    def truth(self) -> Callable[..., Frame | None]: ...
+    @property
+    def boolean(self) -> Callable[..., Frame | None]: ...
+    def throw(self, e: BaseException, again: bool = False) -> Frame: ...
+    def resume_generator(self, f: Frame | None, gen: InterpretedGenerator, value: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def leave_generator(self, f: Frame, state: str) -> Frame | None: ...
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any: ...
+    def undecided(self, e: DataDependentBranch) -> Frame: ...
+    def long_loop(self, f: Frame) -> None: ...
+    def link(self, info: CodeInfo) -> list: ...
+    def fail(self, error: str, text: str, hint: bool) -> None: ...
+    def note_operator(self) -> None: ...
+    def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None: ...
+
+
+class TrialInterp(Interp, Protocol):
+    """An interpreter that captures code into a graph of its own, and gives up before anything happens that could be seen."""
+
+    given: list[Tensor]
+    made: set[int]
+    mutations: Any
+    recorder: Any
+
+    @property
+    def either(self) -> bool: ...
+    def attempt(self, fn: Any, args: list) -> Any: ...
+
+
+class BodyInterp(TrialInterp, Protocol):
+    """An interpreter of the body of a control-flow operator."""
+
+    def settled(self, fn: Any, args: list) -> Any: ...
+    def number(self, n: Any) -> Any: ...
+    def reached(self) -> str: ...
