@@ -275,7 +275,7 @@ def _original(name: str) -> Callable:
 def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """What is captured depends on the stance, so that captured code can't be what sets it."""
     if interp.trace.active:
-        interp.abandoned = interp.refuse("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
+        interp.abandoned = interp.refusal("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise CaptureAborted
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
@@ -288,7 +288,7 @@ def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, th
 def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
     if interp.trace.active:
-        interp.abandoned = interp.refuse("FL105", f"{fn.__name__} in captured code", f)
+        interp.abandoned = interp.refusal("FL105", f"{fn.__name__} in captured code", f)
         raise CaptureAborted
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 

@@ -50,7 +50,7 @@ def _enter_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, 
 
 def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
     interp.native(fn, tuple(args), None)
-    if interp.resume is not None and None not in SCOPE.blocks:
+    if interp.resumes and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
         raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
     return interp.finish(f, None, then, data)

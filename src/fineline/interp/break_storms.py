@@ -63,7 +63,7 @@ def leave(interp: Interp, f: Frame) -> bool:
 
 def _returned(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
     then, data, _ = state
-    if interp.resume is None or interp.trace.active:
+    if not interp.resumes or interp.trace.active:
         return interp.finish(f, value, then, data)
     raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
 

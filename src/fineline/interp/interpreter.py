@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, NoReturn
@@ -43,6 +44,7 @@ from fineline.kinds import is_a
 from fineline.objects.attribute_errors import left
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
+from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
 from fineline.report.operator_counter import OPEN
 from fineline.stacks import StackPlace
@@ -55,7 +57,7 @@ from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import BodyInterp, FrameCaller, TrialInterp
+from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, Interp, Settings, TrialInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
@@ -83,8 +85,16 @@ INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 class Interpreter:
     """Runs frames on real values; what they read, call and write goes to ``trace``."""
 
-    def __init__(self, options: Any, lessons: Lessons, trace: SegmentTrace | None = None) -> None:
-        self.options, self.lessons = options, lessons
+    def __init__(
+        self,
+        options: Settings,
+        lessons: Lessons,
+        host: CaptureHost | None = None,
+        trace: SegmentTrace | None = None,
+        call_out: Callable | None = None,
+    ) -> None:
+        """``host``: None if nothing is captured. ``call_out`` takes the calls that ``eager_frame`` makes itself."""
+        self.options, self.lessons, self.host = options, lessons, host
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
         self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
@@ -92,9 +102,6 @@ class Interpreter:
         self.pending: tuple | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
         self.texts = self.trace.texts
-        self.on_graph_break: Callable[[Interpreter, GraphBreak], Any] | None = None
-        # ... while nothing is captured: sees to what the eager code is given.
-        self.on_skip: Callable[[Interpreter, GraphBreak], Any] | None = None
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
         self.failed_stack: tuple[StackPlace, ...] = ()
@@ -108,34 +115,31 @@ class Interpreter:
         self.stand_ins: list[weakref.ref] = []
         # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
         self.raising = self.reraising = False
-        # Calls a function (its first argument) under disable(recursive=False).
-        self.run_frame: FrameCaller | None = None
-        # Takes the calls that such a frame, ``eager_frame``, makes itself.
-        self.call_out: Callable | None = None
+        # A frame under disable(recursive=False).
+        self.call_out = call_out
         self.eager_frame: Frame | None = None
-        # Makes the interpreter for code that a graph may not be able to hold.
-        self.trial: Callable[..., TrialInterp] | None = None
-        # Makes the interpreter for a function that a node of the graph is to run.
-        self.inside: Callable[..., BodyInterp] | None = None
+        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
+        self.trial: Callable[..., TrialInterp] | None
+        self.inside: Callable[..., BodyInterp] | None
+        self.trial, self.inside = host.sub_interpreters if host is not None else (None, None)
         # Whether what runs is a backward that may be differentiated itself.
         self.again = False
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         # What has come from outside: a signal handler or another thread has raised it.
         self.interrupt: BaseException | None = None
-        self.refuse: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text)
         # The control rules that hold for this capture; None: there are none.
-        self.rules: Any = None
+        self.rules: Rules | None = None
         # How often each has decided something.
-        self.fired: Any = None
+        self.fired: Counter[Rule] | None = host.fired if host is not None else None
         # In fake mode: what tensor operators run on.
         self.fakes: Fakes | None = None
         # Such an operator runs: none of the user's.
         self.computing = False
         # On the real values: whether the capture can still be undone, and made on fakes.
         self.switches = False
-        # Says whether this segment can be taken back, and captured on fakes; None: it may draw no numbers.
-        self.may_restart: Callable[[], bool] | None = None
+        # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
+        self.restartable = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
         self.pause = Pause()
@@ -143,8 +147,8 @@ class Interpreter:
         self.undoable = options.breaks != "any"
         # While a call runs natively, at a graph break: what its operators are, for the tally.
         self.outside = ""
-        # Goes on capturing where a block ends in which nothing was captured.
-        self.resume: Callable[[Interpreter, GraphBreak], Any] | None = None
+        # Whether the host captures again where a block ends in which nothing was captured.
+        self.resumes = False
         # The call under allow_in_graph that is being run through.
         self.opaque: OpaqueCall | None = None
         # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
@@ -229,7 +233,7 @@ class Interpreter:
     call_plainly = call_unruled
 
     @staticmethod
-    def discard(interp: Interpreter, f: Frame, value: Any, data: Any) -> None:
+    def discard(interp: Interp, f: Frame, value: Any, data: Any) -> None:
         """``then`` of a call whose result is of no interest."""
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
@@ -331,9 +335,9 @@ class Interpreter:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
-        inner = Interpreter(self.options, self.lessons, SegmentTrace(self))
+        inner = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=self.call_out)
         inner.trace.active = False
-        inner.call_out, inner.eager_frame = self.call_out, gen.frame
+        inner.eager_frame = gen.frame
         try:
             throw = value if verb == "throw" else None
             frame, thrown = inner.resume_generator(None, gen, value if throw is None else None, throw=throw), None
@@ -435,10 +439,10 @@ class Interpreter:
                 opaque.meet(self, graph_break)
                 value = self.beyond(graph_break)
                 opaque.given_by(self, graph_break.fn, value)
-            elif graph_break.error == "FL430" and self.resume is not None and not self.trace.active:
-                value = self.resume(self, graph_break)
-            elif self.trace.active and self.on_graph_break is not None:
-                value = self.on_graph_break(self, graph_break)
+            elif graph_break.error == "FL430" and self.resumes and not self.trace.active and self.host is not None:
+                value = self.host.resume(self, graph_break)
+            elif self.trace.active and self.host is not None:
+                value = self.host.on_graph_break(self, graph_break)
             else:
                 value = self.beyond(graph_break)
         except (Finished, Restart):
@@ -466,11 +470,24 @@ class Interpreter:
             f.stack.append(value)
         return f
 
+    @property
+    def run_frame(self) -> FrameCaller | None:
+        """Returns what calls a function under disable(recursive=False)."""
+        return self.host.run_frame if self.host is not None else None
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        """Returns the error for what the region refuses."""
+        return self.host.refusal(error, text, f, rule) if self.host is not None else Unsupported(text)
+
+    def close(self) -> None:
+        """Lets go of all that was alive in the call."""
+        self.frame = self.handled = self.host = None
+
     def fate(self) -> str:
         """Returns what an operator that runs now is to the capture; "": none of the user's."""
         if self.computing:
             return ""
-        if self.outside or self.resume is not None:
+        if self.outside or self.resumes:
             return self.outside or "skipped"
         return OPEN if self.trace.active else "eager"
 
@@ -480,8 +497,8 @@ class Interpreter:
             under(self.handled, graph_break.raise_again)
         elif graph_break.raised is not None:
             graph_break.raise_again()
-        if self.on_skip is not None and not self.trace.active:
-            self.on_skip(self, graph_break)
+        if self.host is not None and not self.trace.active:
+            self.host.before_eager_call(self, graph_break)
         with self.pause.interrupted():
             if graph_break.error == STOPS:
                 return call_from(self.frame, graph_break.fn, graph_break.args_, graph_break.kwargs)
@@ -538,7 +555,7 @@ class Interpreter:
     def undecided(self, e: DataDependentBranch) -> Frame:
         """Without a number that only the graph knows the code can't go on: it has to be read at a graph break."""
         if breaks_here(self.options.breaks) == "none":
-            return self.abandon(self.refuse("FL518", str(e), self.frame))
+            return self.abandon(self.refusal("FL518", str(e), self.frame))
         raise Restart("FL518", str(e))
 
     def long_loop(self, f: Frame) -> None:
@@ -559,7 +576,7 @@ class Interpreter:
         if not self.trace.active:
             return
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
-            self.abandoned = self.refuse(error, text, self.frame)
+            self.abandoned = self.refusal(error, text, self.frame)
             raise CaptureAborted
         fakes = self.trace.active = self.fakes is not None
         self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.

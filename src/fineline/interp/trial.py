@@ -131,10 +131,13 @@ class Trial(Interpreter):
         later: bool = False,
         writes: bool = False,
         turned: bool = False,
+        again: bool = False,
     ) -> None:
-        """``later``: it is going to run at another time. ``writes``: it may write into what it is given."""
-        super().__init__(outer.options, outer.lessons, outer.trace)
-        self.outer, self.refuse = outer, outer.refuse
+        """``later``: it is going to run at another time. ``writes``: it may write into what it is given. ``again``: it may be differentiated itself."""
+        super().__init__(outer.options, outer.lessons, trace=outer.trace)
+        self.outer, self.again = outer, again
+        # A function in it may have to be differentiated as that one says; but not those in its own backward.
+        self.trial = outer.trial if again and not outer.again else None
         self.fakes = self.known.fakes = outer.fakes
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
@@ -182,6 +185,9 @@ class Trial(Interpreter):
             self.outer.abandoned = self.abandoned
             raise e
         return super().raised(e)
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        return self.outer.refusal(error, text, f, rule)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         raise NotCapturable(graph_break)

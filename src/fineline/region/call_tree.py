@@ -27,7 +27,7 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import CaptureHost, Interp, Settings
 from fineline.tracing.lessons import Lessons
 
 # The namespaces of operators that PyTorch brings.
@@ -166,7 +166,6 @@ class _WatchedCalls(Interpreter):
     def watch(self, tree: Tree) -> None:
         self.tree = tree
         self._begin_segment()
-        self.trial, self.inside = WatchedTrial, WatchedBody
 
     def outermost(self) -> Node:
         """Returns the node for what is called by no frame of this machine's."""
@@ -256,9 +255,10 @@ class WatchedTrial(_WatchedBody):
     """The interpreter of an autograd function that is watched."""
 
     def __init__(
-        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False, turned: bool = False
+        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False,
+        turned: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(outer, given, made, later, writes, turned)
+        super().__init__(outer, given, made, later, writes, turned, again)
         self.tensors = WatchedTrialTensors(later, turned)
         # A backward is captured with its forward, and called at another time.
         self.watch_body(shown=not later)
@@ -276,8 +276,9 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: Any, lessons: Lessons) -> None:
-        super().__init__(options, lessons)
+    def __init__(self, tree: Tree, options: Settings, lessons: Lessons, host: CaptureHost) -> None:
+        super().__init__(options, lessons, host)
+        self.trial, self.inside = WatchedTrial, WatchedBody
         self.tensors = _Counting()
         self.watch(tree)
 

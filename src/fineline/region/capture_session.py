@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -45,10 +46,12 @@ from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment, given
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
+from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.region.break_errors import deciding_rule, named_rule, refused
 from fineline.region.compile_decision import keep
 from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
+from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_frame import entry_frame
 from fineline.region.entry_point import EntryPoint, Everything
 from fineline.region.loop_merging import Way, frame_state_at, way_behind
@@ -90,17 +93,12 @@ class CaptureSession:
         # The graph breaks so far: how many at each place.
         self.passed = entry_point.passed
         self.nargs, self.kwnames = len(args), tuple(kwargs)
-        self.interp = interp = region.make_interpreter(region.options, region.lessons)
-        interp.on_graph_break, interp.on_skip, interp.run_frame = self.on_graph_break, settle, region.run_frame
+        self.interp = interp = region.make_interpreter(region.options, region.lessons, self)
         interp.undoable = breaks_here(region.options.breaks) != "any" or trial
         interp.shows_layouts = region.shows_graphs
-        interp.trial, interp.inside, interp.fired = interp.trial or Trial, interp.inside or BodyInterpreter, region.fired
         interp.trace.mutations.ahead, region.ahead = region.ahead, []
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.undoable = interp.undoable or (interp.rules is not None and interp.rules.refuse)
-        interp.refuse = lambda error, text, f, rule="": refused(
-            error, text, user_place(f, region.fn), rule, breaks_here(region.options.breaks), stack=user_stack(f), within=selector_of(f)
-        )
         if not capture:
             interp.trace.active = False
             self.ended = True
@@ -109,10 +107,10 @@ class CaptureSession:
             interp.fakes = interp.known.fakes = symbols and symbols.fakes
             # Without graph breaks, all that has happened can be undone.
             interp.switches = not (trial or symbols or why) and entry_point is region.entry and region.options.fullgraph
-            interp.may_restart = None if trial else functools.partial(may_restart, self)
+            interp.restartable = not trial
         interp.unsteady = entry_point.varying.unsteady
         if entry_point.blocked:
-            interp.resume = self.resume
+            interp.resumes = True
         if entry_point.frame_state is not None and entry_point.frame_state.chain in region.turns.unrolled:
             interp.turn = weakref.ref(entry_point.varying)
         if entry_point.frame_state is not None and (entry_point.frame_state.turned or entry_point.frame_state.carried):
@@ -289,6 +287,30 @@ class CaptureSession:
         fn = self.region.fn
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
 
+    # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
+    sub_interpreters = (Trial, BodyInterpreter)
+
+    @property
+    def run_frame(self) -> FrameRunner:
+        return self.region.run_frame
+
+    @property
+    def fired(self) -> Counter[Rule]:
+        return self.region.fired
+
+    def before_eager_call(self, interp: Interpreter, graph_break: GraphBreak) -> None:
+        """Makes real what an eager call gets, while nothing is captured."""
+        settle(interp, graph_break)
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        """Returns the error for what the region refuses, with the user's line and stack."""
+        breaks = breaks_here(self.region.options.breaks)
+        return refused(error, text, user_place(f, self.region.fn), rule, breaks, stack=user_stack(f), within=selector_of(f))
+
+    def may_restart(self) -> bool:
+        """Returns whether the segment can be taken back and captured on fakes."""
+        return may_restart(self)
+
     def on_graph_break(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment."""
         region = self.region
@@ -458,7 +480,7 @@ class CaptureSession:
         interp.trace.made.update(map(id, decomposed))
 
         if entry_point.left or None in SCOPE.blocks or watching():
-            interp.trace.active, interp.resume = False, self.resume
+            interp.trace.active, interp.resumes = False, True
             entry_point.blocked = self.ended = True
 
     ended = False
@@ -638,7 +660,7 @@ class CaptureSession:
         if self.behind is None and not self.trial:
             # Of a trial, what was written is still to be undone.
             interp.trace.mutations.forget()
-        interp.frame = interp.on_graph_break = interp.run_frame = interp.handled = interp.may_restart = None
+        interp.close()
         self.stop = None
         self.call = ((), {})
 

@@ -59,9 +59,8 @@ class FrameRunner:
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
-        interp = Interpreter(self.options, self.lessons, SegmentTrace(self))
+        interp = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=functools.partial(self._call_out, fn.__code__))
         interp.trace.active = False
-        interp.call_out = functools.partial(self._call_out, fn.__code__)
         try:
             interp.eager_frame = interp.push_function(None, fn, values, kwargs)
             result = interp.run()

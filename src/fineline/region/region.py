@@ -61,6 +61,7 @@ from fineline.report.tree import Node
 from fineline.stacks import StackPlace, to_the_user
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.thread_state import CallState, Standing, restore
+from fineline.tracing.interp import CaptureHost
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.symbols import Symbols
 from fineline.tracing.tracebacks import without_own_frames
@@ -112,7 +113,7 @@ class Region:
         # Writes the programs.
         self.writer: Callable[[Any, str], ResidualWriter] = ResidualWriter
         # Makes the interpreters, for explain; the calls that they have met, where a report of them is wanted.
-        self.make_interpreter: Callable[[Options, Lessons], Interpreter] = Interpreter
+        self.make_interpreter: Callable[[Options, Lessons, CaptureHost], Interpreter] = Interpreter
         self.tree: Callable[[], Node] | None = None
         # Calls that a cache of the user's has seen in an attempt that is about to be made anew, which is not to make them again.
         self.ahead: list[tuple[Any, Any]] = []

@@ -103,7 +103,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     if interp.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.may_restart is not None and interp.lessons.constant_arrays
+    allowed = interp.trace.active and interp.restartable and interp.lessons.constant_arrays
     if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
         return None
     try:
@@ -187,7 +187,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or interp.opaque is not None or interp.subgraphs or interp.may_restart is None or not _is_plain(a):
+    if modes or interp.opaque is not None or interp.subgraphs or not interp.restartable or not _is_plain(a):
         return None
     src, constant = trace.sources.get(id(a)), interp.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.arrays.lies_in_shared(a):

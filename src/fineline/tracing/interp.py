@@ -81,6 +81,32 @@ class FrameCaller(Protocol):
     def calling(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
+class CaptureHost(Protocol):
+    """What runs an interpreter for a capture: the interpreter asks it at graph breaks and around eager calls."""
+
+    @property
+    def run_frame(self) -> FrameCaller: ...
+    @property
+    def fired(self) -> Counter[Rule]: ...
+    @property
+    def sub_interpreters(self) -> tuple[Callable[..., TrialInterp], Callable[..., BodyInterp]]: ...
+
+    def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
+        """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
+
+    def before_eager_call(self, interp: Any, graph_break: GraphBreak) -> None:
+        """Prepares what an eager call gets, while nothing is captured."""
+
+    def resume(self, interp: Any, graph_break: GraphBreak) -> Any:
+        """Captures again, where a block ends in which nothing was captured."""
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        """Returns the error for what the region refuses."""
+
+    def may_restart(self) -> bool:
+        """Returns whether the segment can be taken back and captured on fakes."""
+
+
 class Interp(Protocol):
     """A running interpreter. Its fields are documented where `Interpreter` sets them."""
 
@@ -92,7 +118,7 @@ class Interp(Protocol):
     fakes: Fakes | None
     computing: bool
     rules: Rules | None
-    fired: Counter[Rule]
+    fired: Counter[Rule] | None
     handled: BaseException | None
     abandoned: BaseException | None
     depth: int
@@ -107,12 +133,11 @@ class Interp(Protocol):
     few_keys: int
     stand_ins: list[Any]
     pause: Pause
-    run_frame: FrameCaller | None
     call_out: Callable | None
     eager_frame: Frame | None
-    may_restart: Callable[[], bool] | None
-    resume: Callable[[Any, GraphBreak], Any] | None
-    refuse: Callable[..., BaseException]
+    host: CaptureHost | None
+    restartable: bool
+    resumes: bool
     opaque: Any
     merged: Any
     subgraphs: list[Any]
@@ -128,6 +153,8 @@ class Interp(Protocol):
     trial: Callable[..., TrialInterp] | None
     inside: Callable[..., BodyInterp] | None
 
+    @property
+    def run_frame(self) -> FrameCaller | None: ...
     @property
     def tensors(self) -> Operators: ...
     @property
@@ -160,6 +187,7 @@ class Interp(Protocol):
     def resume_generator(self, f: Frame | None, gen: InterpretedGenerator, value: Any, *args: Any, **kwargs: Any) -> Any: ...
     def leave_generator(self, f: Frame, state: str) -> Frame | None: ...
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any: ...
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException: ...
     def undecided(self, e: DataDependentBranch) -> Frame: ...
     def long_loop(self, f: Frame) -> None: ...
     def link(self, info: CodeInfo) -> list: ...

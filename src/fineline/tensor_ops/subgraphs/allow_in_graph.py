@@ -391,7 +391,7 @@ def broken(interp: Interp, fn: Any, rule: Rule, text: str) -> BaseException:
     """The contract does not hold: the capture is given up with an error."""
     if interp.opaque is not None:
         interp.opaque.leave(interp)
-    interp.abandoned = interp.refuse("FL107", _but(fn, text), interp.frame, str(rule))
+    interp.abandoned = interp.refusal("FL107", _but(fn, text), interp.frame, str(rule))
     return CaptureAborted()
 
 

@@ -275,10 +275,7 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
 def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
     """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
     assert interp.trial is not None
-    trial = interp.trial(interp, given, {id(ctx)}, later=True, turned=turned)
-    if not once:
-        # A function in it may have to be differentiated as that one says; but not those in its own backward.
-        trial.again, trial.trial = True, None if interp.again else interp.trial
+    trial = interp.trial(interp, given, {id(ctx)}, later=True, turned=turned, again=not once)
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
         raise NotCapturable
