@@ -57,7 +57,7 @@ def cells(id: str) -> dict[str, str]:
 
 def escaped(text: str) -> str:
     """Returns plain text as Markdown."""
-    return re.sub(r"[*_]", r"\\\g<0>", text)
+    return text.replace("*", r"\*").replace("__", r"\_\_")
 
 
 def entry(id: str, words: dict[str, str]) -> str:

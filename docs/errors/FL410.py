@@ -1,19 +1,19 @@
 # %% failing
-import gc
+import zlib
 import torch
 import fineline
 
-def f(x):
-    return x.relu() + gc.get_count()[0] * 0
+def f(x, name):
+    return x.relu() + zlib.crc32(name) % 10
 
-print(fineline.explain(f)(torch.ones(3)))
+print(fineline.explain(f)(torch.ones(3), b"layer"))
 
 # %% fixed
-import gc
+import zlib
 import torch
 import fineline
 
-def f(x, count):
-    return x.relu() + count * 0
+def f(x, number):
+    return x.relu() + number % 10
 
-print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3), gc.get_count()[0]))
+print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3), zlib.crc32(b"layer")))
