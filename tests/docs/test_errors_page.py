@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ import fineline
 from fineline.backends.registry import BACKENDS
 from fineline.errors import FinelineError
 from fineline.refusals import REFUSALS
-from fineline.report.events import LISTENERS
+from fineline.report.events import LISTENERS, Event
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "errors.py"))
@@ -49,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
     level, handlers = log.level, [*log.handlers]
 
     def run(text: str) -> Seen:
-        heard: list[Any] = []
+        heard: list[Event] = []
         monkeypatch.setattr(BACKENDS, "_known", {**backends})
         monkeypatch.setattr(LISTENERS, "all", (*LISTENERS.all, heard.append))
         # As a file of its own: the interpreter reads sources, and rules go by file and by name.
