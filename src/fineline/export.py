@@ -138,6 +138,6 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         e.where = e.where or "{}:{}".format(*place_of(fn))
         raise
     except Unsupported as e:
-        step = e.next_step.partition(" Or take fullgraph=True away")[0]
+        step = e.next_step.partition(" Or remove fullgraph=True")[0]
         raise NotExported(e.reason, id=e.id, where=e.where, rule=e.rule, next_step=step, stack=e.stack) from e
     return Exported(gm, guards_of(segment))

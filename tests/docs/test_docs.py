@@ -20,8 +20,9 @@ from fineline.report.logs import CATEGORIES
 from tests import oracle
 
 ROOT = Path(__file__).parent.parent.parent
-# The page of numbers has no example.
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p.name != "benchmarks.md")]
+# The page of numbers has no example, and the programs of the page of errors have a test of their own.
+APART = ("benchmarks.md", "errors.md")
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p.name not in APART)]
 
 
 @pytest.mark.parametrize("page", PAGES)

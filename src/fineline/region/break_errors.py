@@ -38,7 +38,7 @@ def refused(
         here = f'; for this reason and place alone, Policy(breaks={{"{error}": ["{within}"]}})' if within else ""
         step = f"Write the rule {_rule_for(error, fn, place)}{here}. Or: {words.next_step}"
         return Undeclared(text, where=where, rule=rule or 'breaks="declared"', next_step=step, stack=stack)
-    step = f"{words.next_step} Or take fullgraph=True away; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
+    step = f"{words.next_step} Or remove fullgraph=True; fineline.explain(fn, fullgraph=False)(*args).breaks lists all breaks at once."
     return Unsupported(text, id="FL102", where=where, rule=rule or _entry(error), next_step=step, stack=stack)
 
 

@@ -1,0 +1,20 @@
+# %% failing
+import torch
+import fineline
+
+def f(x):
+    y = x.relu()
+    breakpoint()
+    return y + 1
+
+fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3))
+
+# %% fixed
+import torch
+import fineline
+
+def f(x):
+    y = x.relu()
+    return y + 1
+
+print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))
