@@ -41,12 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
     oracle.STRICT = bool(config.getoption("--strict-graphs"))
 
 
+def chosen_twins(config: pytest.Config) -> list[str]:
+    """Returns the twins of --twins."""
+    chosen = str(config.getoption("--twins"))
+    return oracle.CHOICES.get(chosen) or chosen.split(",")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "twin" in metafunc.fixturenames:
-        chosen = str(metafunc.config.getoption("--twins"))
-        twins = oracle.CHOICES.get(chosen) or chosen.split(",")
         other = engine(metafunc.config)
-        metafunc.parametrize("twin", twins if other == "fineline" else [other])
+        metafunc.parametrize("twin", chosen_twins(metafunc.config) if other == "fineline" else [other])
     if "evaluator" in metafunc.fixturenames:
         # The native one as a rule; the Python one, which takes as long again, with the other twins.
         chosen, other = str(metafunc.config.getoption("--twins")), engine(metafunc.config)
@@ -64,13 +68,20 @@ def no_defects(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def meant(item: pytest.Item) -> bool:
-    """Whether the item's program, or its file, is for the item's twin."""
+    """Returns whether the item is for the chosen twins, and its program, or its file, for the item's twin."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen = chosen_twins(item.config)
+    if "captured" not in chosen and not {"twin", "evaluator", "later"} & {*getattr(item, "fixturenames", ()), *item.keywords}:
+        # It has no twins: the run with the default ones has it.
+        return False
     if params.get("twin") in ("borders", "limit1") and getattr(params.get("program"), "options", {}).get("fullgraph"):
         return False
     if str(params.get("twin")).startswith("aot") and getattr(params.get("program"), "name", None) in AOT:
         return False
     only = getattr(params.get("program"), "twins", None) or getattr(getattr(item, "module", None), "IN_TWINS", None)
+    if params.get("twin") == "reference" and "reported" in chosen and "captured" not in chosen:
+        # `reported` evaluates guards in Python too.
+        return only is not None and "reference" in only and "reported" not in only
     return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only
 
 

@@ -47,7 +47,8 @@ TWINS: dict[str, dict[str, Any]] = {
     "aot_fake": {"backend": "aot_eager", "first_call": "compiled"},
     "aot_dynamic": {"backend": "aot_eager", "dynamic": True},
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
-    "reported": {},  # as under `fineline run --explain`, which hears of all calls and operators
+    # As under `fineline run --explain`, which hears of all calls and operators; and guards evaluated in Python.
+    "reported": {"evaluator": "reference"},
 }
 EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured"], "all": list(TWINS)}
