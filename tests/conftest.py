@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fineline")
     group.addoption("--twins", default="fast", help="fast, all, or a list with commas: " + ", ".join(oracle.TWINS))
     group.addoption("--self-check", action="store_true", help="compile nothing: shows that each program is valid and deterministic")
+    group.addoption("--write-golden", action="store_true", help="write tests/models/golden.json anew instead of comparing with it; with -n 0")
     group.addoption("--engine", default="fineline", choices=["fineline", "identity", "dynamo"], help="what compiles the programs")
     group.addoption("--strict-graphs", action="store_true", help="programs without the mark `breaks` must give one graph per capture")
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fineline
+from tests import golden
 
 ZOO = Path(os.environ.get("FINELINE_ZOO", Path(__file__).resolve().parents[2] / "models"))
 
@@ -58,7 +59,7 @@ def one_thread() -> Any:
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_zoo(name: str, mode: str, twin: str) -> None:
+def test_zoo(name: str, mode: str, twin: str, request: pytest.FixtureRequest) -> None:
     zoo, bench = MODULES
     entry = zoo.REGISTRY[name]
     train = mode == "train"
@@ -90,7 +91,10 @@ def test_zoo(name: str, mode: str, twin: str) -> None:
     first = 0
     for seed in (1, 2, 3):
         assert not bench.compare(call(plain.fn, plain, seed), call(compiled, other, seed), *entry.tol)[0], f"call {seed}"
-        first = first or len(graphs)
+        if not first:
+            first = len(graphs)
+            if twin == "captured":
+                golden.compare(f"{name}-{mode}", golden.counts(compiled, graphs), request.config.getoption("--write-golden"))
     operators = sum(node.op.startswith("call") for gm in graphs[:first] for node in gm.graph.nodes)
     assert 0 < first <= max(RIVAL_GRAPHS.get(name, (1, 1))[train], 1) or operators > RIVAL_OPERATORS.get(name, (operators, operators))[train]
     assert not bench.compare(bench.snapshot([plain.args, plain.kwargs]), bench.snapshot([other.args, other.kwargs]), *entry.tol)[0], "arguments"
