@@ -106,7 +106,7 @@ def check_callable(fn: Any) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a callable was compiled: copies, pickles and libraries compile others in the same way."""
+    """The arguments of a compilation, with which copies, pickles and libraries compile other callables in the same way."""
 
     # Makes a region.
     make: functools.partial[Region]
@@ -118,7 +118,7 @@ class Recipe:
         return region.entry.dispatcher
 
     def stand_in(self, fn: Callable, region: Region) -> Any:
-        """Returns what a user calls instead of ``fn``."""
+        """Returns the callable that a user calls instead of ``fn``."""
         if isinstance(fn, nn.Module):
             return self.modules(fn, region.entry.dispatcher, self)
         return Compiled(fn, region, self.compile)
@@ -135,7 +135,7 @@ class Recipe:
 
 
 def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
-    """-> (fineline's own options, the backend with the rest of them)."""
+    """Returns fineline's own options, and the backend with the other ones."""
     own, rest = split_options(options)
     return own, lookup_backend(backend, mode, rest or None, KNOWN)
 
@@ -184,11 +184,11 @@ def set_policy(policy: Policy | None) -> Policy | None:
 def explain(
     f: Callable, *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
 ) -> Callable[..., Explanation]:
-    """``explain(f)(*args)`` captures one call of ``f`` and tells what became of it; nothing is kept.
+    """Returns a callable: ``explain(f)(*args)`` captures one call of ``f`` and describes the result; it keeps nothing.
 
-    A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. What is given here
-    stands above that: ``fullgraph=False`` shows the graph breaks where the region would raise. Anything else is captured behind the backend
-    "eager".
+    A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. The arguments
+    here override these: ``fullgraph=False`` shows the graph breaks where the region would raise. Anything else is captured with the
+    backend "eager".
     """
     check_callable(f)
     target, recipe, _ = _made_of(f)

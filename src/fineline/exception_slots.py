@@ -37,7 +37,7 @@ def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def told(error: BaseException) -> str:
-    """Type and text of an exception, for messages; of one whose text the user's code would have to make, the type."""
+    """Formats an exception for messages: type and text, or only the type if the text would run user code."""
     name = type(error).__name__
     args = ARGS.__get__(error)
     plain = type(error).__str__ in _OWN_TEXTS and all([type(a) in (str, int, float, bool, type(None)) for a in args])

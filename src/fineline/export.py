@@ -28,7 +28,7 @@ TracingMode = Literal["real", "fake", "symbolic"]
 
 
 class Exported(NamedTuple):
-    """What `export` gives: the graph, and what must hold of the world for it to be the function."""
+    """The result of `export`: the graph, and the guards under which it computes the same as the function."""
 
     graph_module: GraphModule
     guards: tuple[Guard, ...]
@@ -92,7 +92,7 @@ def export_call(
     constraints: Any = None,
     pre_dispatch: bool = False,
 ) -> Exported:
-    """`export` with the call's arguments apart from its own. ``dynamic``: sizes and ints vary, if the call can be captured so."""
+    """Exports one call, with its arguments apart from the options. ``dynamic``: sizes and ints vary, if the call can be captured so."""
     if constraints is not None:
         raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
     if tracing_mode not in ("real", "fake", "symbolic"):

@@ -44,5 +44,5 @@ def apart(fn: Callable[[], Any]) -> Any:
 
 @functools.cache
 def shapes_imported() -> None:
-    """Before a ``ShapeEnv`` is made."""
+    """Imports what ``ShapeEnv`` needs, before one is made."""
     apart(ShapeEnv)

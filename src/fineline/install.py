@@ -75,7 +75,7 @@ MARKED_THEMSELVES = (type, nn.Module, list, tuple, staticmethod, classmethod, pr
 
 
 class Installation:
-    """What stands in the place of what, so that the very same objects can be put back."""
+    """The replacements in PyTorch's modules, with the original objects, so that `uninstall` restores the same ones."""
 
     def __init__(self) -> None:
         self.active = False
@@ -190,7 +190,7 @@ class Installation:
         options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
         isolate_recompiles: bool = False, shapes_spec: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
     ) -> Any:  # fmt: skip
-        """``torch.compile``'s signature, and fineline's ``breaks`` and ``policy``. Each call has its own programs already."""
+        """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. Each call has its own programs, also without ``isolate_recompiles``."""
         # What filters guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
         self.settings.tell()
@@ -231,7 +231,7 @@ class Installation:
         return compiled
 
     def _allowing(self, theirs: Callable) -> Callable:
-        """``allow_in_graph``: what PyTorch takes and makes nothing of, a class or a module, has PyTorch's mark alone."""
+        """Replaces ``allow_in_graph``: a class or a module, which PyTorch accepts and ignores, gets only PyTorch's mark."""
         both = _told_both(declare.allow_in_graph, theirs)
 
         def mark(fn: Any) -> Any:
@@ -282,7 +282,7 @@ class Installation:
         self, f: Callable, *args: Any, tracing_mode: Any = None, dynamic_shapes: Any = None, assume_static_by_default: bool = False,
         pre_dispatch: bool = False, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        """Without arguments for ``f``, what takes them. Sizes vary unless PyTorch's arguments, or a tracing mode, say otherwise."""
+        """Replaces ``torch._dynamo.export``; without arguments for ``f`` it returns a callable. Sizes vary unless other arguments say otherwise."""
         for unused in EXPORT_UNUSED:
             kwargs.pop(unused, None)
         how = {name: kwargs.pop(name) for name in ("aten_graph", "decomposition_table", "constraints") if name in kwargs}
@@ -296,7 +296,7 @@ class Installation:
         return inner(*args, **kwargs) if args or kwargs else inner
 
     def set_logs(self, theirs: Callable, **topics: Any) -> None:
-        """``torch._logging.set_logs``, which fineline's records follow."""
+        """Calls ``torch._logging.set_logs``, and sets fineline's logs accordingly."""
         theirs(**topics)
         self.settings.follow_logs()
 
@@ -349,7 +349,7 @@ def uninstall() -> None:
 
 # -- doors -----------------------------------------------------------------------------------------------------------------
 def _nothing() -> None:
-    """What the defaults are tried on."""
+    """Does nothing. `install` compiles it to check its defaults."""
 
 
 def asked_by_torch(name: Any) -> bool:
@@ -371,7 +371,7 @@ def _forget() -> None:
 
 
 def _mark(ours: Callable, theirs: Any, t: Any, *args: Any, **kwargs: Any) -> Any:
-    """A mark on a tensor's size; what it says besides is about speed."""
+    """Marks a tensor's size for fineline and for PyTorch. Arguments that fineline does not take concern speed."""
     if isinstance(t, torch.Tensor):
         taken = inspect.signature(ours).parameters
         ours(t, *args[:1], **{name: v for name, v in kwargs.items() if name in taken})
@@ -408,7 +408,7 @@ def _disable(theirs: Callable, fn: Any = None, recursive: bool = True, *, reason
 
 
 class _Disabling(declare.Disabled):
-    """... which makes of a function what `_disable` does."""
+    """The result of PyTorch's ``disable()`` without a function. As a decorator it does the same as `_disable`."""
 
     def __init__(self, theirs: Callable, recursive: bool, reason: str | None, place: str) -> None:
         super().__init__(recursive, reason, place)

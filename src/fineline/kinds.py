@@ -1,4 +1,4 @@
-"""What an object is, by its type alone."""
+"""Checks of the type of an object that run no user code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def is_a_in_python(obj: Any, kinds: Any) -> bool:
-    """``isinstance()`` that never asks for ``obj.__class__``, which the user's code may answer."""
+    """Does what ``isinstance()`` does, but never reads ``obj.__class__``, which may run user code."""
     return issubclass(type(obj), kinds)
 
 

@@ -39,12 +39,12 @@ def optimize(
 
 
 def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
-    """`optimize` with ``nopython=True``: a graph break is an error, whatever `error_on_graph_break` says."""
+    """Calls `optimize` with ``nopython=True``: a graph break is an error, whatever `error_on_graph_break` says."""
     return optimize(backend, nopython=True, **how)
 
 
 class _Held(contextlib.ContextDecorator):
-    """What runs inside captures nothing."""
+    """A block, or a decorator, in which compiled callables capture nothing new."""
 
     def __enter__(self) -> None:
         STANCES.hold()
@@ -121,7 +121,7 @@ class _Around:
 
 
 def around(theirs: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Returns what ``theirs`` gives for these arguments: a context manager, or with a function for an argument that function in one."""
+    """Returns the result of ``theirs`` for these arguments: a context manager, or, if the first argument is a function, that function within one."""
     made = theirs(*args, **kwargs)
     return _seen_through(made, args[0]) if args and isinstance(args[0], types.FunctionType) else _Around(made)
 
@@ -132,5 +132,5 @@ def _seen_through(wrapper: Any, fn: Any) -> Any:
 
 
 def nothing_around(*args: Any, **kwargs: Any) -> Any:
-    """... in captured code."""
+    """Returns a context manager that does nothing; captured code calls this instead of `around`."""
     return contextlib.nullcontext()

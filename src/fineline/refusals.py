@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Refusal:
-    """What an id stands for: a title of a few words, why fineline refuses, and the next step for the user."""
+    """The meaning of an id: a title of a few words, the reason why fineline refuses, and the next step for the user."""
 
     title: str
     explanation: str

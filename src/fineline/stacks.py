@@ -12,7 +12,7 @@ from types import FrameType
 # File, line and function of a frame.
 StackPlace = tuple[str, int, str]
 
-# How the files of programs are named, which are no code of the user's.
+# How the files of programs are named, which are no user code.
 PROGRAM = "<fineline program "
 _OWN = os.path.dirname(__file__) + os.sep
 _PATHS = sysconfig.get_paths()

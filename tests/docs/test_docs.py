@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import runpy
@@ -96,6 +97,29 @@ def test_the_picture_is_what_its_script_draws() -> None:
 def test_pages_name_files_that_exist(page: str) -> None:
     named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", (ROOT / "docs" / page).read_text())
     assert len(named) > 10 and [path for path in named if not (ROOT / "src" / "fineline" / path).exists()] == []
+
+
+def _defined(path: Path) -> set[str]:
+    """Returns the names of the functions and methods of a source file."""
+    text = path.read_text()
+    if path.suffix == ".cpp":
+        return set(re.findall(r"^[\w:*&<> ]+?[ *]((?:\w+::)?\w+)\([^;]*\{$", text, re.M))
+    found = set()
+    for node in ast.parse(text).body:
+        found |= {node.name} if isinstance(node, ast.FunctionDef) else set()
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+def test_the_table_of_decisions_names_functions_that_exist() -> None:
+    text = (ROOT / "docs" / "internals.md").read_text().partition("\n## Where is it decided")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!question)([^-].*) \| (.*) \| (\d+) \|$", text, re.M)
+    assert len(rows) == 22
+    for question, where, opened in rows:
+        named = re.findall(r"`([\w/]+\.(?:py|cpp))` `([\w.:]+)`", where)
+        assert named and question.endswith("?") and int(opened) >= 1, where
+        assert [name for file, name in named if name not in _defined(ROOT / "src" / "fineline" / file)] == []
 
 
 def test_the_tests_page_has_each_twin_flag_and_folder() -> None:

@@ -53,7 +53,7 @@ def opened(gm: GraphModule) -> GraphModule:
 
 
 def unannounced(gm: GraphModule) -> None:
-    """FX prints to stderr where in a graph's code an exception comes from: that may be one that the user's code handles."""
+    """Stops FX from printing the place of an exception in a graph's code to stderr: the user's code may handle the exception."""
     type(gm)._wrapped_call = staticmethod(_call)  # type: ignore[attr-defined]
 
 
@@ -63,7 +63,7 @@ def _call(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 
 def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """Runs a sub-graph now, and once more in the backward pass, in the place of keeping what it computes."""
+    """Runs a sub-graph now, and once more in the backward pass instead of keeping its results."""
 
     def run(*args: Any) -> Any:
         kernels = _cur_sdpa_kernel_backends(with_priority=True)

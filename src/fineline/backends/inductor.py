@@ -48,7 +48,7 @@ class Inductor:
             return compiled_copy(gm, example_inputs, compile_graph)
 
     def get_compiler_config(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Inductor's configuration with these changes."""
+        """Returns Inductor's configuration with these changes."""
         return get_patched_config_dict(config_patches=self.check_arguments(mode, options))
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _cache_of(gm: GraphModule) -> AbstractContextManager[object]:
 
 
 def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:
-    """Inductor's own decompositions, and those that it lacks. None where these are of no use: the caches on disk keep no graph with a table."""
+    """Returns Inductor's decompositions and those that it lacks; None for a graph without use for these: caches on disk keep no graph with a table."""
     nodes = [node for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]
     if not any("random_" in str(node.target) for node in nodes):
         return None

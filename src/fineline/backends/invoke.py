@@ -38,7 +38,7 @@ def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[An
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Random state and grad mode are as before afterwards, and the user's function modes see nothing of the inside."""
+    """Restores random state and grad mode after the block, and hides the block from the user's function modes."""
     python_state = random.getstate()
     cpu_state = torch.default_generator.get_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

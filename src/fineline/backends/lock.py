@@ -2,7 +2,7 @@
 
 A thread holds it while it captures on fake tensors, while a backend compiles, and for each operator that a capture on real tensors
 tries on fakes. It holds it neither while the user's code runs for real (a capture on real tensors, an eager stretch, the call of a
-program that exists), nor behind a graph break. Code of the user's that does run under it (a backend of his own, a fake implementation)
+program that exists), nor after a graph break. Code of the user's that does run under it (a backend of his own, a fake implementation)
 may wait for another thread that compiles; so nobody waits for ever.
 """
 

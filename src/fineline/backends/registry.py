@@ -72,7 +72,7 @@ BUILTIN = (
 
 @dataclass(frozen=True)
 class Backend:
-    """What a region holds: a backend with the keyword arguments that ``compile`` was given for it."""
+    """A registered backend together with the keyword arguments that ``compile`` got for it."""
 
     name: str
     source: Registered
@@ -88,14 +88,14 @@ class Backend:
 
     @property
     def sees_graphs(self) -> bool:
-        """Returns whether it may look into graphs: all but ``eager``, which runs them as they are."""
+        """Returns whether the backend may inspect graphs: all do except ``eager``, which runs them as they are."""
         return self.source is not BUILTIN[0]
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)
 
     def settings(self) -> Any:
-        """Returns what the backend's own settings are for its keyword arguments; None, if it does not tell."""
+        """Returns the backend's own settings for its keyword arguments; None if it has no ``get_compiler_config``."""
         tell = getattr(self.source.load(), "get_compiler_config", None)
         return tell(**self.kwargs) if tell is not None else None
 

@@ -1,4 +1,4 @@
-"""What AOTAutograd and Inductor need around them: a tracing context with fake inputs, and a graph of their own."""
+"""The surroundings that AOTAutograd and Inductor need: a tracing context with fake inputs, and their own copy of the graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fineline.import_thread import shapes_imported
 
 @contextmanager
 def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
-    """A tracing context for one graph.
+    """Enters a tracing context for one graph.
 
     Without one, both disk caches (AOTAutograd's and Inductor's) are bypassed: they look for a ``ShapeEnv`` there. Real
     inputs are faked here with static sizes, so that AOTAutograd finds them faked already and makes no size symbolic.
@@ -98,7 +98,7 @@ def interruptible(compile_traced: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
-    """``aten.random.from`` by an operator that draws the same: ``from`` is a keyword, FX can't write that name into a graph's code."""
+    """Computes ``aten.random.from`` by an operator that draws the same: ``from`` is a keyword, and FX cannot write that name into a graph's code."""
     return NotImplemented if high is None or generator is not None else torch.ops.aten.randint_like.low_dtype(self, low, high)
 
 

@@ -1,5 +1,5 @@
-"""What the interpreter answers itself where code calls a function of Python's, a library's or fineline's, or uses an operator.
+"""Handlers of calls that the interpreter answers itself: functions of Python, of libraries and of fineline, and operators.
 
-In: a callable with its arguments. Out: a value, a frame that runs code of the user's for it, or a graph break. What a call of C reads is
-guarded by `objects`. It does not know instructions.
+In: a callable with its arguments. Out: a value, a frame that runs user code for it, or a graph break. `objects` guards what a call into
+C reads. It does not know instructions.
 """

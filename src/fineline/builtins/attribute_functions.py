@@ -121,12 +121,12 @@ def _object_getattribute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: 
 
 
 def _bind(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``function.__get__``: a method, or the function itself; no Python code runs."""
+    """Handles ``function.__get__``: delivers a method, or the function itself; no Python code runs."""
     return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
 
 
 def _special(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """`protocols.special`: a bound method found on the type, or MISSING; None where the class rules the method out."""
+    """Handles `protocols.special`: delivers a bound method found on the type, or MISSING; None if the class sets the method to None."""
     obj, name = args
     trace = interp.trace
     if trace.active and not is_a(obj, InterpretedGenerator):

@@ -27,7 +27,7 @@ from fineline.tracing.segment_trace import HEAP_TYPE
 
 
 class Kind(NamedTuple):
-    """What a class of the tables means: the verb, why, and the file of the table. ``pattern``: what a row without an object is about."""
+    """The meaning of a class in the tables: the verb, the reason, and the file of the table. ``pattern``: the text of a rule without an object."""
 
     verb: str
     reason: str
@@ -122,7 +122,7 @@ def builtin_rule(fn: Any) -> Rule:
 
 
 def _kind(fn: Any) -> str:
-    """The order is that of `capture.calls`."""
+    """Returns the class of a callable in the tables; it checks in the order of `builtins.calls`."""
     if is_a(fn, (types.FunctionType, types.BuiltinFunctionType)) and fn in RECORDING:
         return "records"
     if is_a(fn, (OpOverload, OpOverloadPacket)):

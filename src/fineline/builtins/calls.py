@@ -168,7 +168,7 @@ def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType,
 
 
 def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
-    """Calls ``fn``; -> a new frame, or None when the result has been delivered."""
+    """Calls ``fn``; returns a new frame, or None when the result has been delivered."""
     if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
         rule = interp.rules.decide(fn, args)
         if rule is not None:
@@ -194,7 +194,7 @@ def runs_no_code(fn: Any) -> bool:
 
 
 def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
-    """... whatever the rules say of it."""
+    """Calls ``fn`` without asking the rules; returns a new frame, or None when the result has been delivered."""
     if interp.texts:
         read_by(interp, fn, args, kwargs, then, data)
     handler = CALLERS.get(type(fn))
@@ -277,7 +277,7 @@ def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwar
 
 
 def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A C function, or a C method bound to its object."""
+    """Calls a C function, or a C method bound to its object."""
     special = SPECIALS.get(fn)
     if special is not None:
         return special(interp, f, fn, args, kwargs, then, data)
@@ -311,7 +311,7 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
 
 
 def call_descriptor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """An unbound C method with its object as first argument."""
+    """Calls an unbound C method with its object as first argument."""
     if args and KINDS.get(type(args[0])) is fn.__objclass__:
         own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
@@ -378,7 +378,7 @@ def _has_python_init(cls: type) -> bool:
 
 
 def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """An instance with ``__call__``; nn.Modules without hooks go straight to ``forward``."""
+    """Calls an instance with ``__call__``; for an nn.Module without hooks it calls ``forward`` directly."""
     trace = interp.trace
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
         return interp.finish(f, interp.native(obj, tuple(args), kwargs), then, data)

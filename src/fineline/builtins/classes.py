@@ -95,7 +95,7 @@ def answers_class(trace: SegmentTrace, t: type) -> bool:
 
 
 def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """What C asks of an object by its type, in the interpreted stand-ins for C."""
+    """Handles ``is_a`` in interpreted polyfills: answers as C does, from the object's type, and guards the MRO."""
     obj, kinds = args
     if interp.trace.active and type(obj) is not kinds:
         guard_mro(interp.trace, type(obj))
@@ -104,13 +104,13 @@ def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
-    """A metaclass of the user's has a say, or may come to have one."""
+    """Guards a metaclass's method for a check, if a user metaclass decides about it, or may do so later."""
     if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
         type_info(trace, type(cls)).look(trace, name)
 
 
 def _guard_abstract(trace: SegmentTrace, obj: Any, cls: Any) -> None:
-    """The answer of a class whose metaclass checks instances its own way, though without the user's code."""
+    """Guards the answer of a class whose metaclass checks instances in its own way, but without user code."""
     src = trace.sources.get(id(obj))
     if getattr(cls, "_is_protocol", False):
         if src is not None:
@@ -188,7 +188,7 @@ def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
 
 
 def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """The class statement: its body is run through, the class itself is made for the capture alone."""
+    """Handles the class statement: interprets its body, and makes the class itself for the capture only."""
     body, name, *bases = args
     if not interp.trace.active:
         return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then, data)
@@ -206,7 +206,7 @@ def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, the
 
 
 def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
-    """A class is made by the user's own code, behind a graph break."""
+    """Returns the graph break at which eager code makes a class."""
     classes = interp.trace.classes
     if interp.trace.active:
         interp.trace.pin(classes, "made_natively")
@@ -220,7 +220,7 @@ def _class_body_done(interp: Interp, f: Frame, cell: Any, state: tuple) -> Frame
     if trace.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
         raise natively(interp, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
     if trace.active:
-        # Behind a graph break the namespace is a live value, and so is what it holds.
+        # After a graph break the namespace is a live value, and so is what it holds.
         trace.expand(namespace)
     cls = trace.classes.add(interp.native(meta, (name, bases, namespace), rest))
     if trace.active:
@@ -230,7 +230,7 @@ def _class_body_done(interp: Interp, f: Frame, cell: Any, state: tuple) -> Frame
 
 
 def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """Library functions that write a class's source and compile it."""
+    """Breaks the graph at library functions that write a class's source and compile it."""
     if not interp.trace.active:
         return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then, data)
     if fn is collections.namedtuple:
@@ -240,12 +240,12 @@ def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, t
 
 
 def _wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """property(), classmethod(), staticmethod(), object(): they only hold what they are given, if anything."""
+    """Handles property(), classmethod(), staticmethod() and object(), which only hold their arguments."""
     return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then, data)
 
 
 def _type_call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """What the ``__call__`` of a metaclass goes on to."""
+    """Handles ``type.__call__``, which the ``__call__`` of a metaclass calls to make the instance."""
     cls = args[0] if args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
     if interp.trace.active and plain and classify(cls) is None:

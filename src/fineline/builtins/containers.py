@@ -31,7 +31,7 @@ TENSOR_LEN = Tensor.__len__
 
 
 def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``list.__init__`` and kin, of an object made here: the update of an empty container."""
+    """Handles ``list.__init__`` and similar methods of an object made here: updates an empty container."""
     trace = interp.trace
     obj, rest = args[0], args[1:]
     if not trace.active or (not rest and not kwargs):
@@ -116,7 +116,7 @@ def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
 
 
 def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``tuple.__new__(cls, iterable)``, as named tuples call it: what the iterable gives is taken out of it first."""
+    """Handles ``tuple.__new__(cls, iterable)``, as named tuples call it: lists the items of the iterable first."""
     trace = interp.trace
     if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
         return interp.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
@@ -124,7 +124,7 @@ def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
 
 
 def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``torch.Size(iterable)``."""
+    """Handles ``torch.Size(iterable)``."""
     if interp.trace.active and len(args) == 1 and not kwargs:
         return interp.call(f, protocols.listed, args, None, _size_filled, (then, data))
     return c_calls.call(interp, f, cls, cls, args, kwargs, then, data) if args or kwargs else interp.finish(f, torch.Size(), then, data)
@@ -144,7 +144,7 @@ def _tuple_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame 
 
 
 def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``dict.get`` and ``dict.setdefault`` read one key, and no other is guarded."""
+    """Handles ``dict.get`` and ``dict.setdefault``, which read one key: no other key is guarded."""
     trace = interp.trace
     plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
     src = trace.sources.get(id(args[0])) if plain else None
@@ -163,7 +163,7 @@ def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, 
 
 
 def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``mappingproxy.get`` asks what it shows."""
+    """Handles ``mappingproxy.get`` by ``get`` of its dict."""
     trace = interp.trace
     if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
         return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
@@ -196,5 +196,5 @@ def set_of(*items: Any) -> set:
 
 
 def map_of(*items: Any) -> dict:
-    """``items``: keys and values in turn."""
+    """Makes a dict. ``items``: keys and values in turn."""
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -75,7 +75,7 @@ def _last(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 
 
 def _type_hints(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """It compiles text and evaluates it, with much in between that could not be made again."""
+    """Breaks the graph at ``get_type_hints``, which compiles and evaluates text, with values in between that could not be rebuilt."""
     if interp.trace.active:
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
     return interp.push_function(f, fn, args, kwargs, then, data)

@@ -38,12 +38,12 @@ TUPLES_OF: frozenset[type] = frozenset({enumerate, zip, itertools.zip_longest, t
 
 
 def _all_parts(t: Tensor) -> tuple:
-    """Not ``tuple(t)``, which asks for the length as well."""
+    """Returns the parts of a tensor. ``tuple(t)`` would read the length as well."""
     return tuple(iter(t))
 
 
 def iterate(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
-    """``iter(obj)``."""
+    """Delivers ``iter(obj)``."""
     trace = interp.trace
     t = type(obj)
     if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in trace.sources):
@@ -97,7 +97,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = No
 
 
 def _an_iterator(interp: Interp, f: Frame, it: Any, state: tuple) -> Frame | None:
-    """What a method ``__iter__`` written in Python gave."""
+    """Checks and delivers the result of an ``__iter__`` that is written in Python."""
     if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
     return interp.finish(f, it, *state)
@@ -267,7 +267,7 @@ def _unraisable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
 
 
 def close_generator(gen: Any, exc: Any) -> None:
-    """``gen.close()`` of a suspended generator; interpreted."""
+    """Does what ``gen.close()`` of a suspended generator does; the interpreter runs it."""
     try:
         gen.throw(exc)
     except (GeneratorExit, StopIteration):
@@ -276,7 +276,7 @@ def close_generator(gen: Any, exc: Any) -> None:
 
 
 def _zip(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """zip() and enumerate() of user-defined iterables: the native iterator over what their ``__iter__`` gives, if that is native."""
+    """Handles zip() and enumerate() of user-defined iterables: makes the native iterator over the results of ``__iter__``, if these are native."""
     trace = interp.trace
     first = args[:1] if fn is enumerate else args
     if trace.active and not all(c_calls.plain(trace, a) for a in first):

@@ -20,7 +20,7 @@ _CAPTURING = "transformers.utils.output_capturing"
 
 
 def set_collector(self: Any, value: Any) -> tuple:
-    """What is compiled keeps the collector in an attribute; the library's own code forgets the one around it."""
+    """Sets a collector as the library does in compiled code, but returns the previous one, which the library's code forgets."""
     before = self.global_var, self.compiling
     self.global_var, self.compiling = value, True
     return before
@@ -50,7 +50,7 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
 
 
 def _pattern(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """``re`` compiles a pattern once; what it gives for a text is as good as a constant."""
+    """Handles the compilation of a pattern in ``re``, which happens once: its result for a text is like a constant."""
     pattern, flags = [*args, *(kwargs or {}).values()]
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, (pattern, flags), None), then, data)
@@ -64,7 +64,7 @@ def _pattern(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None,
 
 
 def _replaced(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """``Pattern.sub`` and ``subn`` call nobody where a text takes the place of a text."""
+    """Handles ``Pattern.sub`` and ``subn``, which run no user code if the replacement is a text."""
     values = (*args, *(kwargs or {}).values())
     if interp.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
@@ -74,21 +74,21 @@ def _replaced(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
 
 
 def _path(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """Of a text ``os.fspath`` gives the text; of an object it asks a method."""
+    """Handles ``os.fspath``: returns a text itself, and breaks the graph for an object, whose method it calls."""
     if interp.trace.active and type(args[0]) not in (str, bytes):
         raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
     return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
 
 
 def _enabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A logger keeps its answers, and takes a lock to write one down: the first is given now, so that there is one to be read."""
+    """Handles ``Logger.isEnabledFor``: makes the logger cache its answer now, because it takes a lock to store the first one."""
     if interp.trace.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
         fn(*args)
     return interp.push_function(f, fn, args, kwargs, then, data)
 
 
 def _pickled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """Of plain values, such as the arguments that are a key of a cache (gpytorch), a pickle says nothing but what they equal."""
+    """Handles ``pickle.dumps`` of plain values, such as the arguments in a cache's key (gpytorch): it depends only on their values."""
     values = [*args, *(kwargs or {}).values()]
     if interp.trace.active and not _told_by_equality(values, []):
         raise GraphBreak(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
@@ -96,7 +96,7 @@ def _pickled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None,
 
 
 def _told_by_equality(values: Any, seen: list) -> bool:
-    """What is there twice is written once, and only if it is the same object: to be equal is not enough then."""
+    """Returns whether equal ``values`` have equal pickles. A pickle writes an object once, so that no two parts may be equal or the same."""
     for v in values:
         t = type(v)
         if t in (list, dict):

@@ -77,14 +77,14 @@ def _stands_in(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | Non
 
 
 def _recorded(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A function that writes a record, which tells when and where from it was called, or where an exception has been."""
+    """Breaks the graph at a function that writes a log record, which contains the time and place of its call, or an exception's traceback."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
 
 
 def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A function that runs in Python, and the functions that it is given are captured."""
+    """Runs a function in Python at a graph break; the functions among its arguments are captured."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     plain, given = fn, args
@@ -98,7 +98,7 @@ def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | No
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
-    """Returns the handler for a function of fineline's that captured code calls, or for what `install` put in the place of one of PyTorch's."""
+    """Returns the handler for a function of fineline's that captured code calls, or for what `install` put instead of one of PyTorch's."""
     # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
     if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
         return _door
@@ -202,7 +202,7 @@ def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
 
 
 def compiled_by_torch(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A function under torch.compile, known by what it compiles: libraries compile the same function at each call anew."""
+    """Calls the function under torch.compile. It is known by its code, because libraries compile the same function again at each call."""
     known_code(interp.trace, fn)
     return load_attr(interp, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
 
@@ -223,7 +223,7 @@ def _unwrapped(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | Non
 
 
 def _nothing() -> None:
-    """What runs at an explicit graph break."""
+    """Runs at an explicit graph break, and does nothing."""
 
 
 def explicit_break(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
@@ -273,7 +273,7 @@ def _original(name: str) -> Callable:
 
 
 def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """What is captured depends on the stance, so that captured code can't be what sets it."""
+    """Refuses `set_stance` in captured code, because the stance decides what is captured."""
     if interp.trace.active:
         interp.abandoned = interp.refusal("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise CaptureAborted
@@ -281,12 +281,12 @@ def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, 
 
 
 def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A program captures nothing by itself."""
+    """Does nothing in captured code: a program captures nothing by itself."""
     return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then, data)
 
 
 def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A mark says how a tensor that comes in is captured: in captured code it is too late for that."""
+    """Refuses a mark on a size in captured code, where it is too late: a mark decides how an input is captured."""
     if interp.trace.active:
         interp.abandoned = interp.refusal("FL105", f"{fn.__name__} in captured code", f)
         raise CaptureAborted
@@ -294,7 +294,7 @@ def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | No
 
 
 def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """``mark_static``: the sizes are constants from here on."""
+    """Handles ``mark_static``: guards the sizes as constants from here on."""
     if not interp.trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
     given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})

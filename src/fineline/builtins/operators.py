@@ -91,7 +91,7 @@ def BINARY_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
-    """``written``: the operator as it stands in the code, where that is an assignment; it says so if it raises."""
+    """Computes an infix operator. ``written``: the operator as in the code, if that is an assignment; errors name it."""
     trace = interp.trace
     written = written or op
     if op is operator.mod and type(a) is str and (text := waiting(interp, f, op, (a, b))) is not None:

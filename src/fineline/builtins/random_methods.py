@@ -130,7 +130,7 @@ def _other(cls: type) -> Any:
 
 
 def _is_plain(cls: type, generator: Any) -> bool:
-    """Returns whether no code of the user's is run by a draw."""
+    """Returns whether no user code is run by a draw."""
     if type(generator) is not cls:
         return False
     return generator.__dict__.keys() <= _OWN if cls is PYTHON else True

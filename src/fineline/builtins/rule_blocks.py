@@ -57,7 +57,7 @@ def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, 
 
 
 def _nothing() -> None:
-    """What runs where a block ends."""
+    """Runs at the graph break where a block ends, and does nothing."""
 
 
 def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

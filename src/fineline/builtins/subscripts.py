@@ -36,7 +36,7 @@ BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
 
 def _programs(interp: Interp, obj: Any, key: Any) -> int:
-    """Returns for how many values an index that varies has a program each, before the item is read behind a graph break.
+    """Returns for how many values an index that varies has a program each, before the item is read after a graph break.
 
     A module in the item makes programs of its own, also where it is read behind a break: for those, a break gains nothing.
     """

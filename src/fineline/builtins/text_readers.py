@@ -1,4 +1,4 @@
-"""What reads a text that nobody has read yet, and so has to wait for it: a graph break in front of it."""
+"""Instructions and calls that read a deferred text: they wait for it at a graph break before them."""
 
 from __future__ import annotations
 

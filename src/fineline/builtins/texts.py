@@ -27,7 +27,7 @@ from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 
 
 def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """str(), repr(), format(), hash(), id(): of values only; user classes run their own method."""
+    """Handles str(), repr(), format(), hash() and id() of values; user classes run their own method."""
     trace = interp.trace
     if not trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
@@ -85,7 +85,7 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
 
 
 def _size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``shape.__repr__()``."""
+    """Handles ``shape.__repr__()``."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
         return _text(interp, f, builtins.repr, args, kwargs, then, data)
     return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)

@@ -108,7 +108,7 @@ def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
 
 
 class _Extent(NamedTuple):
-    """What a target holds: globs over names, files and operators."""
+    """The contents of a target, as globs over names, files and operators."""
 
     name: str = ""
     file: str = ""
@@ -139,7 +139,7 @@ def _is_in(s: Selector, extent: _Extent) -> bool:
 
 
 def _of(rules: Rules, target: Any, holder: Any) -> Rule:
-    """``holder``: the class or object that a method is called on."""
+    """Returns the rule for a target. ``holder``: the class or object that a method is called on."""
     if is_a(target, _OpNamespace):
         return rules.decide_operator(None, (f"{target.name}::*",)) or row("op")
     if is_a(target, types.ModuleType) and not is_a(target, OpOverloadPacket):

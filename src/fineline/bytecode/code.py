@@ -54,7 +54,7 @@ _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 class CodeInfo:
-    """What the interpreter needs to know of a code object."""
+    """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
         "_handler_starts", "_live", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
@@ -169,7 +169,7 @@ class CodeInfo:
         return False
 
     def live_at(self, ip: int) -> frozenset[int]:
-        """Slots whose value may still be read when execution goes on at instruction ``ip``.
+        """Returns the slots whose value may still be read when execution continues at instruction ``ip``.
 
         Cells are always live: a closure may hold them.
         """
@@ -188,7 +188,7 @@ class CodeInfo:
         return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
 
     def live_behind(self, ip: int) -> frozenset[int]:
-        """... when the instruction before it makes a call."""
+        """Returns the slots that are live at instruction ``ip`` while the instruction before it makes a call."""
         live, before, handler = self.live_at(ip), self.instructions[ip - 1], self.handler_at(ip - 1)
         if before.name in _DECIDING:
             # What comes next may write over a variable, or not lead back.
@@ -204,7 +204,7 @@ class CodeInfo:
 
 
 def _liveness(info: CodeInfo) -> list[int]:
-    """Backward data flow over the instructions, exception edges included: for each a set of slots, one bit for each slot.
+    """Computes, for each instruction, the set of live slots as bits: a backward data flow that includes exception edges.
 
     An instruction is visited again only when what is live behind it has changed.
     """

@@ -14,7 +14,7 @@ _COLUMNS, _LINE = 0x80 | 14 << 3 | 7, 0x80 | 13 << 3 | 7
 
 
 def standing_for(stub: CodeType, code: CodeType, position: Position, line: int, names: tuple[str, ...] = ()) -> CodeType:
-    """``stub`` as if it were ``code``, its beginning at the ``line`` and the columns of a ``position`` there.
+    """Returns ``stub`` with the names of ``code``, its start at the ``line`` and the columns of a ``position`` there.
 
     ``names``: its parameters, by position. A variable that has no value is none of them: it would have one.
     """
@@ -35,12 +35,12 @@ def position_of(code: CodeType, offset: int) -> Position:
 
 
 def with_parameters(stub: CodeType, names: tuple[str, ...]) -> CodeType:
-    """``stub``, which reads no variables, as a function of these parameters."""
+    """Returns ``stub``, which reads no variables, as code with these parameters."""
     return stub.replace(co_varnames=names, co_argcount=len(names), co_nlocals=len(names))
 
 
 def calling(fn: Any, code: CodeType, position: Position, line: int, names: tuple[str, ...]) -> CodeType:
-    """Code that says it is ``code`` at that place, and calls ``fn``; its parameters ``names`` are all its variables."""
+    """Returns code that looks like ``code`` at that place, and calls ``fn``; its parameters ``names`` are all its variables."""
     return standing_for(_CALL, code, position, line, names).replace(co_consts=(fn,))
 
 
@@ -51,5 +51,5 @@ with warnings.catch_warnings():
 
 
 def _varint(n: int) -> list[int]:
-    """Six bits at a time, the lowest first; the seventh says that more follow."""
+    """Encodes a number in groups of six bits, the lowest first; the seventh bit says that more follow."""
     return [n] if n < 64 else [n & 63 | 64, *_varint(n >> 6)]

@@ -1,4 +1,4 @@
-"""The command line: its words, what they do, runs of programs with their workers, and the audit.
+"""The command line: its commands and options, their actions, programs that run with their workers, and the audit.
 
-In: arguments. Out: exit statuses and reports. `startup` is what runs first in each Python that a program starts.
+In: arguments. Out: exit statuses and reports. `startup` runs first in each Python that a program starts.
 """

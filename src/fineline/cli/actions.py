@@ -1,4 +1,4 @@
-"""What the commands do, once their words have been read."""
+"""The actions of the commands, after click has parsed the arguments."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the audit says of one rule."""
+    """The verdict of the audit on one rule."""
 
     rule: dict[str, Any]
     removable: bool

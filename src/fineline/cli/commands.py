@@ -1,6 +1,6 @@
 """The commands and their options: ``fineline run``, ``fineline why``, ``fineline audit``.
 
-What they do is in `actions`, which is imported when a command is carried out: help, the version and completion do without PyTorch.
+`actions` contains what they do. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 PATH = click.Path(path_type=Path, dir_okay=False)
-POLICY = click.option("--policy", type=PATH, help="TOML with the rules; else the nearest pyproject.toml with a [tool.fineline].")
-BREAKS = click.option("--breaks", type=click.Choice(["any", "declared", "none"]), help="Which graph breaks may be.")
-MODULE = click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+POLICY = click.option("--policy", type=PATH, help="TOML file with rules. Default: the nearest pyproject.toml with [tool.fineline].")
+BREAKS = click.option("--breaks", type=click.Choice(["any", "declared", "none"]), help="Which graph breaks are allowed.")
+MODULE = click.option("-m", "module", is_flag=True, help="Run PROGRAM as a module, as python -m does.")
 PROGRAM = click.argument("program", metavar="PROGRAM", shell_complete=_files)
 ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...", shell_complete=_files)
-# What stands behind the program's name is the program's.
+# All arguments after the program's name belong to the program.
 THEIRS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 
@@ -38,12 +38,12 @@ def _carry_out(action: str, *args: Any) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
-    """The line between compiled and eager PyTorch code."""
+    """Captures PyTorch graphs, and controls which code is compiled and which stays eager."""
 
 
 @cli.command(context_settings=THEIRS)
 @POLICY
-@click.option("--explain", "out", type=PATH, help="Write what became of each compiled function: JSON or HTML by the name's end, else text; - is standard output.")
+@click.option("--explain", "out", type=PATH, help="Write a report: JSON or HTML by the ending of the name, otherwise text; - is standard output.")
 @BREAKS
 @click.option("--without", hidden=True, default="", help="Leave out one rule or mark, for the audit.")
 @MODULE
@@ -54,7 +54,7 @@ def run(
     jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: str | None, without: str, module: bool, program: str,
     args: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Runs a script, unmodified, with torch.compile on fineline."""
+    """Runs an unmodified script with torch.compile routed to fineline."""
     _carry_out("run", jobs, policy, out, breaks, without, module, program, args)
 
 
@@ -62,22 +62,22 @@ def run(
 @POLICY
 @click.argument("name", shell_complete=_files)
 def why(policy: Path | None, name: str) -> None:
-    """Says what becomes of NAME (a dotted name, a file or an operator) when it is met, by which rule, and where that is written."""
+    """Shows the decision on NAME (a dotted name, a file or an operator), the rule that made it, and where the rule was declared."""
     _carry_out("why", policy, name)
 
 
 @cli.command(context_settings=THEIRS)
 @POLICY
 @BREAKS
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--check", is_flag=True, help="Exit with status 1 if a rule or mark is not needed.")
 @MODULE
 @PROGRAM
 @ARGS
 def audit(policy: Path | None, breaks: str | None, as_json: bool, check: bool, module: bool, program: str, args: tuple[str, ...]) -> None:
-    """Tells which rules and marks a program needs: runs it twice, and once more without each rule that fired.
+    """Shows which rules and marks a program needs: runs it twice, and once more without each rule that fired.
 
-    Rules that only declare graph breaks are needed where breaks must be declared: give the --breaks that you run with.
+    Rules that only declare graph breaks are needed where breaks must be declared: pass the --breaks option that you run with.
     """
     options = [("--policy", policy), ("--breaks", breaks)]
     command = [word for option, value in options if value is not None for word in (option, str(value))]
@@ -85,7 +85,7 @@ def audit(policy: Path | None, breaks: str | None, as_json: bool, check: bool, m
 
 
 def main() -> None:
-    """The console script. A program runs when the command line has been left: what it raises is Python's to show."""
+    """Runs the console script. A program runs after click has returned, so that Python shows the exceptions that it raises."""
     jobs: list[Callable[[], None]] = []
     try:
         cli.main(obj=jobs, prog_name="fineline")

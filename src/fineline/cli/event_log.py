@@ -1,4 +1,4 @@
-"""What became of a whole program: an explanation of each compiled function, made of the events as they come."""
+"""The report on a whole program: an explanation of each compiled function, made from the events as they come."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ STARTUP = Path(__file__).parent / "startup"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run was asked for: the policy's file, the breaks, a rule to be left out, and the folders for the events of other processes and
-    for what they know of operators that nobody knew at first.
+    """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write their events, and
+    the names in the policy that they do not know.
     """
 
     policy: str | None = None
@@ -109,7 +109,7 @@ class Waiting:
         return self.folder / f"{os.getpid()}.json"
 
     def _begin_copy(self) -> None:
-        """... that multiprocessing has forked, and that ends without Python's exit functions."""
+        """Starts in a process that multiprocessing has forked, which ends without Python's exit functions."""
         self.begin()
         Finalize(None, self._write, exitpriority=0)
 
@@ -140,7 +140,7 @@ class Relay:
                 self._write(event)
 
     def _begin_copy(self) -> None:
-        """... that multiprocessing has forked: what there is is its parent's."""
+        """Starts in a process that multiprocessing has forked: the events so far are those of its parent."""
         self._growing = {}
         self.begin()
 
@@ -194,7 +194,7 @@ class Report:
 
 
 class Process:
-    """What the file of another process tells."""
+    """The facts and events of another process, read from the file that it has written."""
 
     def __init__(self, file: Path) -> None:
         self.heard = Heard()

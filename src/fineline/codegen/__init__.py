@@ -1,5 +1,5 @@
-"""Residual programs: the Python code that runs in the place of a captured segment, and the state of the frames at a graph break.
+"""Residual programs: the Python code that runs instead of a captured segment, and the state of the frames at a graph break.
 
-In: a segment's trace, and the frames where it ends. Out: a function that runs the graph, writes what the code wrote, rebuilds results and
-frames, and goes on. It does not know how a segment was captured, or which program a call takes.
+In: a segment's trace, and the frames where it ends. Out: a function that runs the graph, repeats the writes of the code, rebuilds results
+and frames, and continues. It does not know how a segment was captured, or which program a call takes.
 """

@@ -18,7 +18,7 @@ NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting:
 
 
 def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
-    """``lines`` that run a graph; what a compiler makes of one does not count how deep autocast is nested behind it."""
+    """Returns ``lines`` that run a graph, with lines that set the nesting depth of autocast after it: a compiled graph does not count it."""
     n = sum([NESTING[node.target] for node in graph.nodes if node.op == "call_function" and node.target in NESTING])
     if n == 0:
         return lines
@@ -27,7 +27,7 @@ def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
 
 
 def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: Any) -> list[str]:
-    """Statements that put the state where the captured code left it; a compiled graph may not have."""
+    """Returns statements that set the state as the captured code left it; a compiled graph may not have done so."""
     lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
     lines += [f"{rebuild.constant(set_, 'set_state')}({rebuild.expr(now)})" for set_, _, now in changed(answers)]
     if (before.autocast_cpu and not after.autocast_cpu) or (before.autocast_cuda and not after.autocast_cuda):
@@ -40,7 +40,7 @@ def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, 
 
 
 def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
-    """Has a graph that is cut inside of a block leave the state as it was: compilers trace it several times in a row, and know of few states."""
+    """Adds nodes that restore the state to a graph that ends inside a block: compilers trace it several times in a row, and know few states."""
     for name, set_ in differing(start, now):
         if set_ in KERNELS:
             graph.call_function(set_, (getattr(start, name),))
@@ -48,7 +48,7 @@ def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
 
 @contextmanager
 def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
-    """A backend traces under the state in which its graph begins, which the capture has left behind."""
+    """Enters, for a backend's tracing, the state in which its graph begins, which the capture has changed since."""
     for name, set_ in differing(now, start):
         set_(getattr(start, name))
     others = changed(answers)

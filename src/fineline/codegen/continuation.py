@@ -18,11 +18,11 @@ from fineline.tracing.tracebacks import without_own_frames
 
 
 class Continuation:
-    """How a call goes on behind a segment: the dispatcher there, ``go_on``, and what makes the eager call before that, ``through``.
+    """The rest of a call after a segment: ``through``, which makes the eager call at the graph break, and ``go_on``, the dispatcher after it.
 
-    A segment that does not end the call gives back a pair: its continuation, and a list of what is alive. If there is a ``through``, the
-    list's last item is the tuple of what that is called with; the result of this eager call takes the item's place. If it raises and
-    there is a ``go_on_raised``, that dispatcher is called, with the exception in the result's place. The list is emptied as it is used.
+    A segment that does not end the call returns a pair: its continuation, and a list of the live values. If there is a ``through``, the
+    last item of the list is the tuple of its arguments; the result of the eager call replaces this item. If the eager call raises and
+    there is a ``go_on_raised``, that dispatcher is called, with the exception instead of the result. The list is emptied when it is used.
     """
 
     __slots__ = ("go_on", "go_on_raised", "through")
@@ -32,13 +32,13 @@ class Continuation:
 
 
 def goes_on(out: Any) -> bool:
-    """Returns whether a segment has given back how the call goes on, and not the call's result."""
+    """Returns whether the result of a segment is a continuation, and not the call's result."""
     return type(out) is tuple and len(out) == 2 and type(out[0]) is Continuation
 
 
 def run_on(out: Any) -> Any:
-    """Runs the rest of a call behind the segment that has given ``out``, one segment after the other: as calls of each other a loop's would
-    overflow the stack.
+    """Runs the rest of a call after the segment that has returned ``out``, one segment after the other: in a loop, segments that call each
+    other would overflow the stack.
     """
     live: list
     continuation, live = out
@@ -97,6 +97,6 @@ def call_under_way() -> CallUnderWay | None:
 
 
 def _take_off_own_frames(e: BaseException) -> None:
-    """Not of what comes from outside, as only its traceback tells that: the region puts PyTorch's state back, and takes them off then."""
+    """Removes fineline's frames from a traceback, but not for an exception from outside, which only its traceback shows: the region does that later."""
     if not is_a(e, InternalError) and not from_outside(e):
         TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))

@@ -1,4 +1,4 @@
-"""What a program does when its graph fails: PyTorch's state is put back, and the user's code runs in Python, to raise from there."""
+"""The part of a program that runs when its graph fails: it restores PyTorch's state and runs the user's code in Python, which raises the error."""
 
 from __future__ import annotations
 

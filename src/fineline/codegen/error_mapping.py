@@ -1,4 +1,4 @@
-"""What the user's code raises where one of a graph's own checks does."""
+"""The errors of the user's code that correspond to the errors of a graph's own checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the capturing call leaves behind, or gives to eager code: the interpreter's generators and iterators give way to Python's own, as later calls make them."""
+"""Values that leave the capturing call, or reach eager code: Python's own generators and iterators replace the interpreter's, as in later calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TUPLE_ITERATOR = type(iter(()))
 
 
 def real_result(interp: Interp, v: Any) -> Any:
-    """``v``; whatever stands in for a generator or an iterator of C's, in it or anywhere else, is replaced."""
+    """Returns ``v``, after replacing all stand-ins for generators and iterators, in it and anywhere else, by Python's own."""
     alive = _alive(interp)
     if not alive:
         return v
@@ -38,7 +38,7 @@ def real_result(interp: Interp, v: Any) -> Any:
 
 
 def settle(interp: Interp, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
-    """Eager code is given generators and iterators of Python's own: those that the program has ``built``, or that not only frames hold."""
+    """Replaces stand-ins by Python's own iterators before an eager call: those that the program has ``built``, or that not only frames hold."""
     if built is not None:
         # There may be code that looks for weak references to its tensors.
         interp.trace.recorder.forget()
@@ -168,7 +168,7 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
 
 
 def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
-    """Python's own generator in the place of one that eager code gets; whoever still holds ``gen`` goes on in the same."""
+    """Returns Python's own generator for a stand-in that eager code gets; code that still holds ``gen`` continues in the same generator."""
     given = gen.given() if is_a(gen.given, weakref.ref) else gen.given
     if given is not None:
         return given

@@ -162,7 +162,7 @@ class Number(NamedTuple):
 Turned = frozenset[Number]
 # What stands for an iterator of C's that the interpreter runs.
 TAKEN_APART = frozenset([t for t in KINDS if issubclass(t, Lazy)])
-# What tells the turns of a loop apart.
+# What tells the iterations of a loop apart.
 COUNTERS = (int, float)
 RANGE_ITERATOR: type = type(iter(range(0)))
 DEQUE_ITERATOR: type = type(iter(deque()))
@@ -179,7 +179,7 @@ class FrameState:
         held: Set[int] = frozenset(),
         turns: Mapping[Any, Turned] = NONE,
     ) -> None:
-        """``constants``: what is known to be the same at each run is part of the shape; else a local value may be anything.
+        """Takes a snapshot. ``constants``: values known to be the same in each run are part of the state; otherwise a local value may be anything.
 
         ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
         are alive that would be part of the shape, by the chain of frames.
@@ -257,7 +257,7 @@ class FrameState:
         whole = bool(self._looked_at) and info.code in self._looked_at
         if is_own(info.code) and "." in info.code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if id(f.local[0]) in self._passed:
-                # Behind the graph break there is C's iterator in its place, which has none of the fields.
+                # After the graph break there is C's iterator in its place, which has none of the fields.
                 raise NotReconstructible("an iterator that is giving its next item")
             self._holds[id(f.local[0])] = True
         local = []
@@ -356,14 +356,14 @@ class FrameState:
         return Root(at)
 
     def _number(self, v: Any) -> Root:
-        """One that is like another may be none at the next turn."""
+        """Adds a root for a number that varies, also if another root is equal: it may differ in the next iteration."""
         self.roots.append(v)
         self.names.append(self._hint)
         self.numbers.append(self._hint)
         return Root(len(self.roots) - 1)
 
     def _parts(self, v: Any) -> tuple[str, Any] | None:
-        """-> (kind, parts) of an object that can be taken apart."""
+        """Returns (kind, parts) of an object that can be rebuilt from its parts, else None."""
         t = type(v)
         if t is MethodType:
             return "method", (v.__func__, v.__self__)

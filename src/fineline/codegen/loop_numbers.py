@@ -1,4 +1,4 @@
-"""What tells the turns of a loop apart, at a place that each of them comes to: numbers, if it can be told."""
+"""The numbers in which the iterations of a loop differ, at a place that each iteration reaches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fineline.cpython.polyfill_iterators import RangeIterator
 
 
 def between(one: FrameState, other: FrameState) -> Turned:
-    """Returns where both hold other numbers, if nothing else tells them apart."""
+    """Returns the places of numbers that differ, if the two states differ in nothing else."""
     if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
         return frozenset()
     if any([len(getattr(one, name)) != len(getattr(other, name)) for name in ("frames", "iterators", "objects")]):
@@ -36,7 +36,7 @@ def between(one: FrameState, other: FrameState) -> Turned:
 
 
 def _differ(where: str, holder: int, mine: dict, theirs: dict, found: set[Number]) -> bool:
-    """Adds the places where both hold other numbers to ``found``; -> whether nothing else differs."""
+    """Adds the places of numbers that differ to ``found``; returns whether nothing else differs."""
     if not alike(tuple(mine), tuple(theirs)):
         return False
     for slot, a in mine.items():
@@ -50,7 +50,7 @@ def _differ(where: str, holder: int, mine: dict, theirs: dict, found: set[Number
 
 
 def _rest(shape: tuple, lone: bool) -> tuple:
-    """Of an iterator over a range: the next number, where it stops, and the step."""
+    """Returns, for an iterator over a range, the next number, the stop and the step; three times None for another iterator."""
     make, args, state = shape
     if make is RangeIterator:
         return tuple(args)

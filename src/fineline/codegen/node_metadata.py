@@ -48,9 +48,9 @@ _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
 class Description:
-    """What the nodes of a graph, and of those that it runs, say of themselves.
+    """The metadata of the nodes of a graph, and of the graphs that it runs.
 
-    ``values``: also what they give.
+    ``values``: also the example values of their results.
     """
 
     def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool) -> None:
@@ -62,7 +62,7 @@ class Description:
         self._on_demand(gm, self.write)
 
     def write(self) -> None:
-        """Writes it: who asks for the graph in the meantime, as this does, is given it as it is."""
+        """Writes the metadata. Code that asks for the graph meanwhile, as this does, gets it as it is."""
         # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
         standing_in(Deferral, handled_signals(), TRACERS.holding, self._write)
 

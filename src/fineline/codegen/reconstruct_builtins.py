@@ -1,4 +1,4 @@
-"""How a program makes again each kind of builtin object: containers, functions, iterators, views and wrappers."""
+"""Expressions that rebuild builtin objects: containers, functions, iterators, views and wrappers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
 
 
 def _trace(r: Any, v: types.TracebackType) -> str:
-    """Entry by entry, the innermost first, as an exception collects them."""
+    """Rebuilds a traceback entry by entry, the innermost first, as an exception collects them."""
     own: list[types.TracebackType] = []
     seams = r.trace.mutations.seams
     tb: types.TracebackType | None = v
@@ -223,7 +223,7 @@ def _reference(r: Any, v: weakref.ref) -> str:
 
 
 def _generator(r: Any, v: InterpretedGenerator) -> str:
-    """A generator that has not begun is a call of its function."""
+    """Rebuilds a generator that has not begun, by a call of its function."""
     if type(v.given) is types.GeneratorType:
         return str(r.expr(v.given))
     called = v.call()

@@ -1,4 +1,4 @@
-"""How a program makes again objects of classes: those of the user's, exceptions, and the classes that the captured code made."""
+"""Expressions that rebuild instances of user classes, exceptions, and classes that the captured code made."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _fill_container(r: Any, name: str, v: Any) -> None:
 
 
 def _fill_attributes(r: Any, name: str, v: Any) -> None:
-    """The instance's dict: set as a whole where that is what an assignment does, 0.1 us instead of 0.3 us."""
+    """Fills the instance's dict: sets it as a whole if that equals an assignment, in 0.1 us instead of 0.3 us."""
     t, d = type(v), object.__getattribute__(v, "__dict__")
     if not d:
         return

@@ -1,4 +1,4 @@
-"""How a program makes again the objects that the captured code made: one expression or a few statements for each."""
+"""Source that rebuilds the objects that the captured code made: one expression or a few statements for each."""
 
 from __future__ import annotations
 
@@ -253,22 +253,22 @@ class Reconstructor:
             self.trace.symbols.inlined.keep(v)
 
     def loose(self, v: Any) -> str:
-        """A container that ``__reduce__`` made just now is as good as made in the capture."""
+        """Returns the expression of a container that ``__reduce__`` has just made; it counts as made in the capture."""
         if type(v) in (list, dict, set) and id(v) not in self.trace.sources:
             self.trace.made.add(id(v))
             self._kept.append(v)
         return self.expr(v)
 
     def known(self, v: Any) -> str | None:
-        """Returns the variable of what has been made already."""
+        """Returns the variable of an object that the program has made already; None if there is none."""
         return self._memo.get(id(v))
 
     def forget(self, v: Any) -> None:
-        """Forgets what has been made for ``v``: others that hold it are not given that."""
+        """Forgets the object made for ``v``, so that other holders of ``v`` do not get it."""
         self._memo.pop(id(v), None)
 
     def name_part(self, v: Any, text: str) -> None:
-        """``v`` is to be had as ``text``, a part of what has been made."""
+        """Notes that ``text``, a part of a rebuilt object, is ``v``."""
         self._memo.setdefault(id(v), text)
 
     def member(self, descr: Any) -> str:

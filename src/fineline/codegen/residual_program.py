@@ -491,7 +491,7 @@ class ResidualWriter:
         return any([a == b and start < end for (a, _, end), (b, start, _) in itertools.pairwise(spans)])
 
     def _guard_storages(self) -> None:
-        """If the graph writes into an input's memory, which inputs share memory must stay as it was."""
+        """Guards which inputs share memory, if the graph writes into an input's memory."""
         pattern, guards = self._sharing(), self.trace.guards
         if pattern is not None:
             guards.storages(self._tensors(), pattern)
@@ -502,7 +502,7 @@ class ResidualWriter:
                 guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
 
     def _guard_tangents(self) -> None:
-        """Which inputs have a tangent decides what has one behind them, and that can be asked for."""
+        """Guards which inputs have a tangent: it decides which results have one, and code can read that."""
         guards = self.trace.guards
         for src in self._tensors() if self.trace.start_ambient.dual_level else ():
             there = has_tangent(src.value)

@@ -1,5 +1,5 @@
-"""Facts about CPython's builtins, and Python code that stands for builtins written in C.
+"""Facts about CPython's builtins, and Python code that replaces builtins written in C.
 
-In: nothing. Out: tables of what calling a C function does, and functions that the interpreter runs in its place, where it would call code
-of the user's. It knows nothing of capture.
+In: nothing. Out: tables of what calling a C function does, and functions that the interpreter runs instead of a C function that would
+call user code. It knows nothing of capture.
 """

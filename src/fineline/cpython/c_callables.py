@@ -1,14 +1,14 @@
-"""What calling a C function or type does: the default-deny table behind every native call made during capture.
+"""The effects of calling a C function or type: the default-deny table for every native call made during capture.
 
-A callable not found here is opaque. `Native.kind` says what the call does:
+A callable that is not in the table is opaque. `Native.kind` is the effect of the call:
 
-  pure      no side effect; the result is fresh or comes out of the arguments
+  pure      has no side effect; the result is new or comes from the arguments
   mutator   changes its first argument
   advance   advances an iterator, its first argument
-  callback  always calls Python code it was handed: run its polyfill in its place
-  special   the interpreter has (or refuses for want of) a handler of its own
+  callback  always calls Python code that it gets as an argument: the interpreter runs its polyfill instead
+  special   the interpreter has a handler for it, or refuses the call because there is none
 
-`Native.reads` says how far C looks into the arguments, and so what must hold before the call may be made natively:
+`Native.reads` says how far C looks into the arguments, and therefore when the call may be made natively:
 
   none      their identity, type and plain fields; no element is touched
   shallow   moves references to elements of containers; iterates iterables; Python code runs only if an argument is itself an
@@ -16,7 +16,7 @@ A callable not found here is opaque. `Native.kind` says what the call does:
   key       shallow, and hashes and compares keys: the key arguments, or whatever becomes a key of a dict or set
   deep      may call any special method of any argument and of the elements of containers (`__eq__`, `__index__`, `__str__` ...)
 
-With every touched object of an immutable builtin type (or hashed by identity) the call cannot reach Python code.
+If every object that C touches is of an immutable builtin type (or is hashed by identity), the call cannot reach Python code.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _METHODS = "all any astype conj item max mean min prod round sum tolist __format
 
 
 def numpy_natives() -> Iterator[tuple[Callable[..., Any], str]]:
-    """All pure; those that give an array give it to the graph break in front of them."""
+    """Yields the functions, all pure; one that returns an array becomes a graph break."""
     for value in vars(np).values():
         if type(value) is np.ufunc:
             yield value, "pure deep"

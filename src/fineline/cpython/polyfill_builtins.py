@@ -51,7 +51,7 @@ def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
 
 
 def iterator(iterable: Iterable[Any], text: str) -> Iterator[Any]:
-    """``text`` is the error if there is no iterating over it."""
+    """Returns an iterator over ``iterable``; raises TypeError(text) if there is none."""
     found: Any = _ABSENT
     try:
         found = iter(iterable)
@@ -63,7 +63,7 @@ def iterator(iterable: Iterable[Any], text: str) -> Iterator[Any]:
 
 
 def sequence(iterable: Iterable[Any], text: str) -> Any:
-    """... a list or tuple of the items."""
+    """Returns a list or tuple of the items of ``iterable``; raises TypeError(text) if it is not iterable."""
     return iterable if is_a(iterable, (list, tuple)) else list(iterator(iterable, text))
 
 
@@ -178,7 +178,7 @@ def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, re
 
 
 def _sort(items: list[Any], keys: list[Any]) -> None:
-    """A stable sort by run detection and binary insertion: up to 63 items, the comparisons that CPython makes."""
+    """Sorts stably, by run detection and binary insertion: up to 63 items, with the same comparisons as CPython."""
     if len(items) < 2:
         return
     if keys is not items and _has_total_order(keys):
@@ -252,14 +252,14 @@ def reversed_(sequence: Any, /) -> Any:
 
 
 def iter_callable(function: Callable[[], Any], sentinel: Any, /) -> CallableIterator:
-    """`iter` with two arguments."""
+    """Does what `iter` does with two arguments."""
     if not callable(function):
         raise TypeError("iter(v, w): v must be callable")
     return CallableIterator(function, sentinel)
 
 
 class CompareKey:
-    """What `cmp_to_key` wraps a value in."""
+    """A key of `cmp_to_key`, which wraps a value."""
 
     __slots__ = ("compare", "obj")
     __hash__ = None  # type: ignore[assignment]

@@ -42,14 +42,14 @@ _PLAIN = (list, tuple, Size)
 
 
 def _size(sequence: Any) -> int:
-    """Returns the length by which C reads a list or a tuple, whatever its class says."""
+    """Returns the length of a list or a tuple as C reads it, whatever its class says."""
     if type(sequence) in _PLAIN:
         return len(sequence)
     return list.__len__(sequence) if is_a(sequence, list) else tuple.__len__(sequence)
 
 
 def _at(sequence: Any, i: int) -> Any:
-    """... and the item."""
+    """Returns the item that C reads from a list or a tuple, whatever its class says."""
     if type(sequence) in _PLAIN:
         return sequence[i]
     return list.__getitem__(sequence, i) if is_a(sequence, list) else tuple.__getitem__(sequence, i)

@@ -100,7 +100,7 @@ class Enumerate(Lazy):
 
 
 class RangeIterator(Lazy):
-    """What is left of a range, of which any number may be the next."""
+    """The rest of a range, in which any number may be the next."""
 
     def __init__(self, at: int, stop: int, step: int) -> None:
         self.at, self.stop, self.step = at, stop, step
@@ -114,7 +114,7 @@ class RangeIterator(Lazy):
 
 
 class ReversedSequence(Lazy):
-    """What `reversed` makes of an object with `__len__` and `__getitem__` only."""
+    """The result of `reversed` for an object that has only `__len__` and `__getitem__`."""
 
     def __init__(self, sequence: Any) -> None:
         self.index = len(sequence) - 1

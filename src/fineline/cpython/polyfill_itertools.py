@@ -88,7 +88,7 @@ class ISlice(Lazy):
 
 
 def _size(value: Any) -> int:
-    """-1 where C finds no size in ``value``."""
+    """Returns ``value`` as a size; -1 where C finds none in it."""
     try:
         number = index(value)
     except TypeError:

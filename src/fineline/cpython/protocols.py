@@ -35,7 +35,7 @@ def ask(obj: Any, name: str, *args: Any) -> Any:
 
 
 def native_binary(op: Any, a: Any, b: Any) -> Any:
-    """``op(a, b)`` where neither side has a method of its own; the interpreter has a handler for it."""
+    """Computes ``op(a, b)`` where neither side has its own method; the interpreter has a handler for it."""
     return op(a, b)
 
 
@@ -49,7 +49,7 @@ def of_frame(frame: Any, name: str) -> Any:
 
 
 def go_on(gen: Any, value: Any, error: Any) -> Any:
-    """In a generator of Python's own."""
+    """Resumes one of Python's own generators with a value or an error."""
     return gen.send(value) if error is None else gen.throw(error)
 
 
@@ -214,14 +214,14 @@ def listed(it: Any) -> list:
 
 
 def merged(mapping: Any, source: Any) -> Any:
-    """``{**mapping, **source}`` for a mapping that is not a dict."""
+    """Computes ``{**mapping, **source}`` for a source that is not a dict."""
     for key in source.keys():  # noqa: SIM118  (the mapping protocol asks for keys())
         mapping[key] = source[key]
     return mapping
 
 
 def merged_keywords(fn: Any, mapping: dict, source: Any) -> None:
-    """``fn(**mapping, **source)``, as far as C gets before it makes the call."""
+    """Merges the keywords of ``fn(**mapping, **source)``, as C does before it makes the call."""
     held = is_a(source, dict) and type(source).__iter__ is dict.__iter__
     for key in dict.keys(source) if held else source.keys():
         if key in mapping:
@@ -279,7 +279,7 @@ def contains_item(items: Any, item: Any) -> bool:
 
 
 def contains_pair(mapping: Any, pair: Any) -> bool:
-    """``pair in mapping.items()``"""
+    """Computes ``pair in mapping.items()``."""
     if not is_a(pair, tuple) or tuple.__len__(pair) != 2:
         return False
     key, value = pair
@@ -348,7 +348,7 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
 
 
 def is_instance(obj: Any, classes: Any) -> bool:
-    """``isinstance()`` of an object whose ``__class__`` the user's code gives; the classes have no checks of their own."""
+    """Does what ``isinstance()`` does for an object with a ``__class__`` in user code; the classes have no checks of their own."""
     if is_a(classes, tuple):
         for cls in classes:
             if is_instance(obj, cls):
@@ -379,7 +379,7 @@ def iterators(iterables: Any) -> tuple:
 
 
 def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
-    """``autograd.Function.apply`` where nothing asks for a gradient."""
+    """Does what ``autograd.Function.apply`` does if nothing requires a gradient."""
     if setup is None:
         return forward(ctx, *args)
     out = forward(*args)
@@ -393,13 +393,13 @@ def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
 
 
 def run_under_no_grad(fn: Any, *args: Any) -> Any:
-    """A backward, as PyTorch runs it unless its gradients are going to be differentiated themselves."""
+    """Runs a backward as PyTorch does, unless its gradients are differentiated themselves."""
     with torch.no_grad():
         return fn(*args)
 
 
 def close_abandoned(generators: list) -> None:
-    """What happens when the last reference to a suspended generator goes."""
+    """Closes suspended generators as Python does when their last reference goes away."""
     for generator in generators:
         try:
             generator.close()
@@ -413,7 +413,7 @@ def close_abandoned_then_raise(generators: list, exc: BaseException) -> None:
 
 
 def unraisable(error: BaseException, generator: Any) -> None:
-    """What Python does of an exception that nobody can catch; the interpreter lets it happen eagerly."""
+    """Reports an exception that nobody can catch, as Python does; the interpreter lets this run eagerly."""
     dying = _raise_when_gone(error)
     dying.__name__, dying.__qualname__ = generator.__name__, generator.__qualname__
     next(dying)

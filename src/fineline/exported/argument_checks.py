@@ -1,4 +1,4 @@
-"""What an exported graph asks of its arguments: a module that raises where the captured code would have gone another way."""
+"""The checks of an exported graph's arguments: a module that raises where the captured code would have taken another path."""
 
 from __future__ import annotations
 

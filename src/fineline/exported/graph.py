@@ -35,7 +35,7 @@ GUARDS = "_guards"
 
 
 class Aten(NamedTuple):
-    """How a graph is traced down to ATen operators: what they decompose into, and whether autograd, autocast and the like stay undone."""
+    """The options of tracing down to ATen operators: the decompositions, and whether tracing stops above autograd, autocast and the like."""
 
     table: Mapping[Any, Callable] | None = None
     pre_dispatch: bool = False
@@ -67,7 +67,7 @@ class ExportWriter(ResidualWriter):
         self.tail = ["return None"]
 
     def _wrote(self, w: Written, outcome: Outcome) -> None:
-        """A write to what was there before: nothing, if it left all as it was; a buffer's new tensor, which the graph can write there."""
+        """Handles a write to an object that existed before: ignores it if nothing changed, writes a buffer's new tensor, refuses others."""
         now = _contents(w.obj, w.kind)
         before = _listed(w.before, w.kind)
         if len(now) == len(before) and all([a is b or same_constant(a, b) for a, b in zip(now, before, strict=True)]):

@@ -1,4 +1,4 @@
-"""What a call gives back, as an exported graph can give it: tensors of the graph, arguments and constants, in the user's structure."""
+"""The result of a call, as an exported graph can return it: tensors of the graph, arguments and constants, in the user's structure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Out(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What was there before: an argument, or what one holds, or a tensor of the module."""
+    """A value that existed before the call: an argument, a part of an argument, or a tensor of the module."""
 
     source: Source
     value: Any
@@ -158,7 +158,7 @@ def _alike(a: dict, b: dict) -> bool:
 
 
 def written(outcome: Any, graph: Graph, find: Callable[[Any], Any]) -> Any:
-    """``outcome`` as an argument of the graph's output; ``find`` gives the node of an `Out`, `Given` or `Held`."""
+    """Returns ``outcome`` as an argument of the graph's output; ``find`` returns the node of an `Out`, `Given` or `Held`."""
     t = type(outcome)
     if t is Out or t is Given or t is Held:
         return find(outcome)

@@ -25,10 +25,10 @@ class Parameter(NamedTuple):
 
 
 def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Parameter]:
-    """What arguments beyond the named ones were, ``*args`` and ``**kwargs``, gets a parameter each.
+    """Returns the parameters of an exported graph; each argument in ``*args`` and ``**kwargs`` gets its own.
 
-    A graph's parameters can all be given by position. One with a default that stands before one without loses it; if the example call
-    left it at that default, it is no parameter at all.
+    All parameters can be given by position. A parameter with a default before one without loses its default; if the example call
+    used that default, there is no such parameter.
     """
     target = fn.forward if is_a(fn, nn.Module) else fn
     try:

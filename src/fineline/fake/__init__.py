@@ -1,4 +1,4 @@
-"""Tensors without numbers: the fake ones that stand for those of the user's, and what operators on them tell.
+"""Fake tensors, which stand for the user's real ones, and the information that operators on them give.
 
 In: real tensors, and operators. Out: fake results, or the reason why an operator has none. It does not know what is captured.
 """

@@ -1,9 +1,9 @@
-"""What a call dispatches to: the operators that PyTorch's dispatcher meets, found on stand-ins for the arguments.
+"""The operators that a call dispatches to, found by a run on stand-ins for the arguments.
 
-The stand-ins are fake tensors (sizes, no numbers); where these don't do (sizes that depend on numbers), detached copies, with the random
-state put back. The call runs under two recorders: one in front of the dispatcher, which also takes apart composite operators, so that
-`aten::linear` shows `aten::matmul` and that `aten::mm`; one behind autograd and autocast. What does not show: what a kernel calls below
-the dispatcher, and what a custom operator calls. A custom operator's own kernel is never run, its fake implementation may be.
+The stand-ins are fake tensors (sizes, no numbers). If these are not enough (sizes that depend on numbers), they are detached copies, and the
+random state is restored. The call runs under two recorders: one before the dispatcher, which also decomposes composite operators, so that
+`aten::linear` shows `aten::matmul` and that `aten::mm`; one after autograd and autocast. The recorders do not see the calls that a kernel makes
+below the dispatcher, or those of a custom operator. A custom operator's kernel never runs; its fake implementation may.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _recorders(seen: set[OpOverload], fake: bool) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No modes of the user's, no `__torch_function__`, no warnings and logs, no entries in autocast's cache."""
+    """Disables the user's modes, `__torch_function__`, warnings and logs, and autocast's cache in a block."""
     cached, silent = torch.is_autocast_cache_enabled(), fake_tensor.log.disabled
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings(action="ignore"))

@@ -37,7 +37,7 @@ from fineline.kinds import is_a, taken_as_it_is
 from fineline.torch_facts.spellings import OWN
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
-# Of Longformer with symbolic sizes, 74 short segments, the first capture takes 8 s instead of 29; of BERT behind a graph break 0.78 instead of 0.70.
+# Of Longformer with symbolic sizes, 74 short segments, the first capture takes 8 s instead of 29; of BERT after a graph break 0.78 instead of 0.70.
 UNKEPT = 800
 NO_KERNEL = (UnsupportedOperatorException, NotImplementedError)
 
@@ -64,9 +64,9 @@ def own_attributes() -> frozenset[str]:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """For what looks at gradients, as PyTorch does to make a fake: it warns of nothing, also where warnings are errors.
+    """Silences warnings while gradients are read, as PyTorch does to make a fake, also if warnings are errors.
 
-    The filters are replaced: were they changed, Python would forget what it has warned of once.
+    It replaces the filters: if it changed them, Python would forget the warnings that it has shown once.
     """
     before, warnings.filters = warnings.filters, [("ignore", None, Warning, None, 0)]
     try:
@@ -252,12 +252,12 @@ class Fakes:
         self._reals: dict[int, Tensor] = {}
 
     def keep_later(self) -> None:
-        """The first operators of symbolic sizes keep no results: to check these costs as much again, and pays where layers repeat."""
+        """Makes the first operators on symbolic sizes cache no results: a check of a result costs as much again, and pays only if layers repeat."""
         if self.mode.cache_enabled:
             self.mode.unkept, self.mode.cache_enabled = UNKEPT, False
 
     def close(self) -> None:
-        """No tensor becomes fake any more."""
+        """Ends the making of fakes."""
         del self.context, self.bind
 
     def twin(self, t: Tensor) -> Tensor:
@@ -311,7 +311,7 @@ class Fakes:
                 return torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device).requires_grad_(requires_grad)
 
     def example(self, t: Tensor) -> Tensor:
-        """``t`` as the graph's input looked when the graph began."""
+        """Returns the fake of ``t`` as the graph's input was when the graph began."""
         fake = self.twin(t)
         found = self._twins[id(t)]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
@@ -319,7 +319,7 @@ class Fakes:
         return self._like(t, found.requires_grad, fake.shape, fake.stride())
 
     def forget(self) -> None:
-        """Memory is about to be written into: numbers that were read from there are to be read anew, also where no version says so."""
+        """Forgets numbers that were read from memory, because it is about to be written, also where no version counts the write."""
         if self.unversioned:
             self.mode.epoch += 1
 
@@ -330,7 +330,7 @@ class Fakes:
         return fake
 
     def run(self, fn: Callable, args: Any, kwargs: Any) -> Any:
-        """``fn`` on the twins of what is real among its arguments."""
+        """Runs ``fn`` on the fakes of the real tensors among its arguments."""
         if self.shapes is None:
             return TRACERS.holding(self._run, fn, args, kwargs)
         # C++ asks the symbols, in Python, and where that raises anything it may end the process.
@@ -359,7 +359,7 @@ class Fakes:
             _LOG.disabled = quiet
 
     def inside(self, a: Any) -> Any:
-        """``a`` with the twins of what is real in it."""
+        """Returns ``a`` with the fakes of the real tensors in it."""
         if is_a(a, Tensor):
             return self.twin(a)
         if is_a(a, (tuple, list)) and a:
@@ -389,13 +389,13 @@ def _nothing_varies(t: Tensor) -> tuple[None, None]:
 
 
 def unsymbolic() -> Fakes:
-    """Fakes of which no number is symbolic."""
+    """Returns fakes of which no number is symbolic."""
     shapes_imported()
     return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
 
 
 def sizeless() -> Fakes:
-    """... and no size either: where numbers would decide one, the operator fails."""
+    """Returns fakes without any symbol: an operator fails if numbers in a tensor decide a size of its result."""
     return Fakes(None, _nothing_varies, lambda t, fake: None)
 
 

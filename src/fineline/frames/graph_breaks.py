@@ -1,4 +1,4 @@
-"""How an instruction handler tells the interpreter that it can't go on by itself."""
+"""The exceptions by which an instruction handler tells the interpreter that it cannot continue by itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GraphBreak(BaseException):
             self.raised = None
 
     def discard(self) -> GraphBreak:
-        """The result is of no interest (a statement's effect)."""
+        """Ignores the result of the eager call, which is a statement."""
         self.push = False
         return self
 
@@ -80,7 +80,7 @@ class UncatchableError(BaseException):
 
 
 class DataDependentBranch(BaseException):
-    """What comes next depends on a number that only the graph knows."""
+    """Raised where the next instruction depends on a number that only the graph knows."""
 
 
 class Restart(BaseException):

@@ -22,7 +22,7 @@ class _TwiceDifferentiable(Interpreter):
 
 
 class Ways(NamedTuple):
-    """What a function has told its ``ctx``."""
+    """The properties of a captured autograd function, most of them set on its ``ctx``."""
 
     # Which results are not differentiable, and which arguments are written into.
     constant: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Whether two graphs are the same computation, so that one compiled program serves for both."""
+"""Comparison of graphs: one compiled program serves two graphs that are the same computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLES = frozenset({dict, immutable_dict})
 
 
 def same_graph(a: Graph, b: Graph) -> bool:
-    """Node by node the same operators with the same constants; only the names of nodes may differ."""
+    """Returns whether two graphs have, node by node, the same operators with the same constants; names of nodes may differ."""
     twin = _twins(a, b)
     return twin is not None and _same(a.output_node().args, b.output_node().args, twin)
 
@@ -51,7 +51,7 @@ def _twins(a: Graph, b: Graph) -> dict[Node, Node] | None:
 
 
 def _same_module(a: Graph, b: Graph, name: Any) -> bool:
-    """Sub-graphs of one name are not the same by that."""
+    """Returns whether the sub-graphs with this name are the same: an equal name is not enough."""
     ours, theirs = getattr(a.owning_module, name, None), getattr(b.owning_module, name, None)
     if ours is theirs or ours is None or theirs is None:
         return ours is theirs

@@ -76,7 +76,7 @@ for _name in ("code", "graph"):
 
 
 def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """``forward``, for tracers; who just runs the graph runs its sub-graphs as they are.
+    """Wraps ``forward`` so that only tracers run it; plain runs of the graph run its sub-graphs without their operators.
 
     The operator of a checkpoint keeps no random numbers: dropout in it has another mask when it is computed again (torch 2.13).
     """
@@ -102,6 +102,6 @@ def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> C
 
 
 def _forget_source(filename: str) -> None:
-    """FX keeps the source of each graph's code for ever."""
+    """Drops the source of a graph's code, which FX keeps forever."""
     linecache.cache.pop(filename, None)
     getattr(getattr(torch.fx.graph_module, "_loader", None), "eval_cache", {}).pop(filename, None)

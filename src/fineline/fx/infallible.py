@@ -106,7 +106,7 @@ def _numbers(graph: Graph) -> set[Node]:
 
 
 def _is_safe(node: Node, numbers: set[Node]) -> bool:
-    """``numbers``: the nodes of the graph that are numbers."""
+    """Returns whether a node cannot raise. ``numbers``: the nodes of the graph that are numbers."""
     if (node.op != "call_function" and node.op != "call_method") or node in numbers:
         return True
     if may_raise(node.op, node.target, node.args):

@@ -13,7 +13,7 @@ from fineline.kinds import is_a
 
 
 class Layout(NamedTuple):
-    """What a fake tensor takes of a real one. Sizes and strides may be symbolic."""
+    """The metadata that a fake tensor takes from a real one. Sizes and strides may be symbolic."""
 
     shape: tuple
     stride: tuple

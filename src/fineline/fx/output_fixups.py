@@ -78,7 +78,7 @@ def as_captured(compiled: Callable[..., Any]) -> bool:
 
 
 def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], several: Sequence[Sequence[int]]) -> Callable[..., Any]:
-    """``graph``, with these of its outputs made anew, and ``several`` of one memory each an object: Inductor gives one for a tensor and its view."""
+    """Wraps ``graph``: changes some outputs, and makes ``several`` that share memory distinct objects: Inductor returns one for a tensor and its view."""
 
     def run(*inputs: Any) -> list:
         outputs = list(graph(*inputs))

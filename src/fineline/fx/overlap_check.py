@@ -33,7 +33,7 @@ else:
 
 
 def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
-    """``compiled``, or ``gm`` as it is in a call in which what it writes may lie on what it reads: compilers look at storages alone."""
+    """Wraps ``compiled``: if inputs of different storages overlap, ``gm`` runs as it is, because compilers compare storages only."""
 
     def run(*inputs: Any) -> Any:
         if not any_foreign(inputs) or not lie_on_each_other(inputs):

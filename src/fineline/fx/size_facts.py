@@ -1,4 +1,4 @@
-"""What a compiled graph may rely on of symbolic sizes, in a form that two segments can compare."""
+"""The facts about symbolic sizes that a compiled graph may rely on, in a form that two segments can compare."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Sizes:
         return frozenset(out)
 
     def compiled(self) -> None:
-        """The backend has compiled the graph: what it assumed is known now, and the segment's symbols are not held any longer."""
+        """Notes the assumptions of the backend, which has compiled the graph, and releases the segment's symbols."""
         changed = [symbol for symbol in self._numbered if self._shapes.simplify(symbol) != symbol]
         self.assumed = None if changed or self.known[1] is None else self._claims(self._seen)
         self._shapes = None
 
     def take_over(self, other: Sizes) -> bool:
-        """Returns whether the program that was compiled for ``other`` serves here; if so, what it assumes is guarded."""
+        """Returns whether the program that was compiled for ``other`` serves here; if so, guards its assumptions."""
         if (self.forms, self.known) != (other.forms, other.known) or other.assumed is None:
             return False
         own = {number: symbol for symbol, number in self._numbered.items()}
@@ -76,7 +76,7 @@ def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:
 
 
 class Kinds(NamedTuple):
-    """What a compiled graph may rely on of its inputs and of the state around it."""
+    """The facts about its inputs and the state around it that a compiled graph may rely on."""
 
     ambient: AmbientFacts
     inputs: tuple
@@ -85,7 +85,7 @@ class Kinds(NamedTuple):
     sizes: Sizes | None
 
     def take_over(self, other: Kinds) -> bool:
-        """Returns whether a program for inputs of the ``other`` kinds serves for these; if so, what it assumes is guarded."""
+        """Returns whether a program for inputs of the ``other`` kinds serves these; if so, guards its assumptions."""
         if self[:3] != other[:3] or self.sizes is None or other.sizes is None:
             return self == other
         return self.sizes.take_over(other.sizes)

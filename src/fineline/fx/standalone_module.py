@@ -53,7 +53,7 @@ def _made_again(graph: Graph) -> _Made:
 
 
 def _carried(value: Any, nodes: dict[Node, _Made]) -> Any:
-    """``value`` as it is pickled: nodes are those of the new graph, operators go by their names."""
+    """Returns ``value`` as it is pickled: with nodes of the new graph, and operators by name."""
     if is_a(value, Node):
         return nodes[value]
     if is_a(value, (OpOverload, OpOverloadPacket)):

@@ -72,7 +72,7 @@ class SubRecorder(Recorder):
         return GraphModule(root, self.graph, "Subgraph")
 
     def hold(self, target: Any, name: str, outputs: list[Tensor]) -> None:
-        """One node of the parent's graph that runs this one; equal ones share a module, which ``name`` is the beginning of the name of."""
+        """Adds one node to the parent's graph that runs this one. Equal sub-graphs share a module, whose name begins with ``name``."""
         parent = self.parent
         operands = [self._outer(t, read) for _, t, read in self.lifted]
         gm = self.module(outputs)
@@ -101,12 +101,12 @@ class SubRecorder(Recorder):
         parent.scattered, parent.fatal = parent.scattered or self.scattered, parent.fatal or self.fatal
 
     def inline(self) -> None:
-        """All nodes go to the parent's graph."""
+        """Moves all nodes to the parent's graph."""
         self._put({node: self._outer(t, read) for node, t, read in self.lifted})
         self._add_counts()
 
     def open(self) -> None:
-        """... after all, in the place of the node that `hold` made: something is used that the sub-graph does not give."""
+        """Replaces the node that `hold` made by the nodes of the sub-graph, because the code uses a value that the sub-graph does not return."""
         parent, call = self.parent, self._node_of_parent
         assert call is not None
         with parent.graph.inserting_before(call):
@@ -166,7 +166,7 @@ class SubRecorder(Recorder):
 
 
 def _take_place(node: Node, other: Node) -> None:
-    """``node``, which somebody may have in hand, becomes what ``other`` is, where that is."""
+    """Makes ``node``, to which others may refer, the same as ``other``, in its place."""
     other.prepend(node)
     node.op, node.target, node.args, node.kwargs = other.op, other.target, other.args, other.kwargs
     other.replace_all_uses_with(node)

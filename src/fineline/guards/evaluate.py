@@ -72,7 +72,7 @@ class ReferenceProgram:
 
 
 def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> None:
-    """Refuse a program that writes a register twice, or reads one before it is written, or a root that no call has."""
+    """Refuses a program that writes a register twice, or reads one before it is written, or a root that no call has."""
     written: set[int] = set()
     for op, dst, src, payload in steps:
         if op not in ACCESS and op not in CHECKS:
@@ -209,7 +209,7 @@ def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int |
 
 
 def raw_dict(value: Any) -> dict[Any, Any]:
-    """``__dict__`` of an instance, module or function, without asking a class that overrides it."""
+    """Returns the ``__dict__`` of an instance, module or function, without calling a class that overrides it."""
     if is_a(value, threading.local):  # one dict per thread, so not where other instances keep theirs
         local: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")
         return local
@@ -235,7 +235,7 @@ SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
 
 
 def raw_len(value: Any) -> int:
-    """Length as C sees it, whatever ``__len__`` a subclass defines."""
+    """Returns the length as C sees it, whatever ``__len__`` a subclass defines."""
     for builtin in SIZED:
         if is_a(value, builtin):
             return int(builtin.__len__(value))
@@ -259,7 +259,7 @@ def raw_set(value: Any) -> frozenset[Any]:
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """Same type and equal value, where floats are equal bit by bit; types count inside containers too."""
+    """Returns whether type and value are equal; floats are compared bit by bit, and types count inside containers too."""
     return a is b or (type(a) is type(b) and constant_key(a) == constant_key(b))
 
 
@@ -284,7 +284,7 @@ def constant_key(value: Any) -> Any:
 
 
 def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None = None) -> str:
-    """Why ``step`` failed, given the value of its source register (None where it has none), and all that were written before it."""
+    """Returns why ``step`` failed, for the value of its source register (None if it has none) and all registers written before it."""
     op, _, _, payload = step
     match op:
         case "tensor" if is_a(value, torch.Tensor):

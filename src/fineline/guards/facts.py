@@ -1,4 +1,4 @@
-"""What a compiled program assumes about a tensor, and about the process and thread around a call.
+"""The facts that a compiled program assumes about a tensor, and about the process and thread around a call.
 
 Both functions return a named tuple, so a guard compares with ``==`` and a failure can name the position that differs.
 """
@@ -179,7 +179,7 @@ def _agrees(name: str, expected: Any, found: Any) -> bool:
 
 
 def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
-    """Name the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
+    """Names the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
     names: Any = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
     if len(old) != len(new):
         return f"{len(old)} facts -> {len(new)} facts"

@@ -36,7 +36,7 @@ class Rulebook:
         self._stances: dict[tuple, int] = {}
 
     def changed(self) -> None:
-        """The process has other rules from now on."""
+        """Gives the process a new number, because its rules have changed."""
         with self._lock:
             self._process = next(self._fresh)
         self._told()
@@ -53,7 +53,7 @@ class Rulebook:
         self._told()
 
     def set_stance(self, stance: Any) -> None:
-        """The same stance under the same rules has the same number, so that its programs fit again."""
+        """Sets the stance of the process. The same stance under the same rules gets the same number, so that its programs fit again."""
         self._stance = stance
         self._told()
 

@@ -93,7 +93,7 @@ def is_integer(value: Any) -> bool:
 
 
 def check_code(code: Iterable[tuple[str, Any]], n_leaves: int) -> None:
-    """Refuse a program that does not end with one number, or needs more room than there is."""
+    """Refuses a program that does not end with one number, or needs more room than there is."""
     depth = 0
     for op, arg in code:
         if op == "leaf":

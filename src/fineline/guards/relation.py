@@ -109,7 +109,7 @@ def _instructions(term: Term, symbols: list[sympy.Symbol]) -> Iterator[tuple[str
 
 # -- Python text --------------------------------------------------------------------------------------------------------
 def python_text(expr: sympy.Basic | Term, names: Mapping[sympy.Symbol, str]) -> str:
-    """Python that computes ``expr`` with the builtins and ``math``. Each name is one that may stand before a dot."""
+    """Returns Python source that computes ``expr`` with the builtins and ``math``. Each name in it may stand before a dot."""
     return _text(term_of(expr), names)
 
 
@@ -178,7 +178,7 @@ def _call(target: Callable, args: Any, graph: fx.Graph) -> Any:
 
 
 def _alike(parts: list[Any], graph: fx.Graph) -> list[Any]:
-    """``torch.sym_ite`` takes two symbolic values or two plain ones: a constant becomes symbolic beside one."""
+    """Makes a constant operand of ``torch.sym_ite`` symbolic if the other is: it takes two symbolic values or two plain ones."""
     condition, yes, no = parts
 
     def beside(value: Any, other: Any) -> Any:

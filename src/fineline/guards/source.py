@@ -137,7 +137,7 @@ class GuardBuilder:
         self.tensors: dict[int, Any] = {}
 
     def close(self) -> None:
-        """Nothing more is read: the ways between sources and to the interpreter are cut, as they would be cycles.
+        """Ends reading: cuts the references between sources and to the interpreter, because they would be cycles.
 
         Nodes of graphs may have sources, and graphs go with a collection only: these must not hold what the user's code holds.
         """
@@ -146,7 +146,7 @@ class GuardBuilder:
             src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
-        """``placed``: the instruction that runs now reads it."""
+        """Adds a guard step. ``placed``: the instruction that runs now reads the value."""
         frame, reads = self.interp.frame if placed else None, self.reads
         self.steps.append(step)
         reads.infos.append(frame and frame.info)

@@ -46,7 +46,7 @@ RELATIONS: dict[Any, str] = {
 
 
 def term_of(expr: Any) -> Term:
-    """``expr``, a sympy expression, as a term; a term is one."""
+    """Returns the term of a sympy expression ``expr``; a term is returned as it is."""
     if type(expr) is Term:
         return expr
     kind = type(expr)
@@ -102,7 +102,7 @@ def _divided(expr: Any) -> Term | None:
 
 
 def _whole_sides(left: Any, right: Any) -> tuple[Any, Any]:
-    """Both sides of a comparison times their denominators, so that it stays one of integers."""
+    """Returns both sides of a comparison, multiplied by their denominators, so that it stays a comparison of integers."""
     if not (getattr(left, "is_rational", False) and getattr(right, "is_rational", False)):
         return left, right
     if not (_has_fraction(left) or _has_fraction(right)):

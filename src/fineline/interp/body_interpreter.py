@@ -86,7 +86,7 @@ class BodyInterpreter(Trial):
         self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
 
     def settled(self, fn: Any, args: list) -> Any:
-        """``attempt``, after which PyTorch's state is as before."""
+        """Calls ``attempt``, and restores PyTorch's state after it."""
         before, hidden = ambient_facts(), hidden_states()
         nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
         try:

@@ -24,7 +24,7 @@ IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
 
 
 def idle_frame(interp: Interp, declared: bool) -> Frame | None:
-    """At a graph break, which counts unless the user has ``declared`` it: the frame that does nothing but lead to such, if there is one."""
+    """Returns the frame that only leads to graph breaks, if there is one. The current break counts unless the user has ``declared`` it."""
     calls = interp.trace.recorder.calls
     for f in stack(interp.frame):
         f.idle = 1 if declared or calls else f.idle + 1
@@ -48,7 +48,7 @@ def _can_be_left(f: Frame) -> bool:
 
 
 def leave(interp: Interp, f: Frame) -> bool:
-    """The frame is left to the interpreter; where it returns, capture goes on, and from now on its function is one call; -> whether that is new."""
+    """Runs the rest of a frame without capture, and makes its function one eager call from now on; returns whether that is new."""
     f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
@@ -69,7 +69,7 @@ def _returned(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | Non
 
 
 def _stopped(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    """... with the end of what gives items; who asked is told behind the instruction that raises."""
+    """Returns from a left function that has ended an iteration: the consumer learns this after the instruction that raises."""
     _, data, on_stop = state
     return interp.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
 
@@ -79,7 +79,7 @@ def _given(value: Any) -> Any:
 
 
 def call_idle(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
-    """A call of a function that was left: a graph break, if it works on no tensors, or does little with them."""
+    """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
     idle = interp.lessons.eager_functions[fn.__code__]
     if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)

@@ -103,7 +103,7 @@ def leave_generator(interp: Interp, f: Frame, state: str) -> Frame | None:
 
 
 def bury(interp: Interp, gen: InterpretedGenerator) -> None:
-    """The last reference to a suspended generator went: what is to run of it runs before the next instruction."""
+    """Handles the end of the last reference to a suspended generator: its handlers run before the next instruction."""
     f = gen.frame
     if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
         gen.state, gen.frame = "closed", None

@@ -234,7 +234,7 @@ class Interpreter:
 
     @staticmethod
     def discard(interp: Interp, f: Frame, value: Any, data: Any) -> None:
-        """``then`` of a call whose result is of no interest."""
+        """Ignores the result of a call: passed as its ``then``."""
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
         """Returns what the captured code writes into when it writes into ``t``."""
@@ -309,7 +309,7 @@ class Interpreter:
         return Restart(graph_break.error, graph_break.reason)
 
     def forget_generators(self) -> None:
-        """What is suspended goes on in the program: nothing of it runs when the interpreter's own is dropped."""
+        """Closes the interpreter's suspended generators without running them: they continue in the program."""
         for gen in [ref() for ref in self.stand_ins]:
             if type(gen) is InterpretedGenerator:
                 gen.state, gen.frame = "closed", None
@@ -463,7 +463,7 @@ class Interpreter:
         return f
 
     def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
-        """Goes on behind a graph break with its result."""
+        """Goes on after a graph break with its result."""
         if then is not None:
             return then(self, f, value, data) or self.frame  # type: ignore[return-value]
         if push:
@@ -532,7 +532,7 @@ class Interpreter:
         """Hears that what has been captured since the last graph break is captured again."""
 
     def raised(self, e: BaseException) -> Frame:
-        """An instruction raised: sets the implicit context, then finds the handler."""
+        """Handles an exception of an instruction: sets the implicit context, then finds the handler."""
         if self.frame is None:
             raise e
         if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
@@ -553,13 +553,13 @@ class Interpreter:
         return self.unwind(e, again)
 
     def undecided(self, e: DataDependentBranch) -> Frame:
-        """Without a number that only the graph knows the code can't go on: it has to be read at a graph break."""
+        """Restarts a capture that cannot continue without a number that only the graph knows: the number is then read at a graph break."""
         if breaks_here(self.options.breaks) == "none":
             return self.abandon(self.refusal("FL518", str(e), self.frame))
         raise Restart("FL518", str(e))
 
     def long_loop(self, f: Frame) -> None:
-        """The loop in ``f`` does nothing for a graph: from the next call on, the call that leads to it runs eagerly."""
+        """Ends the capture at a long loop without tensor operators in ``f``; from the next call on, the call that leads to it runs eagerly."""
         self.jumps = 0
         caller = f.back
         if caller is not None and caller.info.instructions[caller.ip - 1].name == "CALL" and caller.back is not None:
@@ -567,7 +567,7 @@ class Interpreter:
         self.fail("FL427", f"a loop of over {LONG_LOOP} steps without a tensor operator", False)
 
     def throw(self, e: BaseException, again: bool = False) -> Frame:
-        """The ``raise`` statement: -> the frame that handles ``e``."""
+        """Raises ``e`` as the ``raise`` statement does; returns the frame that handles it."""
         self.raising, self.reraising = not again, again
         return self.raised(e)
 
@@ -600,7 +600,7 @@ class Interpreter:
         return self.rules.decide_break(error, f.info.code, f.globals.get("__name__"))
 
     def fleeting(self, e: BaseException) -> None:
-        """Nothing that the user's code makes of ``e`` may become a program."""
+        """Ends the capture because of ``e``: no program may contain what the user's code makes of it."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
 
     def interrupted_by(self, e: BaseException) -> bool:

@@ -56,7 +56,7 @@ class _ReadOnly(MutationLog):
         raise NotCapturable
 
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
-        """The code may run at another time, or never: nobody counts these."""
+        """Does nothing: the code may run at another time, or never, so that its hits do not count."""
 
     def note_storage(self, t: Tensor) -> None:
         if t.untyped_storage()._cdata in self.given:
@@ -64,7 +64,7 @@ class _ReadOnly(MutationLog):
 
 
 class _Memory(set):
-    """What operators write into; that of what the code was given only if it ``may``, and then it is known."""
+    """The storages that operators write into. It records writes into ``given`` tensors if it ``may`` allow them, and refuses them otherwise."""
 
     def __init__(self, given: Iterable[Tensor], may: bool) -> None:
         super().__init__()
@@ -133,7 +133,10 @@ class Trial(Interpreter):
         turned: bool = False,
         again: bool = False,
     ) -> None:
-        """``later``: it is going to run at another time. ``writes``: it may write into what it is given. ``again``: it may be differentiated itself."""
+        """Sets up a trial. ``later``: the code is going to run at another time. ``writes``: it may write into its arguments.
+
+        ``again``: it may be differentiated itself.
+        """
         super().__init__(outer.options, outer.lessons, trace=outer.trace)
         self.outer, self.again = outer, again
         # A function in it may have to be differentiated as that one says; but not those in its own backward.
@@ -205,7 +208,7 @@ class Trial(Interpreter):
         self.leave_at_once(e)
 
     def fleeting(self, e: BaseException) -> None:
-        """It goes on its way: nothing is captured of what failed."""
+        """Does nothing: the exception propagates, and nothing of the failed attempt is captured."""
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
         raise NotCapturable

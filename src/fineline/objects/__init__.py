@@ -1,4 +1,4 @@
-"""Objects of the user's: attributes, items that iterators give, texts, and calls into C, with all that they read guarded.
+"""User objects: attributes, items of iterators, texts, and calls into C, with guards on all that they read.
 
-In: an object and what is asked of it. Out: what Python would find, and guards on it. It does not know tensor operators or instructions.
+In: an object and an operation on it. Out: what Python would give, and guards on it. It does not know tensor operators or instructions.
 """

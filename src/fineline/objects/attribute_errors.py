@@ -1,4 +1,4 @@
-"""What C adds to an AttributeError on its way out of a read: which attribute was read, and of what."""
+"""The facts that C adds to an AttributeError that leaves a read: the object, and the name of the attribute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def LOAD_METHOD(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def read_attribute(interp: Interp, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
-    """``getattr(obj, name)``."""
+    """Delivers ``getattr(obj, name)``."""
     try:
         return load_attr(interp, f, obj, name, _gives, (obj, name, then, data))
     except (AttributeError, GraphBreak) as e:
@@ -59,12 +59,12 @@ def _unaided(interp: Interp, obj: Any) -> bool:
 
 
 def _gives(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    """``then`` of a frame that reads an attribute: an AttributeError that leaves it is told."""
+    """Delivers the attribute that a frame has read: passed as its ``then``, by which `left` knows such frames."""
     return interp.finish(f, value, *state[2:])
 
 
 def left(interp: Interp, f: Frame, e: BaseException) -> None:
-    """``e`` leaves the frame."""
+    """Adds the object and the name to an AttributeError that leaves a frame that reads an attribute."""
     if f.then is _gives and is_a(e, AttributeError):
         _tell(interp, e, *f.data[:2])
 

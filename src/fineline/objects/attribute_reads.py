@@ -93,14 +93,14 @@ class TypeInfo:
         self.setattr_fn: Any = MISSING
 
     def look(self, trace: SegmentTrace, name: str) -> tuple[int, Any]:
-        """-> (kind, what the MRO holds), guarded."""
+        """Returns (kind, descriptor) for a name in the MRO, and guards it."""
         entry = self.found.get(name)
         if entry is None:
             entry = self.found[name] = classify(trace, self.cls, name, self.heap)
         return entry
 
     def look_behind(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
-        """-> (kind, what the MRO holds behind ``this``), guarded."""
+        """Returns (kind, descriptor) for a name in the MRO after ``this``, and guards it."""
         entry = self.behind.get((this, name))
         if entry is None:
             guard_mro(trace, self.cls)
@@ -202,7 +202,7 @@ def type_info(trace: SegmentTrace, cls: type) -> TypeInfo:
 
 
 def dict_of(obj: Any, info: TypeInfo) -> dict:
-    """``obj.__dict__`` without the user's ``__getattribute__``."""
+    """Returns ``obj.__dict__`` without calling the user's ``__getattribute__``."""
     return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
 
 
@@ -389,7 +389,7 @@ def read_member(interp: Interp, obj: Any, descr: Any, name: str) -> Any:
 
 
 def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
-    """``cls.name`` for a class."""
+    """Delivers ``cls.name`` for a class."""
     trace = interp.trace
     meta = type(cls)
     meta_info = type_info(trace, meta)
@@ -429,7 +429,7 @@ def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Any, d
 
 
 def load_super_attr(interp: Interp, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
-    """``super().name``: the MRO behind the class that asks."""
+    """Delivers ``super().name``, found in the MRO after the class of the method."""
     trace = interp.trace
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
@@ -448,9 +448,9 @@ def load_super_attr(interp: Interp, f: Frame, sup: super, name: str, then: Any, 
 def bound(
     interp: Interp, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
 ) -> Frame | None:
-    """What a name found on ``cls`` gives when it is read of the instance ``obj``, or of the class itself where that is None.
+    """Delivers the value of a descriptor found on ``cls``, read through the instance ``obj``, or through the class itself if ``obj`` is None.
 
-    ``asked``: a ``__getattr__`` with its arguments, for what raises an AttributeError.
+    ``asked``: a ``__getattr__`` with its arguments, to call if the descriptor raises an AttributeError.
     """
     if kind == METHOD and obj is not None:
         return interp.finish(f, types.MethodType(descr, obj), then, data)
@@ -490,7 +490,7 @@ def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None,
 
 
 def bind_class_method(interp: Interp, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
-    """``classmethod.__get__``: what it wraps may be a descriptor of its own, such as a property."""
+    """Handles ``classmethod.__get__``; the wrapped object may be a descriptor itself, such as a property."""
     inner: Any = interp.class_value(descr.__func__)
     if is_a(inner, property):
         return interp.call(f, inner.fget, [cls], None, then, data)
@@ -503,7 +503,7 @@ def bind_class_method(interp: Interp, f: Frame, descr: classmethod, cls: type, t
 
 
 def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
-    """LOAD_METHOD: (function, self) or (NULL, attribute), sparing the bound method."""
+    """Handles LOAD_METHOD: pushes (function, self) or (NULL, attribute), which avoids the bound method."""
     trace = interp.trace
     t = type(obj)
     if t is FakeTensor:

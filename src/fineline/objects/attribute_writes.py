@@ -56,7 +56,7 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
 
 
 def _forget(trace: SegmentTrace, cls: type) -> None:
-    """What has been looked up on a class made by the call, and on those below it, may change now."""
+    """Forgets the lookups on a class that the call has made, and on its subclasses, because they may change now."""
     for t in [t for t in trace.types if cls in CLASS_MRO.__get__(t)]:
         del trace.types[t]
 
@@ -66,7 +66,7 @@ def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
 
 
 def _of_object(obj: Any, fn: Any) -> Any:
-    """``setattr`` or ``delattr``; `object`'s own where an instance's class has one in Python, which has been run then, or passed over."""
+    """Returns ``setattr`` or ``delattr``; those of `object` if the class has one in Python, which has been run then, or bypassed."""
     method = f"__{fn.__name__}__"
     own = not is_a(obj, type) and is_a(raw_lookup(type(obj), method), types.FunctionType)
     return getattr(object, method) if own else fn
@@ -85,7 +85,7 @@ def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
 
 
 def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
-    """What ``object.__setattr__`` does."""
+    """Stores an attribute as ``object.__setattr__`` does."""
     trace = interp.trace
     info = type_info(trace, type(obj))
     kind, descr = info.look(trace, name)

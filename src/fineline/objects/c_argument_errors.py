@@ -60,7 +60,7 @@ def refused(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, 
 
 
 def counted(fn: Any, handler: Callable) -> Callable:
-    """``handler`` of ``fn``, for the calls that ``fn`` takes; those that read what no graph can rely on are made eagerly."""
+    """Wraps the ``handler`` of ``fn``: C raises for wrong arguments, and calls that read what no graph can rely on run eagerly."""
     least, most = ARITY.get(fn, (0, sys.maxsize))
     named = most == sys.maxsize
 
@@ -101,7 +101,7 @@ KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, flo
 
 
 def of_kind(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    """C's answer to what a special method gave: an error that names the class, if it is of another type; of a subclass, it warns."""
+    """Checks the result of a special method as C does: raises an error for a wrong type, and warns for a subclass."""
     key, obj, then, data = state
     if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
         name = type(obj).__name__

@@ -170,7 +170,7 @@ def plain(trace: SegmentTrace, a: Any) -> bool:
 
 
 def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
-    """A native iterator over Python iterators would run them, and one over an iterator from outside would move that on."""
+    """Returns whether C may advance a native iterator: it runs no Python iterators, and advances no iterator from outside."""
     if type(it) is itertools.repeat:
         # It looks at nothing of what it gives.
         return True
@@ -184,7 +184,7 @@ def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) 
 
 
 def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
-    """``within``: the lists and iterators on the way to this one, as one may hold itself."""
+    """Returns whether C would run Python code for ``x``. ``within``: the lists and iterators around it, because one may contain itself."""
     if id(x) in within:
         return False
     if is_a(x, (tuple, list)):
@@ -273,7 +273,7 @@ def index_plain(a: Any) -> bool:
 
 
 def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
-    """``a``, which this call is given, goes through ``__index__``: rules about that of tensors hold."""
+    """Applies the rules about ``Tensor.__index__`` to an argument that C converts with ``__index__``."""
     for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
         if is_a(part, Tensor):
             try:
@@ -283,7 +283,7 @@ def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | Non
 
 
 def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
-    """A symbolic function looks at plain numbers beside symbolic ones."""
+    """Guards the plain numbers among the arguments of a symbolic function, because it reads them."""
     for v in values:
         if type(v) in SIZES:
             trace.expand(v)

@@ -53,7 +53,7 @@ def set_on_class(trace: SegmentTrace, cls: type, name: str, value: Any) -> bool:
 
 
 def _below(cls: type) -> list[type]:
-    """``cls`` and what is derived from it; no more than are looked at."""
+    """Returns ``cls`` and its subclasses, not many more than the limit."""
     found = [cls]
     for t in found:
         derived: list[type] = type.__subclasses__(t)

@@ -71,7 +71,7 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
 
 
 def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> None:
-    """A copy and all that is new in it was made here."""
+    """Notes that a copy, and everything new in it, was made here."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or id(obj) in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return

@@ -219,9 +219,9 @@ def _sample(interp: Interp, x: Any) -> Any:
 
 
 def known_next_time(interp: Interp, text: Text) -> None:
-    """A text is about to be read: if it tells only numbers that vary, these are constants in the next attempt, where it is made at once.
+    """Handles a deferred text that is about to be read: if it contains only numbers that vary, these are constants in the next attempt.
 
-    One that has come from a graph break is guarded from here on, and is no longer one that nobody has read.
+    A text that has come from a graph break is guarded from here on, and is no longer deferred.
     """
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
@@ -266,7 +266,7 @@ def read(text: str) -> None:
 
 
 def begin_segment(interp: Interp) -> None:
-    """What has been learned so far belongs to the one before. The loop that runs goes on with its dict of texts."""
+    """Starts the trace of a new segment. It keeps the dict of deferred texts, because the running loop uses it."""
     interp.texts.clear()
     interp.trace = SegmentTrace(interp)
     interp.trace.texts = interp.texts

@@ -28,7 +28,7 @@ ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.li
 
 
 def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """``type.__call__``."""
+    """Does what ``type.__call__`` does: makes an instance and initialises it."""
     trace = interp.trace
     info = type_info(trace, cls)
     new = info.look(trace, "__new__")[1]
@@ -61,7 +61,7 @@ def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict |
 
 
 def _made_of(interp: Interp, f: Frame, items: Any, state: tuple) -> Frame | None:
-    """Makes the object of the items that an iterable gave."""
+    """Makes an instance of a subclass of tuple or frozenset from the items of an iterable."""
     cls = state[0]
     obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
     interp.trace.made.add(id(obj))
@@ -69,7 +69,7 @@ def _made_of(interp: Interp, f: Frame, items: Any, state: tuple) -> Frame | None
 
 
 def _initialise(interp: Interp, f: Frame, obj: Any, state: tuple) -> Frame | None:
-    """... behind ``__new__``."""
+    """Calls ``__init__`` of a new object, after ``__new__``."""
     cls, args, kwargs, then, data = state
     if not is_a(obj, cls):
         return interp.finish(f, obj, then, data)

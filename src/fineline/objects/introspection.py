@@ -1,4 +1,4 @@
-"""What code asks about frames, names, exceptions and signatures."""
+"""Introspection by code: frames, names, exceptions and signatures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _locals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: An
 
 
 def _users(f: Frame) -> Frame:
-    """The frame that a function of C sees as its caller, also where it is given to `map` and the like."""
+    """Returns the frame that a C function sees as its caller, also if `map` or the like calls it."""
     while is_own(f.info.code) and f.back is not None:
         f = f.back
     return f
@@ -79,7 +79,7 @@ def _namespace(interp: Interp, f: Frame) -> Any:
 
 
 def _look_at(interp: Interp, f: Frame | None) -> None:
-    """From the next call on programs keep all variables of the functions that are running."""
+    """Makes programs keep all variables of the running functions from the next capture on."""
     while f is not None:
         interp.lessons.inspected_functions.add(f.info.code)
         f = f.back
@@ -87,7 +87,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 
 
 def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """sys._getframe(): whoever asks it may go on to variables that no instruction reads any more."""
+    """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
     codes, frame = [f.info.code], f.back
     while frame is not None:
         codes.append(frame.info.code)
@@ -98,7 +98,7 @@ def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
 
 
 def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """What a frame tells that goes on while it is looked at: of those that stand for the interpreter's, that has it."""
+    """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
     trace, (frame, name) = interp.trace, args
     found = frame_behind(frame, f)
     if found is not None and name == "f_lineno":
@@ -118,7 +118,7 @@ def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: 
 
 
 def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """eval() and exec(), which look for names in the frame that calls them."""
+    """Handles eval() and exec(), which look up names in the frame that calls them."""
     if len(args) < 2 or args[1] is None:
         names = args[2] if len(args) > 2 and args[2] is not None else _namespace(interp, f)
         args = [*args[:1], _users(f).globals, names]
@@ -168,7 +168,7 @@ def _exception(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
 
 
 def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``ref()``: the object is guarded to be the same one, which the program holds weakly."""
+    """Handles ``ref()``: guards that it is the same object, which the program references weakly."""
     trace = interp.trace
     ref = args[0]
     # Not ref(): a subclass, such as WeakMethod, may answer another thing.
@@ -185,7 +185,7 @@ def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
 
 
 def _refer(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``weakref.ref`` of an object from outside that nothing else refers to weakly: that would be the same reference."""
+    """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
     trace = interp.trace
     plain = len(args) == 1 and not kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
     if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
@@ -200,7 +200,7 @@ def _same_target(ref: Any, other: Any) -> bool:
 
 
 def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
+    """Handles ``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     trace = interp.trace
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
     if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:

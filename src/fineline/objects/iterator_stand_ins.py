@@ -1,4 +1,4 @@
-"""What the interpreter's own iterators stand for, where the captured code, or whoever gets them, can tell."""
+"""Python's iterators that the interpreter's iterators replace, for code that can tell the difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fineline.objects.polyfills import POLYFILLS
 
 
 class Recipe(NamedTuple):
-    """How to make an iterator of C's: a call, and the state that the iterator is put into, if it has been begun."""
+    """A recipe for an iterator in C: a call, and the state to set if it has been advanced."""
 
     make: Callable[..., Any]
     args: tuple

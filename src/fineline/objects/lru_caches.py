@@ -29,10 +29,10 @@ _ATTRIBUTES = LRU_TYPE.__dict__["__dict__"]
 
 
 class Entry:
-    """What a cache holds for one call, as a member of the cached function: reading it makes no hit, and raises a KeyError if there is none.
+    """The result in a cache for one call, as a member of the cached function. Reading it is not a hit, and raises a KeyError if there is none.
 
-    C shows ``key: result`` in the dict of a cache without bound; else ``key: link``, where a link is taken over by another key once the
-    cache is full. So links are told by the pairs that the function refers to, unless none can have been taken over since.
+    The dict of a cache without bound contains ``key: result``; otherwise it contains ``key: link``, and another key reuses a link once the
+    cache is full. Therefore the result of a link is found in the pairs that the function refers to, unless no link can have been reused since.
     """
 
     def __init__(self, fn: Any, cache: dict, key: Any, most: int | None) -> None:
@@ -72,7 +72,7 @@ class _Later:
 
 
 def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """A call of ``fn``: what the cache holds, or what a function that tells nothing else of it makes; else it runs eagerly."""
+    """Handles a call of a cached function: delivers the cached result, or runs a function without other effects; otherwise it runs eagerly."""
     trace = interp.trace
     if not trace.active:
         return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
@@ -88,7 +88,7 @@ def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
         return interp.finish(f, trace.pin(fn(*args, **kwargs), "type").value, then, data)
     graph_break = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
     src = _source(trace, fn)
-    # Behind a graph break, a root may be a function that each call makes anew.
+    # After a graph break, a root may be a function that each call makes anew.
     if src is None or src.op == "root" or not all([_keyed(trace, a) for a in values]):
         raise graph_break
     entry = _entry(fn, src, args, kwargs)

@@ -1,4 +1,4 @@
-"""What a mappingproxy shows: a dict, of which single names are read, such as what a class holds itself."""
+"""The dict of a mappingproxy, such as a class's own dict, of which code reads single names."""
 
 from __future__ import annotations
 

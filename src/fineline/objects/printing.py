@@ -1,4 +1,4 @@
-"""What C prints: whether it runs Python code for that, and numbers in the place of symbolic ones."""
+"""Printing in C: checks whether it runs Python code, and values for the symbolic numbers that it prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ATTRIBUTE = re.compile(r"\{[^{}:!]*\.")
 
 
 def prints_plainly(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether C makes a text of ``a``, which it may compare, without running Python code of the user's."""
+    """Returns whether C makes a text of ``a``, which it may compare, without running user code in Python."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
@@ -65,7 +65,7 @@ def _in_c(trace: SegmentTrace, t: type, name: str) -> bool:
 
 
 def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
-    """``value`` with numbers for its symbolic ones, however deep in containers: for who makes a text of it, and keeps nothing."""
+    """Returns ``value`` with plain numbers instead of symbolic ones, also deep in containers, for code that only makes a text of it."""
     t = type(value)
     if t in SYMBOLIC:
         return settled(value)

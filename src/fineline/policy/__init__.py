@@ -1,4 +1,5 @@
-"""Rules: which functions, files, modules, operators and namespaces are traced, kept eager, opaque or forbidden, and who decides.
+"""Rules: which functions, files, modules, operators and namespaces are traced, kept eager, opaque or forbidden, and which rule decides.
 
-In: selectors, marks, policies and scopes. Out: a decision on an object, with the rule and where it was declared. It knows no interpreter.
+In: selectors, marks, policies and scopes. Out: a decision on an object, with the rule and where it was declared. It does not know the
+interpreter.
 """

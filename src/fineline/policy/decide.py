@@ -80,7 +80,7 @@ class Rules:
         self.allowed_by_torch = allowed_by_torch()
 
     def _add_name(self, rule: Rule) -> None:
-        """What a dotted name stands for is selected, and what has this name or is defined in it."""
+        """Selects the object that a dotted name refers to, and everything that has this name or is defined in it."""
         name = rule.selector.key
         self.names[name] = rule
         selected = list(stands_for(name))
@@ -271,7 +271,7 @@ class Rules:
 
 
 class Table:
-    """What rules of one rank select by identity: objects, methods of an object or of a class, and classes with all that they define."""
+    """The selections by identity of rules of one rank: objects, methods of an object or of a class, and classes with all that they define."""
 
     KINDS = ("object", "method", "class")
 

@@ -22,7 +22,7 @@ from fineline.policy.selector import GLOB, Selector, of_object, parts, selectors
 
 
 class Disabled(contextlib.ContextDecorator):
-    """What ``disable()`` gives: a decorator, and a block in which nothing is captured."""
+    """The result of ``disable()``: a decorator, and a context manager in which nothing is captured."""
 
     def __init__(self, recursive: bool, reason: str | None, place: str) -> None:
         self.recursive, self.reason, self.place = recursive, reason, place
@@ -32,7 +32,7 @@ class Disabled(contextlib.ContextDecorator):
 
     @property
     def rule(self) -> Rule:
-        """Returns what it is as a block."""
+        """Returns the rule that it sets as a context manager."""
         return block_rule(self.place, self.reason)
 
     def __enter__(self) -> Disabled:
@@ -133,7 +133,7 @@ def _found(fn: Any) -> Any:
 
 
 class TraceAll(Policy):
-    """What is skipped by default is looked into: for a block, or as a decorator for a function's calls."""
+    """A policy that traces code skipped by default: for a block, or as a decorator for a function's calls."""
 
     __slots__ = ()
 
@@ -151,7 +151,7 @@ TRACE_ALL = TraceAll.of((Rule("trace", Selector(GLOB, "glob", ("name", "*"), "*"
 
 
 def dont_skip_tracing(fn: Any = None) -> Any:
-    """What built-in rules skip is looked into, where it is Python code: in the calls of ``fn``; without it a decorator and context manager."""
+    """Traces the Python code that built-in rules skip, in the calls of ``fn``. Without ``fn`` it returns a decorator and context manager."""
     return TRACE_ALL if fn is None else TRACE_ALL(fn)
 
 
@@ -182,10 +182,10 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """Every spelling of the operator leaves the graph: there it breaks, the operator runs eagerly, and capture goes on behind it.
+    """Keeps every spelling of the operator out of graphs: the graph breaks, the operator runs eagerly, and capture continues after it.
 
-    Given an ATen operator, it acts on the smallest captured call that dispatches to it. Until `allow_in_graph` says otherwise.
-    A Python function that capture would look into is a `BadRule`: `disable` it.
+    Given an ATen operator, it applies to the smallest captured call that dispatches to it. `allow_in_graph` takes this back.
+    A Python function that capture would trace is a `BadRule`: `disable` it.
     """
 
     def check(selector: Selector) -> None:
@@ -197,27 +197,27 @@ def disallow_in_graph(fn: Any) -> Any:
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """One opaque call in the graph: fineline does not look inside, the backend still traces through it.
+    """Makes a call of ``fn`` one opaque call in the graph: fineline does not look inside, the backend still traces through it.
 
-    What goes in and comes out must be what graphs carry, and every tensor used inside must come in as an argument; what else
-    the function reads is guarded. It changes nothing else, draws no random numbers of Python's or NumPy's, and reads no clock.
+    Graphs must be able to carry its arguments and results, and every tensor that it uses must be an argument; fineline guards what
+    else it reads. It changes nothing else, draws no random numbers of Python or NumPy, and reads no clock.
     A violation is an error at capture.
     """
     return _mark("allow", fn)
 
 
 def forbid_in_graph(fn: Any) -> Any:
-    """Meeting ``fn`` during capture is an error; eager code may call it."""
+    """Makes ``fn`` an error during capture; eager code may call it."""
     return _mark("forbid", fn)
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """``fn`` runs at capture time, and its result is baked in; what it is called with is guarded."""
+    """Runs ``fn`` at capture, and makes its result a constant of the graph; fineline guards its arguments."""
     return _mark("constant", fn)
 
 
 def substitute_in_graph(original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Callable[[Any], Any]:
-    """Decorates the function that is captured in the place of ``original_fn``, whose parameters must be its own."""
+    """Decorates a function that is captured instead of ``original_fn`` and must have the same parameters."""
 
     def substitute(replacement: Any) -> Any:
         if not skip_signature_check:

@@ -15,7 +15,7 @@ from fineline.kinds import is_a
 
 
 class Mark(NamedTuple):
-    """What was said of one dimension: "dynamic", "maybe", "static" or "unbacked"."""
+    """A mark on one dimension, of the kind "dynamic", "maybe", "static" or "unbacked"."""
 
     kind: str
     min: int | None = None
@@ -116,7 +116,7 @@ def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], *, min: in
 
 
 def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
-    """As `mark_dynamic`, but code that fixes the size is no error: the size is then guarded."""
+    """Marks a size as dynamic like `mark_dynamic`, but if code fixes the size, fineline guards it without an error."""
     DIMS.set(t, index, Mark("maybe"))
 
 

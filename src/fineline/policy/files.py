@@ -205,7 +205,7 @@ class PolicyFile:
 
 
 def _line_of_error(text: str) -> int | None:
-    """Of a key that is given twice only the standard library's parser tells the line."""
+    """Returns the line of an error in TOML; only the standard library's parser gives the line of a key that occurs twice."""
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:

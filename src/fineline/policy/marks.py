@@ -49,7 +49,7 @@ class MarkTable:
         return entry[1] if entry is not None and entry[0]() is obj else None
 
     def set(self, obj: Any, rule: Rule, new: bool = False, method: Any = None) -> None:
-        """``new``: nobody can have met the object before, so that nothing that has been captured is out of date."""
+        """Marks an object. ``new``: no capture can have seen the object before, so that no program is out of date."""
         key = id(obj) if method is None else (id(method), id(obj))
         marks = self.objects
         if self.without and rule.key == self.without:
@@ -88,7 +88,7 @@ class MarkTable:
         return entry[1] if entry is not None else None
 
     def forget(self) -> None:
-        """Drops what would last as long as the process: the marks of operators, of C code, and of what nothing can refer to weakly."""
+        """Drops the marks that would last as long as the process: of operators, of C code, and of objects without weak references."""
         lasting = [key for key, (held, _) in self.objects.items() if not is_a(held, weakref.ref) or is_c(held())]
         if self.operators or lasting:
             self.operators.clear()
@@ -101,22 +101,22 @@ MARKS = MarkTable()
 
 
 def wrapped(fn: Any) -> Any:
-    """Returns what a function that ``disable`` made wraps; any other thing itself."""
+    """Returns the function that a function made by ``disable`` wraps; any other object itself."""
     mark = MARKS.get(fn)
     return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
 
 
 def graph_break(msg: str | None = None) -> None:
-    """One graph break here, at any depth of a captured call; nothing outside of one."""
+    """Breaks the graph here, at any depth of a captured call; outside of one it does nothing."""
 
 
 def is_compiling() -> bool:
-    """True in code that fineline or ``torch.export`` captures, and in what replays a capture."""
+    """Returns True in code that fineline or ``torch.export`` captures, and in code that replays a capture."""
     return torch.compiler.is_exporting()
 
 
 def is_dynamo_compiling() -> bool:
-    """True in code that fineline captures, and in what replays a capture."""
+    """Returns True in code that fineline captures, and in code that replays a capture."""
     return False
 
 

@@ -128,7 +128,7 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
 
 
 def check_rules(rules: Collection[Rule]) -> None:
-    """What is made opaque by a rule may be disallowed by another one."""
+    """Raises `BadRule` for a rule that disallows something that is not an operator. A selector that another rule allows is one: an opaque call."""
     allowed = {rule.selector for rule in rules if rule.verb == "allow"}
     for rule in rules:
         if rule.verb == "disallow" and rule.selector not in allowed:
@@ -157,7 +157,7 @@ def _selected(selector: Selector) -> Iterator[Any]:
 
 
 def check_substitute(original: Any, replacement: Any) -> None:
-    """A replacement takes what the original takes."""
+    """Raises `BadRule` if a replacement does not have the parameters of the original."""
     if not callable(replacement):
         raise BadRule(f"a {type(replacement).__name__} can't take the place of a function: {replacement!r:.80}", id="FL214")
     try:

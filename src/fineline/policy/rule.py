@@ -70,7 +70,7 @@ class Rule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What happens to a target, by which rule, and why. ``inside``: the rules that decide otherwise about parts of what a target holds."""
+    """The rule that decides about a target. ``inside``: the rules that decide otherwise about parts of the target."""
 
     target: str
     rule: Rule

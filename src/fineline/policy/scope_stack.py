@@ -43,12 +43,12 @@ class Scope:
         self._set((*self.blocks, policy))
 
     def disable(self, rule: Any) -> None:
-        """This thread enters a block in which nothing is captured."""
+        """Enters, on this thread, a block in which nothing is captured."""
         self._local.disabled_by = (*getattr(self._local, "disabled_by", ()), rule)
         self.enter(None)
 
     def enable(self) -> None:
-        """... and leaves it."""
+        """Leaves the block that `disable` has entered."""
         self._local.disabled_by = self._local.disabled_by[:-1]
         self.leave()
 

@@ -1,4 +1,4 @@
-"""What a rule is about: an object, a class, a dotted name, a file, an operator, or a glob over names, files or operators."""
+"""Selectors of rules: an object, a class, a dotted name, a file, an operator, or a glob over names, files or operators."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Selector(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Between globs, the one that says more."""
+        """Returns the length by which selectors of one rank are compared; of a glob, without its wildcards."""
         return len(WILD.sub("", self.key[1])) if self.kind == "glob" else len(self.text)
 
 
@@ -341,7 +341,7 @@ def names_in(dotted: str, begin: str) -> Iterator[str]:
 
 
 def _module_spec(dotted: str) -> Any:
-    """Of a module; it is not imported, but the packages above it are."""
+    """Returns the spec of a module without importing it; the packages above it are imported."""
     if dotted in sys.modules:
         return sys.modules[dotted].__spec__
     above = dotted.rpartition(".")[0]

@@ -14,7 +14,7 @@ from fineline.policy.dim_marks import DIMS, Mark
 
 @contextmanager
 def marked_shapes(spec: Any, args: tuple, kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """The marks hold in the block; what PyTorch has to say about ``spec`` it says itself."""
+    """Marks the sizes of the arguments in the block. PyTorch itself reports mistakes in ``spec``."""
     if spec is None:
         yield
         return

@@ -48,13 +48,13 @@ class Stances:
         return None if self._process is DEFAULT else self._process
 
     def set(self, stance: Stance) -> Stance:
-        """-> the stance before. Not for captured code: what is captured would depend on it."""
+        """Sets the stance and returns the previous one. Captured code must not call it, because what is captured depends on it."""
         before, self._process = self._process, stance
         RULEBOOK.set_stance(stance.key)
         return before
 
     def hold(self) -> None:
-        """This thread captures nothing until `release`."""
+        """Makes this thread capture nothing until `release`."""
         self._local.held = getattr(self._local, "held", 0) + 1
 
     def release(self) -> None:
@@ -97,13 +97,13 @@ class StanceBlock:
 def set_stance(
     stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable | None = None
 ) -> StanceBlock:
-    """What all compiled callables of the process do from now on; also a context manager and a decorator.
+    """Sets what all compiled callables of the process do from now on; the result is also a context manager and a decorator.
 
-    "default"; "force_eager": they run as if they were not compiled; "eager_on_recompile": what has been captured runs, other
-    calls run eagerly; "fail_on_recompile": ... raise `Recompiled`; "eager_then_compile" and "aot_eager_then_compile": the
-    first call of each runs eagerly, or with backend "aot_eager". ``force_backend``, with "default": this backend compiles in
-    place of each one's own. ``skip_guard_eval_unsafe`` is accepted; guards are evaluated all the same. An error in captured
-    code.
+    "default"; "force_eager": they run as if they were not compiled; "eager_on_recompile": existing programs run, other calls
+    run eagerly; "fail_on_recompile": existing programs run, other calls raise `Recompiled`; "eager_then_compile" and
+    "aot_eager_then_compile": the first call of each runs eagerly, or with backend "aot_eager". ``force_backend``, with
+    "default": this backend compiles instead of each one's own. ``skip_guard_eval_unsafe`` is accepted; fineline evaluates
+    guards all the same. To call it in captured code is an error.
     """
     if stance not in NAMES:
         raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")

@@ -45,7 +45,7 @@ class Tree:
     def __init__(self, name: str, place: tuple[str, int]) -> None:
         self.root = Node(name, *place, "captured")
         self.under_way = [self.root]
-        # Of each place behind a graph break, the nodes of the frames, the innermost first, that were left there last.
+        # Of each place after a graph break, the nodes of the frames, the innermost first, that were left there last.
         self.left: dict[Any, list[Node | None]] = {}
         self._size = 1
 

@@ -79,7 +79,7 @@ class CaptureSession:
     def __init__(
         self, region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
     ) -> None:
-        """``live``: on the real values in any case. ``why``: the other mode has been tried, and did not go on because of this."""
+        """Sets up a session. ``live``: on the real values in any case. ``why``: the reason why an attempt in the other mode stopped."""
         self.region = region
         self.why = why
         self.start = entry_point
@@ -114,7 +114,7 @@ class CaptureSession:
         if entry_point.frame_state is not None and entry_point.frame_state.chain in region.turns.unrolled:
             interp.turn = weakref.ref(entry_point.varying)
         if entry_point.frame_state is not None and (entry_point.frame_state.turned or entry_point.frame_state.carried):
-            # Those of a loop's turns go on: each turn would be captured.
+            # Those of a loop's iterations go on: each iteration would be captured.
             interp.few_keys = 1
         self.stop: BaseException | None = None
         self.containers: list = []
@@ -143,7 +143,7 @@ class CaptureSession:
                 interp.pending = (args[-1], entry_point.frame_state.then, data, entry_point.frame_state.push)
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
-        """Registers what is alive behind a graph break, last what the eager call gave or raised."""
+        """Registers what is alive after a graph break, last what the eager call gave or raised."""
         trace = self.interp.trace
         roots = [trace.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
         trace.given = roots[-1]
@@ -273,7 +273,7 @@ class CaptureSession:
         return self.interp.interrupted_by(e) or (e is self.stop and asynchronous(e) is e)
 
     def _interrupted(self, e: BaseException) -> bool:
-        """What came from outside leaves this run: on fakes, nothing has happened; -> whether the frames before it have to be told."""
+        """Ends this session because of an exception from outside; returns whether handlers in the frames at its entry point must see it."""
         region, interp = self.region, self.interp
         region.interrupt, self.behind = e, None
         region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
@@ -544,7 +544,7 @@ class CaptureSession:
         return run(*got)
 
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
-        """Nothing has happened yet: the call is captured in another mode, outside of any handler of this run's exceptions."""
+        """Undoes this attempt, and arranges that the call is captured in another mode, outside of any handler of this session's exceptions."""
         roots = tuple([src.value for src in self.interp.trace.guards.roots()])
         take_back(self, anew=True)
         self.interp.trace.mutations.forget()
@@ -566,7 +566,7 @@ class CaptureSession:
         if draws is not None:
             self.entry_point.draws = draws
         if self.entry_point is not self.start:
-            # On the real values, behind a graph break: what lies before it stays.
+            # On the real values, after a graph break: what lies before it stays.
             self.behind = functools.partial(_at, self.entry_point.dispatcher, roots)
             return
         fixed = again or draws is not None
@@ -582,7 +582,7 @@ class CaptureSession:
             self._restart(error, text)
 
     def _abandon(self, error: BaseException) -> Any:
-        """Puts back what the call has written; -> the eager result if the fault is fineline's own, else raises ``error``."""
+        """Undoes the writes of the call; returns the eager result if the fault is fineline's own, else raises ``error``."""
         interp, region = self.interp, self.region
         fake = interp.fakes is not None
         if fake and self.entry_point is not region.entry and is_a(error, FinelineError):
@@ -610,7 +610,7 @@ class CaptureSession:
         return region.run_eagerly(self.entry_point, args, kwargs)
 
     def _move_out(self, e: NotReconstructible) -> bool:
-        """The next capture leaves out of its graphs what can't be there; -> whether that is known to help."""
+        """Makes the next capture leave out of its graphs what cannot be there; returns whether that is known to help."""
         if is_a(e, Uncompiled):
             self.region.lessons.learn(*e.lesson)
             return True

@@ -1,4 +1,5 @@
-"""What ``compile`` gives for a function, and a compiled module's ``forward``: named like it, bound like it, called without Python code in between."""
+"""The callable that ``compile`` returns for a function, also a compiled module's ``forward``: it has the name of the function, binds
+like it, and is called without Python code in between."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _MOST_OF_VALUE, _MOST_NAMES = 120, 5
 
 
 class Guard(NamedTuple):
-    """What must hold: ``name`` is the user's expression, ``where`` the line that read it, if there is one."""
+    """A guard in words: ``name`` is the user's expression, ``claim`` the condition on it, ``where`` the line that read it, or ""."""
 
     name: str
     claim: str
@@ -167,7 +167,7 @@ def _claim(segment: ResidualProgram, op: str, payload: Any, at: int) -> str:
 
 
 def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
-    """File and line of the innermost frame that is the user's; ``fn``'s if there is none."""
+    """Returns file and line of the innermost user frame; those of ``fn`` if there is none."""
     f = user_frame(f)
     return (f.file, f.line) if f is not None else place_of(fn)
 
@@ -179,7 +179,7 @@ def selector_of(f: Frame | None) -> str:
 
 
 def call_stack(fn: Any, frame_state: FrameState | None) -> tuple[StackPlace, ...]:
-    """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program behind a graph break begins."""
+    """Returns the frames from the user's call of a region to a place in it: to the function, or to where a program after a graph break begins."""
     if frame_state is None:
         name = getattr(fn, "__qualname__", "") or type(fn).__qualname__
         return (*to_the_user(), (*place_of(fn), name))

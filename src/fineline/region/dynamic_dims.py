@@ -50,11 +50,11 @@ class DynamicDims:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
-        # Behind a graph break: the texts, and bytes, that do.
+        # After a graph break: the texts, and bytes, that do.
         self.texts: set[str] = set()
         # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
-        # The live values behind a graph break of which this is all.
+        # The live values after a graph break of which this is all.
         self._told: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
@@ -64,7 +64,7 @@ class DynamicDims:
         self._names: tuple = ()
 
     def captured(self, segment: ResidualProgram, names: tuple) -> None:
-        """A program that starts here, with arguments of these names."""
+        """Notes a new program that starts here, with arguments of these names."""
         self._newest, self._names = (segment.steps, segment.reads.sources), names
 
     @property
@@ -83,12 +83,12 @@ class DynamicDims:
         return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
-        """It is known of a live value behind a graph break that it is a text that varies."""
+        """Notes that a live value after a graph break is a text that varies."""
         if self.dynamic is not False:
             self.texts.add(name)
 
     def add_made(self, name: str) -> None:
-        """It is known of a live value behind a graph break that it is made of what varies: as a text or a number, it does as well."""
+        """Notes that a live value after a graph break is made from values that vary: if it is a text or a number, it varies as well."""
         if self.dynamic is not False:
             self.texts.add(name)
             self._numbers.add(name)
@@ -139,7 +139,7 @@ class DynamicDims:
         return member_text(LENGTH, src.text()) in self._numbers
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
-        """It is known of a live value behind a graph break that these of its sizes vary, or that it is a ``number`` that does; and that no others do."""
+        """Notes that exactly these sizes of a live value after a graph break vary, or that it is a ``number`` that varies."""
         self._told.add(name)
         if dims:
             self._sizes.setdefault(name, set()).update(dims)
@@ -147,11 +147,11 @@ class DynamicDims:
             self._numbers.add(name)
 
     def differ(self, names: Iterable[str]) -> None:
-        """Numbers of these names do, from one turn of a loop to the next."""
+        """Notes that the numbers of these names vary from one iteration of a loop to the next."""
         self._numbers.update(names)
 
     def observe(self, roots: tuple, names: tuple) -> None:
-        """A call that no program fits: notes which sizes and numbers differ from what the newest one was captured for."""
+        """Notes the sizes and numbers in which a call that fits no program differs from the one that the newest program was captured for."""
         if self.dynamic is False:
             return
         if names != self._names:
@@ -217,7 +217,7 @@ class DynamicDims:
         return bool(changed)
 
     def _relate(self, relation: Any, registers: dict, sources: dict, resized: set[str]) -> None:
-        """A stride that does not follow from the sizes any more varies by itself."""
+        """Notes the strides that vary by themselves, because they no longer follow from the sizes."""
         strides = [leaf for leaf in relation.leaves if leaf.kind == "stride" and leaf.register in sources]
         strides = [leaf for leaf in strides if sources[leaf.register].text() not in resized]
         try:

@@ -18,7 +18,7 @@ def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
 
 
 def entry_frame(interp: Interp, fn: Any, args: tuple, kwargs: dict) -> Frame:
-    """A frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads stay unguarded."""
+    """Returns a frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads get no guard."""
     trace = interp.trace
     trace.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(trace, fn)
     unread = unread_parameters(fn, len(args), tuple(kwargs))
@@ -47,14 +47,14 @@ def _pin_method(trace: SegmentTrace, fn: types.MethodType) -> None:
 
 
 def _unread(trace: SegmentTrace, v: Any, src: Any) -> Any:
-    """The value is only passed on (it may be returned by way of nothing): known by identity where it has one."""
+    """Returns a value that is only passed on. An object with an identity is loaded, because the call may return it."""
     if id(v) not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
         trace.load(v, src)
     return v
 
 
 def unread_parameters(fn: Any, nargs: int, kwnames: tuple[str, ...]) -> frozenset:
-    """Positions and names of arguments whose parameter no instruction reads."""
+    """Returns the positions and names of arguments whose parameter no instruction reads."""
     bound = 1 if is_a(fn, types.MethodType) else 0
     func = fn.__func__ if bound else fn
     if not is_a(func, types.FunctionType) or func.__dict__:

@@ -1,4 +1,4 @@
-"""A place where programs start: a region's entry, or the continuation behind a graph break."""
+"""A place where programs start: a region's entry, or the continuation after a graph break."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Again:
         self.in_blocks = entry_point.frame_state is not None and entry_point.frame_state.has_handlers
 
     def __call__(self, failed: BaseException | None, *roots: Any) -> Any:
-        """A branch goes another way than at its capture, or the graph has ``failed``."""
+        """Runs the rest of the call because a branch takes another path than at its capture, or because the graph has ``failed``."""
         try:
             entry_point, value = self._run(None, roots)
             if failed is not None:
@@ -86,7 +86,7 @@ class Again:
 
 
 class EntryPoint:
-    """A place where programs start: the region's entry, or the continuation behind a graph break."""
+    """A place where programs start: the region's entry, or the continuation after a graph break."""
 
     def __init__(
         self, region: Any, frame_state: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
@@ -173,14 +173,14 @@ class EntryPoint:
         return Again(self, kwnames)
 
     def observe(self, args: tuple, kwargs: dict) -> None:
-        """A call that no program fits: what has changed since the newest one was captured varies."""
+        """Notes that the values in which a call that fits no program differs from the newest program's call vary."""
         self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.names, "result")
 
     def vary(self, live: list, memory: Callable[[Any], Any]) -> None:
-        """What is symbolic of what is ``live`` at a graph break is so behind it, and nothing else of it. ``memory``: what stands for a tensor there."""
+        """Makes exactly those ``live`` values and sizes vary here that are symbolic at the graph break. ``memory``: the fake of a tensor."""
         assert self.frame_state is not None
         for name, v in zip(self.frame_state.names, live, strict=True):
             if type(v) in (torch.SymInt, torch.SymFloat):

@@ -40,7 +40,7 @@ class ReferenceDispatcher:
         self._state: tuple[tuple[Entry, ...], list[int]] = ((), [0])
 
     def set_entries(self, entries: Iterable[Entry]) -> None:
-        """Replace all entries; calls under way go on with those they started with."""
+        """Replaces all entries; running calls continue with the entries they started with."""
         checked = tuple(entries)
         for nargs, kwnames, program, _ in checked:
             if program is not None and program.n_roots != nargs + len(kwnames):

@@ -1,4 +1,4 @@
-"""Where a program goes on behind a graph break: at a continuation of its own, where another way through the code meets it, or back in a loop."""
+"""Where a program goes on after a graph break: at a continuation of its own, where another way through the code meets it, or back in a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fineline.codegen.loop_numbers import between
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.region.entry_point import EntryPoint
 
-# So many turns of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
+# So many iterations of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
 TURNS = 3
 # So many in a row of two loops in one another may differ from those before; then each has programs of its own.
 DIFFERENT_TURNS = 5
@@ -30,12 +30,12 @@ class Way(NamedTuple):
     go_on: Callable[..., Any]
 
     def leads_back(self, live: tuple) -> bool:
-        """Returns whether the programs of an earlier turn of a loop do the rest, with so much alive."""
+        """Returns whether the programs of an earlier iteration of a loop do the rest, with so much alive."""
         return type(self.go_on) is Loop and self.go_on.leads_back(live)
 
 
 class Loop:
-    """The way to a place that the call has passed before: whether it leads on, or back to an earlier turn that fits, the first call decides."""
+    """The way to a place that the call has passed before: whether it leads on, or back to an earlier iteration that fits, the first call decides."""
 
     def __init__(self, own: EntryPoint, earlier: Iterable[EntryPoint]) -> None:
         self._own, self._entry_point = own.dispatcher, weakref.ref(own)
@@ -80,19 +80,19 @@ class Back:
 
 
 def frame_state_at(run: Any, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
-    """The shape of the frames at a graph break, which the turns of a loop have in common as far as they can."""
+    """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
     turns = run.region.turns
     frame_state = FrameState(run.interp, graph_break, True, held, turns.numbers)
     return frame_state_at(run, graph_break, held) if turns.learn(run, frame_state) else frame_state
 
 
 def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
-    """Returns the way on behind a graph break; unless it is to be ``alone``, to where others lead as well."""
+    """Returns the continuation after a graph break; it shares an existing entry point unless it is to be ``alone``."""
     region = run.region
     if alone:
         own = EntryPoint(region, frame_state, raised, declared, passed)
         return Way(own, own.dispatcher)
-    # Behind as many graph breaks there is another way through the code, behind fewer an earlier turn.
+    # Behind as many graph breaks there is another way through the code, behind fewer an earlier iteration.
     for entry_point in region.entry_points:
         if entry_point.passed == passed and entry_point.stands_for(frame_state, raised, declared):
             entry_point.met = True
@@ -106,7 +106,7 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
 
 
 def turns_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
-    """Returns the continuations at the same place that were made last, the newest first."""
+    """Returns the entry points at the same place that were made last, the newest first."""
     # Turns without an operator are no work for programs: in the end the function is left to run eagerly.
     if frame_state.chain in run.region.turns.unrolled or not run.interp.trace.recorder.calls:
         return iter(())
@@ -116,7 +116,7 @@ def turns_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
 
 
 class Turns:
-    """By the frames at each place in loops: which numbers are alive there, that would be constants else, as they tell the turns apart."""
+    """The live numbers in which iterations of loops differ, by the frames at each place in a loop; other numbers are constants."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, Turned] = {}
@@ -125,7 +125,7 @@ class Turns:
         self._others: Counter[Any] = Counter()
 
     def learn(self, run: Any, frame_state: FrameState) -> bool:
-        """Returns whether there is more that tells this turn from the one before it."""
+        """Learns the numbers in which this iteration differs from the one before it; returns whether there are new ones."""
         known = self.numbers.get(frame_state.chain, frozenset())
         if run.region.options.dynamic is False or (not known and run.passed.get(frame_state.stack, 0) < FEW_TURNS):
             return False
@@ -139,7 +139,7 @@ class Turns:
         return True
 
     def another(self, entry_point: EntryPoint) -> None:
-        """A turn that is like none before it."""
+        """Counts an iteration that is not like one before it."""
         frame_state = entry_point.frame_state
         if frame_state is not None and (frame_state.turned or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_TURNS)):
             self._others[frame_state.chain] += 1
@@ -148,12 +148,12 @@ class Turns:
                 self.unroll(entry_point)
 
     def again(self, entry_point: EntryPoint) -> None:
-        """A turn that is like one before it."""
+        """Notes an iteration that is like one before it."""
         if entry_point.frame_state is not None:
             self._others.pop(entry_point.frame_state.chain, None)
 
     def unroll(self, entry_point: EntryPoint) -> None:
-        """From now on each turn has a place of its own."""
+        """Gives each iteration its own entry point from now on."""
         if entry_point.frame_state is not None:
             self.unrolled.add(entry_point.frame_state.chain)
             self.numbers.pop(entry_point.frame_state.chain, None)

@@ -1,4 +1,4 @@
-"""What a user can set for one region."""
+"""The options that a user can set for one region."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Options:
 
 
 def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """-> (fineline's own options, the backend's)."""
+    """Splits options into fineline's own and the backend's."""
     own: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     if not isinstance(options, (dict, NoneType)):

@@ -70,7 +70,7 @@ log = logging.getLogger("fineline")
 
 # Whose frames hold nothing of the user's.
 _INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
-# If the rests of so many calls ran eagerly behind a graph break, and took this share of the time, such calls had better begin eagerly.
+# If the rests of so many calls ran eagerly after a graph break, and took this share of the time, such calls had better begin eagerly.
 RESTS, MOST_OF_TIME = 8, 0.25
 
 
@@ -95,7 +95,7 @@ class Region:
         self.counted: object = None
         self.failures = 0
         self.eager_reason: str | None = None
-        # When the rests of calls began and ended that ran eagerly behind a graph break, as the limit was reached.
+        # When the rests of calls began and ended that ran eagerly after a graph break, as the limit was reached.
         self.rests: deque[tuple[float, float]] = deque(maxlen=RESTS)
         # Which guards calls have failed, and how often.
         self.missed: Counter[str] = Counter()
@@ -121,7 +121,7 @@ class Region:
         self.others: dict[Any, Callable] = {}
         self.stands_for: Any = None
         self.had_first_call = False
-        # What varies, by the place behind a graph break; the programs that lead there are many.
+        # What varies, by the place after a graph break; the programs that lead there are many.
         self.varying: dict[Any, DynamicDims] = {}
         self.entry = EntryPoint(self, None, False)
         self.entry_points = [self.entry]
@@ -158,7 +158,7 @@ class Region:
                 self.tell_tree()
 
     def failed(self, error: BaseException, program: Any) -> None:
-        """A call that the guards of ``program`` let through raises: if that comes from outside, PyTorch is left as the call has found it."""
+        """Restores PyTorch's state if ``error``, which a call that fits ``program`` raises, comes from outside."""
         if self._stopped_by(error):
             for op, _, _, facts in program.steps:
                 if op == "ambient":
@@ -202,7 +202,7 @@ class Region:
             self.had_first_call = self.eager_under_hooks = False
 
     def close_loop(self, own: EntryPoint, earlier: EntryPoint) -> None:
-        """Where a place of its ``own`` would be, a way leads back to an ``earlier`` one."""
+        """Replaces an ``own`` entry point by an ``earlier`` one, which closes a loop."""
         earlier.met, self.loops[earlier] = True, earlier.dispatcher
         if own in self.entry_points:
             self.entry_points.remove(own)
@@ -212,7 +212,7 @@ class Region:
         return [s for entry_point in self.entry_points for s in entry_point.segments]
 
     def _refusal(self) -> str | None:
-        """Why calls of this function are never captured, if so."""
+        """Returns why calls of this function are never captured; None if they may be."""
         fn = self.fn
         fn = fn.__func__ if is_a(fn, types.MethodType) else fn
         code = getattr(fn, "__code__", None)
@@ -229,7 +229,7 @@ class Region:
 
     # -- capture -------------------------------------------------------------------------------------------------------
     def capture(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
-        """A call that no program at ``entry_point`` fits."""
+        """Captures a call that fits no program at ``entry_point``, or runs it eagerly."""
         me = threading.get_ident()
         if self.capturing == me and entry_point is self.entry:
             return self.fn(*args, **kwargs)
@@ -284,7 +284,7 @@ class Region:
             elif self.eager_reason is not None:
                 return self._rest(entry_point, args, kwargs)
             entry_point.observe(args, kwargs)
-            # The turns of a loop that is being captured are one call.
+            # The iterations of a loop that is being captured are one call.
             if (entry_point.segments and self.capturing != me) or (entry_point is self.entry and self.programs):
                 why = self.why_missed(entry_point, args, kwargs)
                 if self.options.error_on_recompile:
@@ -352,7 +352,7 @@ class Region:
         return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)
 
     def run_eagerly(self, entry_point: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
-        """The rest of a call from ``entry_point`` on, in which nothing is captured; what is ``thrown`` is raised there."""
+        """Runs the rest of a call from ``entry_point`` on without capturing; raises ``thrown`` there, if given."""
         if entry_point is self.entry:
             return self.fn(*args, **kwargs)
         run = CaptureSession(self, entry_point, args, kwargs, False)
@@ -361,7 +361,7 @@ class Region:
         return run.go()
 
     def _rest(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
-        """The rest of a call from ``entry_point`` on, of which nothing is captured any more.
+        """Runs the rest of a call from ``entry_point`` on, where nothing is captured any more.
 
         The interpreter is some 50 times slower than Python: where calls spend their time in it, they are eager from their start.
         """
@@ -440,7 +440,7 @@ class Region:
         return {"where": "{}:{}".format(*self._place_of_entry_point(entry_point)), **self._stack(entry_point)}
 
     def _leaves_out(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
-        """At the limit: has a function that asks for a program for each value run eagerly, and the next call captured anew; -> whether there is one."""
+        """Makes a function that needs a program for each value run eagerly from the next capture on; returns whether there is one."""
         # What is left out is a graph break, which has to be allowed.
         if self.options.limit_is_error or self.options.error_on_recompile or self.options.breaks != "any":
             return False
@@ -472,7 +472,7 @@ class Region:
         log.warning("fineline: %s has %s; last miss: %s. %s", where, reason, why, REFUSALS["FL104"].next_step)
 
     def graph_failed(self, error: BaseException, times: int) -> None:
-        """A compiled graph has raised, for the ``times``-th time, where the code that it was captured from does not."""
+        """Reports that a compiled graph has raised, for the ``times``-th time, and the code that it was captured from does not."""
         where, text = "{}:{}".format(*place_of(self.fn)), told(error)
         self._note_once(Event("eager", "FL304", text, *place_of(self.fn)))
         if times > 1 and not self.options.fall_back:
@@ -481,7 +481,7 @@ class Region:
         log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, text.partition("\n")[0])
 
     def _note_skipped(self, reason: str) -> None:
-        """A call of which nothing is captured."""
+        """Reports a call of which nothing is captured."""
         rule = SCOPE.disabled_by if not (self.refuse or self.eager_reason) else None
         if rule is None:
             self._note_once(Event("skipped", "FL405" if self.refuse else "FL406", reason, *place_of(self.fn)))
@@ -495,7 +495,7 @@ class Region:
         self.tell(Event("rules", "FL003", "rules that were met", *place_of(self.fn), detail={"fired": self.fired}))
 
     def tell_tree(self) -> None:
-        """Has listeners hear of the calls, and of the counts, both of which may grow."""
+        """Passes the tree of calls and the counts to listeners; both may still grow."""
         if self.tree is not None or self.tally is not None:
             detail = {"tree": self.tree, "of": id(self), "ran": self.tally.counts if self.tally is not None else None}
             self.tell(Event("tree", "FL004", "calls that were captured", *place_of(self.fn), detail=detail))
@@ -515,7 +515,7 @@ class Region:
             self.events.append(event)
 
     def tell(self, event: Event) -> Event:
-        """To the logs, and to who else listens."""
+        """Passes an event to the logs and the listeners."""
         event = replace(event, region=self.name)
         LOGS.hear(event)
         LISTENERS.tell(event)

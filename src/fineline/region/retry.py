@@ -1,4 +1,4 @@
-"""What no program can make again at a graph break: from the next call on, it is made outside of the graphs."""
+"""Retries without values that no program can rebuild at a graph break: from the next call on, eager code makes them between graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOPELESS = frozenset({"FL427", "FL428"})
 
 
 def make_outside(region: Any, entry_point: Any, called_at: Any) -> bool:
-    """What the call at ``called_at`` makes is made, and runs, outside of the graphs; -> whether that is known to help."""
+    """Makes the call at ``called_at`` run eagerly between graphs from the next capture on; returns whether this is known to help."""
     if called_at is None or called_at in region.lessons.eager_sites:
         return False
     region.lessons.eager_sites.add(called_at)
@@ -65,7 +65,7 @@ def _leave(region: Any, code: CodeType) -> bool:
 
 
 def given_up(region: Any, error: str, text: str) -> None:
-    """A capture has been given up because of ``error``: what that means for the next ones."""
+    """Notes what the end of a capture because of ``error`` means for the next captures."""
     if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager_reason = text
     if error == "FL439":
@@ -73,7 +73,7 @@ def given_up(region: Any, error: str, text: str) -> None:
 
 
 def start_anew(region: Any) -> None:
-    """The next call is captured from its start; graphs that it has in common with this one are not compiled again."""
+    """Drops all programs, so that the next call is captured from its start. Compiled graphs stay, and are used again."""
     region.entry.segments.clear()
     region.entry.dispatcher.set_entries([])
     # Else the new programs would go on with those behind the old ones.
@@ -84,9 +84,9 @@ def start_anew(region: Any) -> None:
 
 
 def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
-    """The call goes on in Python, from its start if nothing has happened yet that could be seen, and so do all later ones.
+    """Continues the call in Python, and all later calls; from its start if it had no visible effect yet.
 
-    Else the debugger sees frames that stand for the user's, with their variables.
+    Otherwise the debugger sees frames that replace the user's, with their variables.
     """
     region, interp = run.region, run.interp
     region.eager_reason = graph_break.reason
@@ -102,7 +102,7 @@ def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) 
 
 
 def move_out(lessons: Lessons, f: Frame | None) -> None:
-    """Nobody knows what made it: the innermost call around that is the user's own runs eagerly as a whole."""
+    """Makes the innermost user call around run eagerly as a whole, because the origin of a value is unknown."""
     while f is not None and f.back is not None:
         caller = f.back
         key = (caller.info.code, caller.ip - 1)

@@ -21,7 +21,7 @@ def hooks_active() -> bool:
 
 @contextmanager
 def saved_plainly() -> Iterator[None]:
-    """The hooks around it hear of nothing."""
+    """Hides the tensors that are saved in a block from the user's hooks."""
     _AUTOGRAD._push_saved_tensors_default_hooks(_same, _same)
     try:
         yield

@@ -24,14 +24,14 @@ OPTIONS = (
 
 
 class Settings:
-    """What a user has set, in ``torch._dynamo.config``, ``torch.compiler.config`` and the environment."""
+    """The user's settings in ``torch._dynamo.config``, ``torch.compiler.config`` and the environment."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     # -- what has no effect ------------------------------------------------------------------------------------------------
     def tell(self) -> None:
-        """Reports what is set and has no effect, or one in the backend alone, once each."""
+        """Reports each setting that has no effect, or has one only in the backend, once."""
         self.follow_logs()
         for name, value, row in _environment():
             # The setting that has its value from there is reported with it.

@@ -1,12 +1,12 @@
-"""The table of PyTorch's compiler settings and environment variables, and what each does while `install` holds.
+"""The table of PyTorch's compiler settings and environment variables, and their effects after `install`.
 
 A row's ``effect``:
 
 - "obeyed": the value holds from the next capture on.
-- "so anyway": what another value than the default asks for is so in any case, or PyTorch itself does nothing with it.
+- "so anyway": fineline always behaves as the value that is not the default asks, or PyTorch itself ignores the setting.
 - "backend": AOTAutograd, Inductor or PyTorch's fake tensors read it themselves, as under PyTorch's own compiler.
-- "partly": it has an effect in the backend alone; that is reported once.
-- "none": it has no effect; that is reported once, with the row's text.
+- "partly": it has an effect only in the backend; fineline reports that once.
+- "none": it has no effect; fineline reports that once, with the row's text.
 """
 
 from __future__ import annotations
@@ -20,91 +20,91 @@ REPORTED: frozenset[Effect] = frozenset({"partly", "none"})
 
 
 class Row(NamedTuple):
-    """What a setting or variable does here."""
+    """The effect of a setting or variable on fineline."""
 
     effect: Effect
     text: str
 
 
-_GUARDS = Row("none", "fineline's guards and their shortcuts are its own")
-_NEVER_LEFT_OUT = Row("none", "whatever was read is guarded: no guard is ever left out")
-_GUARDED = Row("so anyway", "whatever was read is guarded")
-_OTHER = Row("none", "it is about the insides of the other compiler")
-_DEAD = Row("so anyway", "PyTorch itself does nothing with it any more")
+_GUARDS = Row("none", "fineline has its own guards and shortcuts")
+_NEVER_LEFT_OUT = Row("none", "fineline guards every value that code reads, and never leaves a guard out")
+_GUARDED = Row("so anyway", "fineline guards every value that code reads")
+_OTHER = Row("none", "it concerns only the internals of the other compiler")
+_DEAD = Row("so anyway", "PyTorch itself ignores it now")
 _REPRO = Row("backend", "for the repro scripts that Inductor writes")
-_PGO = Row("none", "which sizes vary is found out anew in each process")
-_MARK = Row("none", "mark what varies with torch._dynamo.mark_dynamic, or say dynamic=True")
+_PGO = Row("none", "each process finds out for itself which sizes vary")
+_MARK = Row("none", "mark sizes that vary with torch._dynamo.mark_dynamic, or pass dynamic=True")
 _PRECOMPILED = Row("none", "there are no captures on disk; Inductor keeps its own cache of compiled graphs")
-_DUPLICATES = Row("none", "equal calls are one sub-graph where torch.compiler.nested_compile_region marks the function")
+_DUPLICATES = Row("none", "equal calls share one sub-graph if torch.compiler.nested_compile_region marks the function")
 _PARAMETERS = Row("none", "parameters are inputs of graphs")
 _CUDAGRAPHS = Row("backend", 'for the backend "cudagraphs"')
 _RANKS = Row("none", "each rank captures for itself")
-_NUMPY = Row("none", "a number or array of NumPy's keeps the type that NumPy gives it")
-_PROFILE = Row("none", "a capture is a plain Python call, which any profiler shows")
-_FUNCTION_LISTS = Row("none", 'rules say so: Policy(substitute=...) puts another function there, Policy(disable=["name"]) keeps one eager')
+_NUMPY = Row("none", "a NumPy number or array keeps the type that NumPy gives it")
+_PROFILE = Row("none", "a capture is a plain Python call, which every profiler shows")
+_FUNCTION_LISTS = Row("none", 'use rules: Policy(substitute=...) replaces a function, Policy(disable=["name"]) keeps one eager')
 _SYMBOLIC = Row("backend", "for symbolic sizes, in torch.fx.experimental")
 
-# The settings of torch._dynamo.config. What is an alias of another setting has no row of its own.
+# The settings of torch._dynamo.config. An alias of another setting has no row.
 DYNAMO: Mapping[str, Row] = MappingProxyType(
     {
         # -- options of regions
-        "disable": Row("obeyed", "nothing more is captured; calls that a program fits go on using it"),
-        "recompile_limit": Row("obeyed", "the option of this name; torch.compile(recompile_limit=...) stands above it"),
+        "disable": Row("obeyed", "fineline captures nothing more; calls that fit a program still use it"),
+        "recompile_limit": Row("obeyed", "the option of this name; torch.compile(recompile_limit=...) overrides it"),
         "error_on_recompile": Row("obeyed", "the option of this name"),
         "fail_on_recompile_limit_hit": Row("obeyed", "the option of this name"),
-        "suppress_errors": Row("obeyed", "a graph that the backend fails on runs as it was captured"),
+        "suppress_errors": Row("obeyed", "if the backend fails on a graph, the graph runs as it was captured"),
         "capture_scalar_outputs": Row("obeyed", "the option of this name"),
         "capture_dynamic_output_shape_ops": Row("obeyed", "the option of this name"),
-        "assume_static_by_default": Row("obeyed", "False means dynamic=True where torch.compile(dynamic=...) is not given"),
-        "automatic_dynamic_shapes": Row("obeyed", "False means dynamic=False where torch.compile(dynamic=...) is not given"),
+        "assume_static_by_default": Row("obeyed", "False means dynamic=True if torch.compile(dynamic=...) is not given"),
+        "automatic_dynamic_shapes": Row("obeyed", "False means dynamic=False if torch.compile(dynamic=...) is not given"),
         # -- limits and shapes
-        "accumulated_recompile_limit": Row("none", "each region has its own recompile_limit, and no other stands above it"),
+        "accumulated_recompile_limit": Row("none", "each region has its own recompile_limit; there is no other limit"),
         "skip_code_recursive_on_recompile_limit_hit": _DEAD,
         "minimum_call_count": Row("none", 'the first call is captured; torch.compiler.set_stance("eager_then_compile") waits for the second'),
         "specialize_int": Row("none", "dynamic=False keeps numbers constant"),
         "specialize_float": Row("none", "dynamic=False keeps numbers constant"),
         "dynamic_shapes": _DEAD,
-        "automatic_dynamic_shapes_mark_as": Row("none", "a size that has changed is a symbol with guards; torch._dynamo.mark_unbacked asks for one without"),
+        "automatic_dynamic_shapes_mark_as": Row("none", "a size that has changed becomes a symbol with guards; torch._dynamo.mark_unbacked makes one without"),
         "automatic_dynamic_exclusion_guard": _GUARDS,
-        "force_parameter_static_shapes": Row("none", "a parameter's size varies only where mark_dynamic says so"),
+        "force_parameter_static_shapes": Row("none", "a parameter's size varies only if mark_dynamic marks it"),
         "force_nn_module_property_static_shapes": Row("none", "a module's numbers vary once they have changed"),
         "allow_ignore_mark_dynamic": Row("none", "torch._dynamo.maybe_mark_dynamic allows that a size is constant"),
         "allow_unspec_int_on_nn_module": Row("so anyway", "a module's numbers vary once they have changed"),
-        "prefer_deferred_runtime_asserts_over_guards": Row("none", "what a size must be is a guard"),
-        "do_not_emit_runtime_asserts": Row("none", "graphs check what they need of sizes that depend on data"),
+        "prefer_deferred_runtime_asserts_over_guards": Row("none", "conditions on sizes are guards"),
+        "do_not_emit_runtime_asserts": Row("none", "graphs check the conditions that they need on sizes that depend on data"),
         "force_unspec_int_unbacked_size_like_on_torchrec_kjt": _OTHER,
-        "automatic_dynamic_local_pgo": Row("so anyway", "which sizes vary is found out anew in each process"),
+        "automatic_dynamic_local_pgo": Row("so anyway", "each process finds out for itself which sizes vary"),
         "automatic_dynamic_remote_pgo": _PGO,
         # -- what is captured
-        "rewrite_assert_with_torch_assert": Row("none", "an assert on data is a check inside of the graph"),
-        "dead_code_elimination": Row("none", "what nobody uses is left to the backend"),
+        "rewrite_assert_with_torch_assert": Row("none", "an assert on data becomes a check inside the graph"),
+        "dead_code_elimination": Row("none", "the backend removes unused operators"),
         "replay_side_effects": Row("none", "side effects are always replayed"),
         "side_effect_replay_policy": Row("none", "side effects are always replayed"),
         "traceable_tensor_subclasses": Row("none", "whether a subclass of Tensor is captured depends on its methods"),
         "nontraceable_tensor_subclasses": Row("none", "whether a subclass of Tensor is captured depends on its methods"),
-        "allowed_functions_module_string_ignorelist": Row("none", "rules say which functions are one node of the graph"),
+        "allowed_functions_module_string_ignorelist": Row("none", "rules define which functions are one node of the graph"),
         "skipfiles_inline_module_allowlist": _DEAD,
-        "skip_torchrec": Row("none", 'a rule says so: Policy(disable=["torchrec.*"])'),
-        "dont_skip_tracing": Row("none", "torch._dynamo.dont_skip_tracing, and a rule with the verb trace, look into what is skipped"),
+        "skip_torchrec": Row("none", 'use a rule: Policy(disable=["torchrec.*"])'),
+        "dont_skip_tracing": Row("none", "torch._dynamo.dont_skip_tracing, and rules with the verb trace, trace skipped code"),
         "allow_rnn": Row("so anyway", "recurrent modules are captured"),
-        "capture_sparse_compute": Row("none", "where a sparse tensor cannot be in a graph, the graph breaks"),
-        "capture_autograd_function": Row("none", "functions of autograd.Function are captured; Policy(disable=...) keeps one eager"),
+        "capture_sparse_compute": Row("none", "if a sparse tensor cannot be in a graph, the graph breaks"),
+        "capture_autograd_function": Row("none", "autograd.Function classes are captured; Policy(disable=...) keeps one eager"),
         "capture_func_transforms": Row("none", "torch.func is captured; Policy(disable=...) keeps a function eager"),
         "capture_profiler_record_function": Row("none", "a block of the profiler runs at capture and leaves no trace in the graph"),
-        "trace_numpy": Row("none", "functions of NumPy that have a counterpart are captured; Policy(disable=...) keeps one eager"),
+        "trace_numpy": Row("none", "NumPy functions with a counterpart are captured; Policy(disable=...) keeps one eager"),
         "numpy_default_float": _NUMPY,
         "numpy_default_complex": _NUMPY,
         "numpy_default_int": _NUMPY,
-        "use_numpy_random_stream": Row("so anyway", "NumPy draws its own random numbers"),
-        "trace_autograd_ops": Row("none", "a call of torch.autograd.grad is captured where it can be, and breaks the graph elsewhere"),
-        "enable_trace_contextlib": Row("none", "context managers of contextlib are run through"),
-        "enable_trace_unittest": Row("none", "unittest is Python code, and is run through like any other"),
+        "use_numpy_random_stream": Row("so anyway", "NumPy always draws its own random numbers"),
+        "trace_autograd_ops": Row("none", "a call of torch.autograd.grad is captured if possible, and breaks the graph otherwise"),
+        "enable_trace_contextlib": Row("none", "context managers of contextlib are traced like other Python code"),
+        "enable_trace_unittest": Row("none", "unittest is traced like other Python code"),
         "enable_trace_load_build_class": Row("so anyway", "a class statement runs in captured code"),
         "enable_faithful_generator_behavior": Row("none", "generators behave as in eager code"),
-        "nested_graph_breaks": Row("so anyway", "a graph breaks at any depth, and the capture goes on behind it"),
-        "graph_break_on_nn_param_ctor": Row("none", "a rule says so: Policy(disable=[torch.nn.Parameter])"),
-        "only_allow_pt2_compliant_ops": Row("none", "a rule says so: Policy(disallow=[...]) keeps operators out of graphs"),
-        "enable_dynamo_decompositions": Row("none", "an operator is one node of the graph; decompositions are the backend's"),
+        "nested_graph_breaks": Row("so anyway", "a graph can break at any call depth, and the capture continues after the break"),
+        "graph_break_on_nn_param_ctor": Row("none", "use a rule: Policy(disable=[torch.nn.Parameter])"),
+        "only_allow_pt2_compliant_ops": Row("none", "use a rule: Policy(disallow=[...]) keeps operators out of graphs"),
+        "enable_dynamo_decompositions": Row("none", "an operator is one node of the graph; the backend decomposes it"),
         "inline_torch_dispatch_torch_compile": Row("none", "a call under a dispatch mode runs eagerly"),
         "inline_inbuilt_nn_modules": _DEAD,
         "install_free_tensors": _PARAMETERS,
@@ -120,7 +120,7 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "use_graph_deduplication": _DUPLICATES,
         "track_nodes_for_deduplication": _DUPLICATES,
         "graph_deduplication_lint": _DUPLICATES,
-        "skip_fwd_side_effects_in_bwd_under_checkpoint": Row("none", "under a checkpoint, what the function writes is written as eager code writes it"),
+        "skip_fwd_side_effects_in_bwd_under_checkpoint": Row("none", "under a checkpoint, the function's writes happen as in eager code"),
         "constant_fold_autograd_profiler_enabled": _OTHER,
         "reorderable_logging_functions": _FUNCTION_LISTS,
         "ignore_logging_functions": _FUNCTION_LISTS,
@@ -146,8 +146,8 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "error_on_nested_fx_trace": Row("so anyway", "a call that torch.fx traces runs eagerly"),
         "force_compile_during_fx_trace": Row("none", "a call that torch.fx traces runs eagerly"),
         "error_on_dynamo_callback_in_fullgraph_compiled_code": _OTHER,
-        "compiled_autograd": Row("none", "the backward pass is the backend's"),
-        "compiled_autograd_kwargs_override": Row("none", "the backward pass is the backend's"),
+        "compiled_autograd": Row("none", "the backend compiles the backward pass"),
+        "compiled_autograd_kwargs_override": Row("none", "the backend compiles the backward pass"),
         "optimize_ddp": Row("none", "graphs are not cut at the buckets of DistributedDataParallel"),
         "optimize_ddp_lazy_compile": Row("none", "graphs are not cut at the buckets of DistributedDataParallel"),
         "enable_compiler_collectives": _RANKS,
@@ -157,29 +157,29 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "fake_tensor_cache_enabled": Row("backend", "for PyTorch's fake tensors"),
         "fake_tensor_cache_crosscheck_enabled": Row("backend", "for PyTorch's fake tensors"),
         "fake_tensor_disable_inference_mode": _OTHER,
-        # -- what is kept, and what is told
+        # -- caches and logs
         "caching_precompile": _PRECOMPILED,
         "strict_precompile": _PRECOMPILED,
         "enable_aot_compile": Row("so anyway", "a compiled callable has no aot_compile"),
         "use_lazy_graph_module": Row("so anyway", "a graph's module has its code from the start"),
-        "run_gc_after_compile": Row("so anyway", "a capture collects no garbage"),
+        "run_gc_after_compile": Row("so anyway", "a capture does not collect garbage"),
         "invalidate_compile_context_weakrefs": _OTHER,
-        "verbose": Row("so anyway", "errors and explanations always say all they know"),
-        "log_file_name": Row("none", 'fineline\'s records go to the logger "fineline"; FINELINE_LOGS says what is recorded'),
+        "verbose": Row("so anyway", "errors and explanations always contain all details"),
+        "log_file_name": Row("none", 'fineline\'s records go to the logger "fineline"; FINELINE_LOGS sets what it records'),
         "log_graph_in_out_metadata": _OTHER,
-        "log_compilation_metrics": Row("so anyway", "nothing of the kind is recorded"),
-        "report_guard_failures": Row("so anyway", "nothing is printed unless FINELINE_LOGS=recompiles asks for it"),
-        "issue_3_13_0_warning": Row("so anyway", "there is no such warning"),
+        "log_compilation_metrics": Row("so anyway", "fineline does not record this"),
+        "report_guard_failures": Row("so anyway", "fineline prints nothing unless FINELINE_LOGS=recompiles is set"),
+        "issue_3_13_0_warning": Row("so anyway", "fineline has no such warning"),
         "generate_pycode": Row("none", "explain(f)(*args).program is the Python source that runs instead of f"),
         "cprofile": _PROFILE,
         "dynamo_profiler": _PROFILE,
         "record_compile_time_instruction_count": _PROFILE,
-        "record_runtime_overhead": Row("so anyway", "nothing of the kind is recorded"),
-        "pt2_compile_id_prefix": Row("none", "captures have no ids"),
-        "verify_correctness": Row("none", 'backend="eager", then "aot_eager", tell which part a wrong result is from'),
-        "debug_backend_override": Row("none", "graphs have no numbers that outlast a run"),
-        "debug_inductor_config_override": Row("none", "graphs have no numbers that outlast a run"),
-        "debug_dynamo_config_override": Row("none", "graphs have no numbers that outlast a run"),
+        "record_runtime_overhead": Row("so anyway", "fineline does not record this"),
+        "pt2_compile_id_prefix": Row("none", "fineline's captures have no ids"),
+        "verify_correctness": Row("none", 'backend="eager", then backend="aot_eager", show which part gives a wrong result'),
+        "debug_backend_override": Row("none", "fineline's graphs have no numbers that stay valid after a run"),
+        "debug_inductor_config_override": Row("none", "fineline's graphs have no numbers that stay valid after a run"),
+        "debug_dynamo_config_override": Row("none", "fineline's graphs have no numbers that stay valid after a run"),
         "debug_force_nested_calls": _OTHER,
         "debug_force_graph_break_on_leaf_return": _OTHER,
         "debug_disable_compile_counter": _OTHER,
@@ -196,7 +196,7 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
     }
 )
 
-# Those of torch.compiler.config that are no aliases of the above.
+# The settings of torch.compiler.config that are not aliases of these.
 COMPILER: Mapping[str, Row] = MappingProxyType(
     {
         "job_id": _PGO,
@@ -204,7 +204,7 @@ COMPILER: Mapping[str, Row] = MappingProxyType(
         "pgo_extra_write_key": _PGO,
         "dynamic_sources": _MARK,
         "dynamic_values": _MARK,
-        "unbacked_sources": Row("none", "mark what is unbacked with torch._dynamo.mark_unbacked"),
+        "unbacked_sources": Row("none", "mark unbacked sizes with torch._dynamo.mark_unbacked"),
         "cache_key_tag": Row("backend", "for Inductor's caches"),
         "force_disable_caches": Row("backend", "for Inductor's caches"),
         "force_cudagraph_gc": Row("backend", "for Inductor's CUDA graphs"),
@@ -273,13 +273,13 @@ ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
         "TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL": _SYMBOLIC,
         "TORCHDYNAMO_EXTENDED_DEBUG_CPP": _SYMBOLIC,
         "TORCHDYNAMO_EXTENDED_ADVICE": _SYMBOLIC,
-        "TORCHDYNAMO_DEBUG_FUNCTION": Row("none", 'rules say what is captured: Policy(disable=["pkg.*"], trace=["pkg.f"])'),
+        "TORCHDYNAMO_DEBUG_FUNCTION": Row("none", 'use rules: Policy(disable=["pkg.*"], trace=["pkg.f"])'),
         "TORCHDYNAMO_PRINT_MISSING": Row("none", "explain(f)(*args) shows what runs eagerly"),
         "UNSAFE_SKIP_FSDP_MODULE_GUARDS": _NEVER_LEFT_OUT,
-        "TORCH_COMPILE_STROBELIGHT": Row("backend", "for a profiler inside of Meta"),
+        "TORCH_COMPILE_STROBELIGHT": Row("backend", "for a profiler inside Meta"),
         "TORCH_COMPILE_BACKEND": Row("backend", "set for the programs that torch._inductor.compiler_bisector runs; they read it themselves"),
-        # What these ask of the backends holds; FINELINE_LOGS asks for what fineline has to tell.
-        "TORCH_LOGS": Row("obeyed", "each topic has its counterpart in FINELINE_LOGS turned on; those of AOTAutograd and Inductor are theirs"),
+        # The backends obey these; FINELINE_LOGS sets what fineline logs.
+        "TORCH_LOGS": Row("obeyed", "turns on the category of FINELINE_LOGS for each topic; AOTAutograd and Inductor handle their own topics"),
         "TORCH_LOGS_OUT": Row("backend", "for PyTorch's own logs"),
         "TORCH_LOGS_FORMAT": Row("backend", "for PyTorch's own logs"),
         "TORCH_LOGS_TRACE_ID_FILTER": Row("backend", "for PyTorch's own logs"),

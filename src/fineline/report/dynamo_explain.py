@@ -42,7 +42,7 @@ class FamiliarNames:
 
     @property
     def ops_per_graph(self) -> list[list[Any]]:
-        """As PyTorch counts: the functions that a graph calls, without methods of tensors."""
+        """Returns the functions that each graph calls, without methods of tensors, as PyTorch counts them."""
         return [[node.target for node in gm.graph.nodes if node.op == "call_function"] for gm in self.graphs]
 
     @property

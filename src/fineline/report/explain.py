@@ -1,4 +1,4 @@
-"""What a region made of a call, for people: graphs, breaks, eager stretches, guards, the program's source."""
+"""A readable description of a region's captures: graphs, breaks, eager stretches, guards, the program's source."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MOST_CALLS = 40
 
 
 class Explanation(FamiliarNames):
-    """What ``explain(f)(*args)`` and ``report(compiled)`` return; ``str()`` of it is meant to be read.
+    """The result of ``explain(f)(*args)`` and ``report(compiled)``; ``str()`` of it is meant to be read.
 
-    ``ran``: the operators that ran, by what became of them. None: nobody counted; then the numbers are those of the operators that captures
-    have recorded, and what ran in code that is not looked into is unknown: None.
+    ``ran``: the operators that ran, by outcome. None: nobody counted; then the numbers are those of the operators that captures have
+    recorded, and the number of operators in skipped code is unknown: None.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Explanation(FamiliarNames):
 
     @property
     def operators(self) -> int:
-        """Operators in all graphs that the backend has compiled."""
+        """Returns the number of operators in all graphs that the backend has compiled."""
         return sum(e.detail["ops"] for e in self.events if e.kind == "graph")
 
     @property
     def eager_operators(self) -> int:
-        """Recorded operators that run one by one all the same: too few between two graph breaks."""
+        """Returns the number of recorded operators that run one by one, because they were too few between two graph breaks."""
         return sum(e.detail.get("ops", 0) for e in self.events if e.kind == "eager")
 
     @property
@@ -134,7 +134,7 @@ class Explanation(FamiliarNames):
 
     @staticmethod
     def _section(title: str, events: list[Event]) -> list[str]:
-        """Equal events once, with how often; under them the next step, once for each id."""
+        """Returns lines with each different event and its count, and the next step, once for each id."""
         if not events:
             return []
         lines = [f"  {title}:"]

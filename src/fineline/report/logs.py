@@ -95,14 +95,14 @@ class Logs:
                     self.loggers[name].debug("%s", text)
 
     def _breadcrumb(self, event: Event) -> None:
-        """Once per place: that a mark or rule keeps it eager, and where that is written."""
+        """Logs, once per place, that a mark or rule keeps it eager, and where that was declared."""
         key = (event.where, event.rule)
         if key not in self._said and len(self._said) < MOST_PLACES and self.log.isEnabledFor(logging.INFO):
             self._said.add(key)
             self.log.info("%s runs eagerly: %s; the rule: %s", event.where, event.reason, event.rule)
 
     def forget(self) -> None:
-        """Says again what has been said."""
+        """Forgets the places that have been reported, so that they are reported again."""
         self._said.clear()
 
 

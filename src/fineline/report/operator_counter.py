@@ -38,29 +38,29 @@ class OperatorCounts:
 
     @property
     def where(self) -> list[Callable[[], str]]:
-        """Tell, for each capture and each graph that is under way in this thread, what an operator is to it; the innermost decides."""
+        """Returns the callables that classify an operator, one for each capture and graph that runs in this thread; the innermost decides."""
         return self._where.stack
 
     def fate(self) -> str:
-        """Returns what an operator that runs now is; "": none of the user's."""
+        """Returns the outcome for an operator that runs now; "": it is not the user's."""
         where = self._where.stack
         return where[-1]() if where else "skipped"
 
     def saw(self, func: Any, kind: str) -> None:
-        """An operator is about to run."""
+        """Counts an operator that is about to run."""
         if kind == OPEN:
             self._open += 1
         else:
             self.counts[kind] += 1
 
     def close(self, kind: str) -> int:
-        """What has been captured since the last time became ``kind``; returns how many operators that were, 0 on fakes."""
+        """Counts the operators captured since the last time as ``kind``; returns their number, 0 on fakes."""
         captured, self._open = self._open, 0
         self.counts[kind] += captured
         return captured
 
     def drop(self) -> None:
-        """... is taken back, and is going to run again."""
+        """Forgets the operators captured since the last time: they are undone, and run again."""
         self._open = 0
 
     def of_another(self) -> OperatorCounts:
@@ -78,9 +78,9 @@ class OperatorCounts:
             del where[depth:]
 
     def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
-        """A graph that runs again counts too: what it runs is of that kind. What runs while it is compiled does not count.
+        """Compiles a graph so that the operators of its later runs count as ``kind``; those that run while it is compiled do not count.
 
-        ``plain``: it runs operator by operator. What a compiler has made of it may run other ones: then those ``captured`` count, or if none
+        ``plain``: it runs operator by operator. A compiled graph may run other operators: then those ``captured`` count, or if none
         ran then, the graph's nodes.
         """
 
@@ -131,7 +131,7 @@ class Hearing:
         self._latest: OperatorCounts | None = None
 
     def hear(self) -> None:
-        """An operator is about to run."""
+        """Counts an operator that is about to run."""
         stack = self._threads.stack
         counts = stack[-1] if stack else self._latest
         if counts is not None and (kind := counts.fate()):

@@ -86,7 +86,7 @@ def holds(value: Any) -> bool:
 
 
 def settle_all(value: Any) -> Any:
-    """``value`` with numbers for its symbolic ones: a list changes in place, as it is the same list."""
+    """Returns ``value`` with plain numbers instead of symbolic ones; a list changes in place, because it must stay the same list."""
     t = type(value)
     if t in SYMBOLIC:
         return settled(value)
@@ -185,7 +185,7 @@ def _float(fn: Callable, *values: Any) -> Any:
 
 
 def _numbers_of(values: tuple) -> tuple:
-    """A bool beside a symbol is one or zero: PyTorch's expressions have truths apart from numbers."""
+    """Replaces bools by one or zero, because PyTorch's expressions do not mix truths and numbers."""
     return tuple([int(v) if type(v) is bool else v for v in values])
 
 
@@ -197,7 +197,7 @@ def _lies_below(v: Any, number: Any) -> bool:
 
 
 def compared(op: Callable, a: Any, b: Any) -> Any:
-    """A comparison is answered at once, and its answer guarded, unless only the graph knows it."""
+    """Compares two numbers: returns the answer, and guards it, unless only the graph knows it."""
     a, b = _numbers_of((a, b))
     if _lies_below(a, b) or _lies_below(b, a):
         return op(a, 0) if type(a) is int else op(0, b)
@@ -265,7 +265,7 @@ def _math(fn: Callable) -> Callable:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """``math.pow``: what ``**`` gives of floats, if the base is positive."""
+    """Computes ``math.pow``: the same as ``**`` of floats, if the base is positive."""
     if unknown(base) or unknown(exponent) or not compared(operator.gt, base, 0):
         return math.pow(settled(base), settled(exponent))
     as_float = FUNCTIONS[float]

@@ -40,7 +40,7 @@ WHOLE: Mapping[Any, tuple[str, Callable]] = MappingProxyType(
 
 
 class Exact(NamedTuple):
-    """How a float, or the int made of one, is computed. ``plain``: PyTorch's own expression of it, where only sizes and whole numbers are in it."""
+    """The computation of a float, or of an int made from one. ``plain``: PyTorch's own expression, if it contains only sizes and whole numbers."""
 
     term: Term
     size: int
@@ -137,7 +137,7 @@ class Floats:
         return value
 
     def claim(self, term: Term, answer: bool) -> None:
-        """From now on it is guarded that ``term`` is true, or that it is not."""
+        """Guards that ``term`` is true, or that it is false."""
         term = self._expand(term)
         self.shapes.draws.depend(symbols_of(term))
         if has_code(term):

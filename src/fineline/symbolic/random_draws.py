@@ -75,7 +75,7 @@ class Draws:
         return [s for s, span in self._ranges.items() if shapes.simplify(s) != s or shapes.var_to_range[s] != span]
 
     def depend(self, symbols: Iterable[sympy.Symbol]) -> None:
-        """Something depends on ``symbols``: those that are drawn are so at graph breaks, from the next capture on, which begins now."""
+        """Restarts the capture if any of ``symbols``, on which something depends, is a drawn number: it is then drawn at a graph break."""
         places = {self.of[symbol].place for symbol in symbols if symbol in self.of}
         if places:
             self._breaking |= places

@@ -23,7 +23,7 @@ _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 
 @contextmanager
 def computing(interp: Interp) -> Iterator[None]:
-    """What runs now is none of the user's operators."""
+    """Marks the operators in a block as not the user's."""
     before, interp.computing = interp.computing, True
     try:
         yield
@@ -105,7 +105,7 @@ def _always(interp: Interp, fn: Any, args: Any, kwargs: dict | None, error: Exce
 
 
 def compute_known(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
-    """In fake mode: what an operator on known tensors gives, in numbers. Else None: the operator's own result holds them."""
+    """Returns, in fake mode, the real result of an operator on constant tensors; otherwise None, because its own result has the numbers."""
     if interp.fakes is None:
         return None
     interp.computing = True

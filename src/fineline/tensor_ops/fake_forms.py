@@ -17,7 +17,7 @@ from fineline.tensor_ops.fake_layouts import LAYOUTS, laid_out
 
 def _spaced(fn: Callable) -> Callable:
     def spaced(start: Any, end: Any, steps: Any = None, *more: Any, out: Any = None, **how: Any) -> Tensor:
-        """As long as it is said to be, whatever is in it."""
+        """Makes a tensor with the given number of steps, whatever its numbers are."""
         if out is not None or type(steps) is not torch.SymInt or not {type(start), type(end)} <= {int, float, torch.SymInt, torch.SymFloat}:
             base = {} if out is None else {"out": out}
             found: Tensor = fn(start, end, *(() if steps is None else (steps,)), *more, **base, **how)
@@ -72,7 +72,7 @@ def _dropout(fn: Callable) -> Callable:
 
 
 def _as_given(found: Any, input: Any, p: Any = 0.5, train: Any = True, inplace: Any = False, *, training: Any = True) -> Any:
-    """What a dropout leaves as it is, it gives itself: where sizes are symbolic, PyTorch's own rule gives a copy."""
+    """Returns the input of a dropout that changes nothing: with symbolic sizes, PyTorch's own rule returns a copy."""
     return input if p == 0 or not (train and training) else found
 
 

@@ -32,7 +32,7 @@ def _same(strides: Any, others: Any) -> bool:
 
 
 def _as_compared(fn: Callable) -> Callable:
-    """In the order of what goes over both arguments at once."""
+    """Wraps an operator: its result has the layout of an elementwise operator on both arguments."""
 
     def elementwise(*args: Any, **how: Any) -> Any:
         found = fn(*args, **how)
@@ -54,7 +54,7 @@ def _contiguous(fn: Callable) -> Callable:
 
 
 def _of_its_format(fn: Callable) -> Callable:
-    """With the channels last if they are so in its first argument, else contiguous."""
+    """Wraps an operator: its result has channels last if its first argument does, otherwise it is contiguous."""
 
     def formatted(input: Tensor, *args: Any, **how: Any) -> Any:
         found = fn(input, *args, **how)
@@ -74,7 +74,7 @@ def _strides(t: Tensor, order: torch.memory_format) -> Any:
 
 
 def _power(fn: Callable, at: int = 0) -> Callable:
-    """A number's power is contiguous, a tensor's need not be. ``at``: where the base is."""
+    """Wraps a power: that of a number is contiguous, that of a tensor need not be. ``at``: the position of the base."""
     contiguous = _contiguous(fn)
 
     def power(*both: Any, **how: Any) -> Any:

@@ -59,7 +59,7 @@ class Arrays:
         self.shown: dict[int, list[Tensor]] = {}
 
     def made(self, trace: SegmentTrace, v: Any) -> None:
-        """``v``, which a function gave: an array, or a list or tuple with some."""
+        """Notes the arrays in the result ``v`` of a function as made here."""
         if is_a(v, np.ndarray):
             self.alive.append(v)
             trace.made.update({id(v), id(v.base)} if v.base is not None else {id(v)})
@@ -139,7 +139,7 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
 
 
 def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
-    """``a[key] = value``, of what is no builtin container; -> whether it could be done."""
+    """Writes ``a[key] = value`` into an array; returns whether it could be done."""
     return type(a) is np.ndarray and not interp.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
 
 

@@ -94,7 +94,7 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
 
 
 def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
-    """What autograd allows for the inputs that a write goes into, it is to allow at each call."""
+    """Guards that autograd allows, or refuses, writes into the inputs that share memory with ``targets``, as it does now."""
     trace = interp.trace
     storages = {storage_of(interp.memory(t)) for t in _tensors(targets)} - {0}
     for src in [s for s in trace.sources.values() if is_a(s.value, Tensor)]:

@@ -23,7 +23,7 @@ def dormant(interp: Interp, fn: Any, args: Any) -> bool:
 
 
 def set_requires_grad(interp: Interp, t: Tensor, src: Any, value: bool) -> None:
-    """``t.requires_grad = value``; unlike ``requires_grad_`` it raises for every tensor that is computed, whatever the value."""
+    """Does what ``t.requires_grad = value`` does. Unlike ``requires_grad_`` it raises for every computed tensor, whatever the value."""
     trace = interp.trace
     if src is not None and t.requires_grad:
         # Whether a history hangs on a tensor is in none of the guarded facts.

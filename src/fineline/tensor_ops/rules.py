@@ -36,7 +36,7 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
 def call_ruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    """A call that ``rule`` decides."""
+    """Handles a call that ``rule`` decides."""
     return VERBS[rule.verb](interp, f, fn, args, kwargs, then, data, rule)
 
 

@@ -102,7 +102,7 @@ def _size(interp: Interp, a: Any, state: tuple) -> Any:
 
 
 def _sized(interp: Interp, f: Frame, value: int, state: tuple) -> Frame | None:
-    """Behind the graph break that has read a size: the program that goes on is one for this value."""
+    """Continues after the graph break that has read a size: the program after it is for this value, unless it is a symbol."""
     fn, args, kwargs, t, then, data = state
     if type(value) in SYMBOLIC:
         # It goes in the tensor's place, as the number that it may be in this program.

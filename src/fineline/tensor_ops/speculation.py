@@ -1,4 +1,4 @@
-"""What has to wait while the graph takes something for granted that is checked in it, or may raise what the user's code handles."""
+"""Speculation: effects that must wait while the graph relies on a check in it, or may raise an error that the user's code handles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def settle_first(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
-    """``fn`` becomes a node that must not run twice: what branches took for granted is checked before, by a graph that ends here."""
+    """Ends the graph before ``fn``, a node that must not run twice, if speculated branches must be checked first."""
     trace = interp.trace
     if delivers(interp) and handled(f):
         raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
@@ -44,7 +44,7 @@ def delivers(interp: Interp) -> bool:
 
 
 def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
-    """An operator that may raise where that is handled is in no graph with what can't be undone: then it runs eagerly, or what comes later does.
+    """Keeps an operator that may raise a handled error out of graphs with effects that cannot be undone: it, or what comes later, runs eagerly.
 
     ``raises``: it may.
     """
@@ -77,7 +77,7 @@ def leaves_of(items: Any) -> Iterator[Any]:
 
 
 def _nothing() -> None:
-    """What runs where branches have been checked."""
+    """Runs at the graph break after speculated branches, and does nothing."""
 
 
 def _go_on(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
@@ -96,7 +96,7 @@ def writes_too_soon(interp: Interp, targets: Any, history: bool) -> bool:
 
 
 def writes_too_early(interp: Interp, targets: Any, history: bool = False) -> bool:
-    """``writes_outside``, of what is checked or what the program can't put back; where no graph may end, that is left to the program."""
+    """Returns whether an operator writes what a check reads, or what the program cannot restore, if the graph may end before it."""
     if _among(interp, _checked(interp), targets):
         return True
     if breaks_here(interp.options.breaks) == "none" or not writes_outside(interp, targets):

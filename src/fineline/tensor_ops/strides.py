@@ -40,7 +40,7 @@ _READERS = frozenset(
 
 
 class Layout(NamedTuple):
-    """How a tensor lies in memory, without its numbers."""
+    """The layout of a tensor in memory, without its numbers."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     requires_grad: bool
 
     def zeros(self) -> Tensor:
-        """Makes a tensor that lies so."""
+        """Makes a tensor with this layout."""
         t = empty_strided(self.sizes, self.strides, self.dtype, self.device, self.requires_grad)
         # Not by an operator: several numbers may be one in memory.
         memory: Any = t.untyped_storage()
@@ -113,7 +113,7 @@ def _answer(interp: Interp, fn: Any, args: Any, kwargs: dict | None, sizes: Mapp
 
 
 def _plain(value: Any, sizes: Mapping) -> Any:
-    """``value`` with numbers for the symbolic ones; ``sizes``: the symbols that have another value than in this call."""
+    """Returns ``value`` with plain numbers instead of symbolic ones; ``sizes``: symbols with another value than in this call."""
     if type(value) in SYMBOLIC:
         if unknown(value):
             raise Unconfirmed("only the graph knows its sizes")
@@ -125,7 +125,7 @@ def _plain(value: Any, sizes: Mapping) -> Any:
 
 @contextmanager
 def _apart(interp: Interp) -> Iterator[None]:
-    """What runs now is not heard of: no operator of the user's, no draw of random numbers, no hook."""
+    """Hides the operators in a block: they are not the user's, move no random state, and run no hook."""
     before, unhooked = random_states(), _saved_tensors_hooks_set_tracing(True)
     try:
         with computing(interp), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():

@@ -51,7 +51,7 @@ def picks(k: Any) -> bool:
 
 
 def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
-    """``t[key]``, where a symbolic number selects; None if there is none, or not beside basic indices alone."""
+    """Returns ``t[key]`` for a key with a symbolic number; None if there is none, or if there are other than basic indices."""
     whole, items = t, key if type(key) is tuple else (key,)
     if interp.fakes is None and interp.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.

@@ -58,7 +58,7 @@ METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
-    """-> (FX opcode, target) for a callable."""
+    """Returns (FX opcode, target) for a callable."""
     if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
         # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
         return "call_method", "new_empty"
@@ -99,7 +99,7 @@ def passed(value: Any) -> Any:
     return value
 
 
-# What asks a tensor for its values in the place of one of its methods.
+# What asks a tensor for its values instead of one of its methods.
 SIGNS: Mapping[Any, str] = MappingProxyType(
     {
         bool: "__bool__", int: "__int__", float: "__float__", complex: "__complex__", operator.index: "__index__",
@@ -204,7 +204,7 @@ class TensorOps:
         return result
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        """One tensor operator: -> its result. ``used``: the caller goes on with it, so that no graph break may follow."""
+        """Runs and records one tensor operator; returns its result. ``used``: the caller needs the result, so that no graph break may follow."""
         trace = interp.trace
         if interp.opaque is not None:
             self.wrote(interp, _targets(fn, args, kwargs))
@@ -318,7 +318,7 @@ class TensorOps:
         return unbacked.readable(interp, t)
 
     def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
-        """The number in ``t``, as ``fn`` gives it: a symbol."""
+        """Delivers the number in ``t``, converted by ``fn``, as a symbol."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
             left_to = unbacked.warn(interp, f, fn)
             if left_to is not None:
@@ -346,12 +346,12 @@ class TensorOps:
                     _note_mutation(interp, x, mutations)
 
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None:
-        """A built-in function, or a sign, that calls a method of a tensor, maybe inside of a ``call``: the rules about the method hold."""
+        """Applies the rules about a tensor's method to a builtin function or infix operator that calls it, maybe inside a ``call``."""
         if interp.rules is not None and interp.opaque is None:
             self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
     def _ruled(self, interp: Interp, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
-        """An operator that is written as a sign, or that another call comes down to."""
+        """Applies the rules to an infix operator, or to an operator inside another call."""
         rule = operator_rule(interp, fn, args, kwargs)
         if rule is None or rule.verb in ("trace", "allow"):
             return
@@ -379,7 +379,7 @@ class TensorOps:
         return result
 
     def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
-        """A node for the graph, and the user's line that it comes from."""
+        """Records a node in the graph, and the user's line that it comes from."""
         recorder = interp.trace.recorder
         recorder.only_state = False
         interp.jumps = 0
@@ -435,7 +435,7 @@ class TensorOps:
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
     def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        """``t.name = value`` for an attribute that C keeps."""
+        """Handles ``t.name = value`` for an attribute that C keeps."""
         trace = interp.trace
         src = trace.sources.get(id(t))
         if name == "grad" and src is not None:

@@ -59,7 +59,7 @@ def read(interp: Interp, fn: Any, t: Tensor) -> Any:
 
 
 def warn(interp: Interp, f: Frame, fn: Callable) -> Callable | None:
-    """PyTorch's warning, once in a process, of a number made of what requires grad; told at the user's line. -> what is to do that."""
+    """Issues, once, PyTorch's warning about a number from a tensor that requires grad; returns the function that must issue it instead, or None."""
     always = torch.is_warn_always_enabled()
     guard_answer(interp.trace, torch.is_warn_always_enabled, (), {}, always)
     if always:
@@ -109,7 +109,7 @@ def item(interp: Interp, t: Tensor) -> Any:
 
 
 def listed(interp: Interp, t: Tensor) -> Any:
-    """``t.tolist()``."""
+    """Returns ``t.tolist()``, as a list of symbols."""
     if t.dim() == 0:
         return item(interp, t)
     return interp.trace.fresh([listed(interp, row) for row in interp.tensors.operator(interp, Tensor.unbind, [t, 0], None, True)])
@@ -125,7 +125,7 @@ def listable(interp: Interp, t: Tensor) -> bool:
 
 
 def within(interp: Interp, fn: Any, args: Any, kwargs: dict) -> None:
-    """An operator in a graph that takes numbers which only that knows: some that eager code refuses lead compiled code anywhere in memory."""
+    """Adds checks for an operator that takes unbacked numbers: with some that eager code refuses, compiled code would access any memory."""
     check = CHECKS.get(operator_name(fn) or f"aten::{getattr(fn, '__name__', '')}")
     if check is not None and used(args, kwargs):
         check(interp, *args, **kwargs)
@@ -163,7 +163,7 @@ CHECKS: Mapping[str, Callable] = MappingProxyType(
 
 
 def subscript(interp: Interp, fn: Any, args: Any) -> tuple[Any, Any]:
-    """``t[key]``, as an operator that takes the symbols in the key."""
+    """Returns ``t[key]`` as an operator that accepts the symbols in the key, with its arguments."""
     t, key = args
     if type(key) is torch.SymInt and unknown(key):
         # C looks for ints there.
@@ -180,7 +180,7 @@ def _with_numbers(interp: Interp, key: Any) -> Any:
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
 def _check(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``torch._check`` and its like come down to this: a condition that only the graph knows is checked there."""
+    """Handles ``torch._check`` and similar functions: the graph checks a condition that only it knows."""
     error, condition, message = args
     if not unknown(condition):
         return interp.push_function(f, fn, args, kwargs, then, data)

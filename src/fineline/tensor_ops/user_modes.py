@@ -32,7 +32,7 @@ def watching() -> str | None:
 
 
 def left(interp: Interp, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
-    """``mode`` has been taken off: behind the outermost one capture goes on."""
+    """Continues the capture after the end of the outermost user mode."""
     if interp.resumes and not interp.trace.active and None not in SCOPE.blocks and watching() is None:
         raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
     return interp.finish(f, mode, then, data)

@@ -1,12 +1,12 @@
-"""What a PyTorch callable is to a capture: one node of the graph, an answer from metadata, a graph break, or code to look into.
+"""Classes of PyTorch callables: one node of the graph, an answer from metadata, a graph break, or code to trace.
 
   op        one node: tensors in, tensors out
   metadata  a constant that a guard on the tensors' metadata already fixes
   data      the result depends on the numbers in a tensor, or on its address
   state     changes ambient state: a node too, no tensor results
   query     reads ambient state that the ambient guard covers
-  effect    has effects that no node stands for: the call breaks the graph
-  python    Python code of PyTorch to look into (as for any Python function that is not listed)
+  effect    has effects that no node represents: the call breaks the graph
+  python    Python code of PyTorch to trace (like any Python function that is not listed)
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _types() -> Iterator[tuple[Any, str]]:
 
 
 def _table() -> dict[int, tuple[Callable[..., Any], str]]:
-    """By identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
+    """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     parts = (_python_functions(), _functional(), _c_functions(), _methods(), _types())
     return {id(fn): (fn, kind) for part in parts for fn, kind in part}
 

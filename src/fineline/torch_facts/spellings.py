@@ -101,7 +101,7 @@ def _aten() -> frozenset[str]:
 
 
 def _dunders() -> Iterator[tuple[str, str]]:
-    """Special method of tensors -> its operator."""
+    """Yields each special method of tensors with its operator."""
     for name, op in names.INFIX.items():
         inplace = f"aten::{op}_" if f"{op}_" in _aten() else f"aten::{op}"  # `a @= b` is `a = a @ b`
         yield from ((f"__{name}__", f"aten::{op}"), (f"__r{name}__", f"aten::{op}"), (f"__i{name}__", inplace))
@@ -162,7 +162,7 @@ def _name(path: str, fn: Any, key: str, kind: str | None, attribute: bool, dunde
 
 @cache
 def _table() -> Mapping[int, tuple[Any, str]]:
-    """By identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
+    """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     dunders = dict(_dunders())
     table = {id(fn): (fn, name) for fn, name in _named()}
     for name, op in dunders.items():

@@ -83,7 +83,7 @@ def changed(known: dict[Any, Any]) -> list[tuple[Callable[[Any], Any], Any, Any]
 
 
 def set_hooks_message(message: str | None) -> None:
-    """Why hooks on saved tensors are disabled; None: they are not."""
+    """Sets the reason why hooks on saved tensors are disabled; None enables them."""
     if message is None:
         _AUTOGRAD._saved_tensors_hooks_enable()
     else:
@@ -105,7 +105,7 @@ def restore(before: AmbientFacts) -> None:
 
 
 def autocast_depth() -> int:
-    """In how many blocks of autocast PyTorch counts itself: where the last one ends, it forgets the weights that it has cast."""
+    """Returns the nesting depth of autocast that PyTorch counts: when the last block ends, it forgets the weights that it has cast."""
     # In one call into C: an exception from outside between the two would leave it other than it was.
     return tuple(map(call, (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)))[1]
 

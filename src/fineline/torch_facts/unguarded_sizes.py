@@ -1,4 +1,4 @@
-"""What is known of the sizes of an operator's result before it runs, and which operands decide them."""
+"""Knowledge about the sizes of an operator's result before it runs, and the operands that decide them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESIZING = frozenset(fn.__name__ for fn in METADATA_MUTATORS)
 
 
 class Foresight(enum.Enum):
-    """What is known of the sizes of a call's result before it runs."""
+    """The knowledge about the sizes of a call's result before it runs."""
 
     FORESEEN = "they follow from what is guarded"
     BY_DATA = "the numbers in a tensor decide them"

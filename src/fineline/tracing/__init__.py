@@ -1,4 +1,4 @@
-"""What one segment of a capture has learned: sources of values, guards, writes to objects, symbols, origins of nodes.
+"""The record of one captured segment: sources of values, guards, writes to objects, symbols, origins of nodes.
 
-In: values as code reads and writes them. Out: guards, and what a program has to write. It does not know who reads.
+In: values that code reads and writes. Out: guards, and the writes that a program repeats. It does not know who reads.
 """

@@ -1,4 +1,4 @@
-"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, behind a graph break."""
+"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, after a graph break."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ConstantTensors:
         return t if self.fakes is None else self.fakes.twin(t)
 
     def add(self, t: Any, mutated: set[int], value: Any = None) -> None:
-        """``value``: what holds the numbers, if ``t`` is a fake."""
+        """Adds a constant tensor. ``value``: the tensor with the numbers, if ``t`` is a fake."""
         if type(value if type(t) is FakeTensor else t) is not Tensor or t.numel() > MOST:
             return
         if t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
@@ -83,7 +83,7 @@ class ConstantTensors:
                 mutated.discard(memory.untyped_storage()._cdata)
 
     def has(self, t: Tensor, mutated: Collection[int]) -> bool:
-        """``mutated``: storages that the captured code wrote into."""
+        """Returns whether the numbers in ``t`` are known. ``mutated``: storages that the captured code wrote into."""
         held = self._held.get(id(t))
         if held is None:
             return False
@@ -91,7 +91,7 @@ class ConstantTensors:
         return held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
 
     def numbers(self, a: Any) -> Any:
-        """``a`` with what holds the numbers of each known tensor in its place."""
+        """Returns ``a`` with the tensor that has the numbers instead of each constant tensor."""
         if is_a(a, Tensor):
             return self._held[id(a)][2]
         return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
@@ -107,7 +107,7 @@ class ConstantTensors:
         return True
 
     def carry(self, fn: Any, mutated: Collection[int]) -> None:
-        """A graph break that calls ``fn``: of what is known behind it, each program behind it can be as sure as this one."""
+        """Keeps, at a graph break that calls ``fn``, those constant tensors that the programs after it can rely on as well."""
         if self._held and (classify_torch(fn) or "") not in HARMLESS:
             self._held = {}
         elif self._held:
@@ -129,7 +129,7 @@ class ConstantTensors:
         return held[2]
 
     def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
-        """In fake mode: an operator gave ``result``; if that is one whole number made of symbolic ones, or compares such, it is known too."""
+        """Adds the result of an operator in fake mode, if it is one integer or truth that is computed from symbolic integers."""
         if type(result) is not FakeTensor or result.dim() or result.dtype not in (torch.int64, torch.bool) or len(args) > 2:
             return
         rounding = {k: v for k, v in (kwargs or {}).items() if k not in ("dtype", "device")}

@@ -25,7 +25,7 @@ class Pause:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Code runs that may ask for the threshold, or for long."""
+        """Ends the pause in a block with code that may read the threshold, or run for long."""
         paused = self._threshold is not None
         self.end()
         try:

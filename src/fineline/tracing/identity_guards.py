@@ -76,20 +76,20 @@ def _shows_arguments(t: type) -> bool:
 
 
 def guard_arguments(trace: Any, error: BaseException, src: Source) -> None:
-    """What an exception from outside was raised with, as C is going to read it."""
+    """Guards the arguments of an exception from outside, because C is going to read them."""
     trace.load_members(error, src, (ARGUMENTS,))
     trace.expand(ARGUMENTS.__get__(error), True)
 
 
 def identify(trace: Any, obj: Any) -> None:
-    """``obj`` is looked up by identity among others that the program may not know: it must be this very object."""
+    """Guards that ``obj`` is this object, because it is looked up by identity among others that the program may not know."""
     src = trace.sources.get(id(obj))
     if src is not None and src.op != "pin":
         trace.guards.check(src, "is", obj)
 
 
 def known_code(trace: Any, fn: FunctionType) -> None:
-    """What becomes of a call of ``fn`` was decided for this function, or another one made by the same ``def``."""
+    """Guards that ``fn`` is this function, or another one made by the same ``def``, because the treatment of its call depends on that."""
     src = trace.sources.get(id(fn))
     if src is not None and src.op != "pin" and "function" not in src.checked:
         trace.guards.check(trace.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
@@ -109,7 +109,7 @@ def parts(trace: Any, obj: Any) -> tuple:
 
 
 def guard_identity(trace: Any, a: Any, b: Any) -> None:
-    """Whether two objects are one was asked: guards the answer."""
+    """Guards whether two objects are the same, because the code has compared their identity."""
     if trace.symbols is not None:
         trace.symbols.inlined.keep(a)
         trace.symbols.inlined.keep(b)
@@ -121,13 +121,13 @@ def guard_identity(trace: Any, a: Any, b: Any) -> None:
 
 
 def tell_apart(trace: Any, values: Any, hashed: bool = False) -> None:
-    """C compares what ``values`` hold, or looks them up if ``hashed``: those compared by identity must stay different objects."""
+    """Guards that the parts of ``values`` stay different objects if C compares them by identity, or looks them up if ``hashed``."""
     found = [trace.sources.get(id(obj)) for obj in leaves(trace, values, hashed)]
     trace.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
 def tell_from(trace: Any, obj: Any, among: Any) -> None:
-    """C compares ``obj`` with each of ``among``, and these not with each other."""
+    """Guards that ``obj`` differs from each of ``among``, because C compares it with these, but not these with each other."""
     mine, others = list(leaves(trace, (obj,))), list(leaves(trace, among))
     if not others:
         return
@@ -159,7 +159,7 @@ def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Ite
 
 
 def guard_mro(trace: Any, cls: type) -> None:
-    """An answer follows from the bases of a class."""
+    """Guards the MRO of a class, because an answer follows from its bases."""
     if cls.__flags__ & HEAP_TYPE and id(cls) not in trace.made:
         src = trace.sources.get(id(cls)) if cls in trace.classes else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
@@ -183,7 +183,7 @@ _BY_DEVICE = frozenset({id(torch.is_autocast_enabled), id(torch.get_autocast_dty
 
 
 def guard_answer(trace: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
-    """A function that reads PyTorch's state gave ``answer``, and no other guard covers that state."""
+    """Guards that a function that reads PyTorch's state returns ``answer``, unless the guard on ambient state covers it."""
     if id(fn) in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
         # The guard on ambient state does.
         return
@@ -211,7 +211,7 @@ def _answers(args: tuple, kwargs: dict, answer: Any, fn: Any) -> bool:
 
 
 class BaseEquals:
-    """Whether a value of a subclass of int, str, ... has the base value seen at capture."""
+    """A predicate: a value of a subclass of int, str, ... has the base value seen at capture."""
 
     def __init__(self, value: Any) -> None:
         self.plain = PLAIN_VALUE[next(b for b in PLAIN_VALUE if is_a(value, b))]
@@ -231,7 +231,7 @@ PLAIN_VALUE: dict[type, Callable] = {
 
 
 class SameOrder:
-    """Whether a set gives its elements in the order seen at capture: it depends on the set's past."""
+    """A predicate: a set iterates over its elements in the order seen at capture, which depends on the set's past."""
 
     def __init__(self, elements: Any) -> None:
         self.elements = elements
@@ -250,7 +250,7 @@ class SameBytes:
 
 
 class ShownBy:
-    """What a mappingproxy, or a view of a dict, shows, as a member."""
+    """The dict of a mappingproxy, or of a dict's view, as a member."""
 
     __name__ = "shown"
     MEMBER_TEXTS = MappingProxyType({"": "the dict behind {of}"})
@@ -306,7 +306,7 @@ class ItemFromEnd:
 
 
 class Number(property):
-    """What guards read of what holds one number."""
+    """The number in a tensor or array with one element, as a member that guards read."""
 
     __name__ = "item()"
 

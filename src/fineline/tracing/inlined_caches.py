@@ -16,7 +16,7 @@ from fineline.tracing.segment_trace import SINGLETONS, VALUES
 
 
 class Inlined:
-    """What such calls gave in one segment. ``settled``: the functions whose calls must not be inlined."""
+    """The results of inlined calls of cached functions in one segment. ``settled``: the functions whose calls must not be inlined."""
 
     def __init__(self, settled: set[CodeType]) -> None:
         self._settled = settled
@@ -46,12 +46,12 @@ class Inlined:
         raise Restart("FL418", "what a cached function gave for a number that varies is not only read", again=True)
 
     def keep(self, value: Any) -> None:
-        """``value`` is going to be there behind the segment."""
+        """Stops inlining the function whose result ``value`` outlives the segment."""
         if id(value) in self._given:
             self.settle(self._given[id(value)][2])
 
     def check(self, interp: Any) -> None:
-        """The segment ends: no such call is under way, and what they gave is as it was."""
+        """Checks at the end of the segment that no inlined call is running, and that their results are unchanged; otherwise stops inlining."""
         for f in stack(interp.frame):
             if f.then is _done:
                 self.settle(f.data[0])

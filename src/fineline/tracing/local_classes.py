@@ -98,7 +98,7 @@ class LocalClasses:
         self._any = False
 
     def __contains__(self, cls: Any) -> bool:
-        """... or a member of an enum among them: each call has its own."""
+        """Returns whether ``cls`` is one of these classes, or a member of an enum among them."""
         if not self._any:
             return False
         if is_a(cls, enum.Enum):
@@ -113,7 +113,7 @@ class LocalClasses:
         return cls
 
     def meet(self, cls: type, given: bool) -> None:
-        """Notes a class behind a graph break, and its bases, if an eager call has just ``given`` it.
+        """Notes a class after a graph break, and its bases, if an eager call has just ``given`` it.
 
         The first class of a name is known by identity. Another one of that name tells that the eager call makes them anew.
         """
@@ -169,7 +169,7 @@ def _is_read_by_content(cls: type) -> bool:
 
 
 def meet_class(trace: Any, cls: type, src: Any) -> None:
-    """Decides how guards know a class that is first met behind a graph break: by what it holds, if an eager call makes it anew each time."""
+    """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
     trace.met.add(id(cls))
     if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not trace.classes.is_given(cls):
         root = root_of(src)
@@ -225,7 +225,7 @@ def is_local(trace: Any, cls: Any) -> bool:
 
 
 def load_class(trace: Any, cls: Any, src: Any) -> None:
-    """A class that this call made before the segment began."""
+    """Loads a class that this call made before the segment began."""
     trace.adopt(cls, src)
     trace.check_type(src, type(cls))
     trace.load_members(cls, src, NAMES)
@@ -239,7 +239,7 @@ def load_class(trace: Any, cls: Any, src: Any) -> None:
 
 
 def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
-    """A member of an enum that this call made before the segment began; found elsewhere than in its class, it is this very one."""
+    """Loads a member of an enum that this call made before the segment began; outside of its class, its identity is guarded."""
     if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
         trace.guards.check(src, "is", member)
     else:
@@ -296,7 +296,7 @@ CLASS_OF = ClassOf()
 
 
 class ClassItem:
-    """What a class itself holds under a name, as a member."""
+    """An entry of a class's own dict, as a member."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -306,7 +306,7 @@ class ClassItem:
 
 
 class EnumItem:
-    """... of an enum's member."""
+    """An entry of the dict of an enum's member, as a member."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

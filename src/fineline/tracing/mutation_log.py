@@ -88,7 +88,7 @@ class MutationLog:
         return w
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
-        """About to write ``key`` of ``obj`` (or, without a key, anything of it)."""
+        """Notes a write that is about to happen: of ``key`` of ``obj``, or, without a key, of any part of it."""
         if self.met is not None:
             self.met.append(("changes", src, _text(src, key)))
         w = self.written.get(id(obj))
@@ -124,7 +124,7 @@ class MutationLog:
         return numbers.get(id(value), value)
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
-        """About to set a slot, or a tensor's attribute, through its descriptor."""
+        """Notes that a slot, or a tensor's attribute, is about to be set through its descriptor."""
         if self.met is not None:
             self.met.append(("changes", src, f"{src.text()}.{descriptor.__name__}"))
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
@@ -142,7 +142,7 @@ class MutationLog:
             raise
 
     def note_trace(self, e: BaseException, src: Source, old: TracebackType | None, first: TracebackType) -> None:
-        """An exception passes frames: ``first`` is put in front of its ``old`` entries."""
+        """Notes that ``first`` is put before the ``old`` traceback entries of an exception that passes frames."""
         if not self.slot_written(e, TRACEBACK):
             self.note_slot(e, src, TRACEBACK, old)
             self.seams[id(first)] = first, src
@@ -154,7 +154,7 @@ class MutationLog:
         return slot is not None
 
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
-        """A function with a cache was called, and the cache held the result: it counts that, and when it was."""
+        """Notes a hit in the cache of a function, because the cache counts hits and their order."""
         self.hits.append((fn, args, kwargs))
 
     def note_storage(self, t: Tensor) -> None:

@@ -27,7 +27,7 @@ class ModuleCall(NamedTuple):
 
 
 class Trail:
-    """What led to a frame, shared by all nodes that the frame makes: the module whose call it is, and where it was called from."""
+    """The origin of a frame, shared by all nodes that the frame makes: the module whose call it is, and the place of that call."""
 
     __slots__ = ("called_at", "cls", "key", "source")
 

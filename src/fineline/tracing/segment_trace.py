@@ -1,4 +1,4 @@
-"""What one segment of a capture has learned: sources, guards, graph, writes."""
+"""The record of one segment of a capture: sources, guards, graph, writes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SegmentTrace:
     def __init__(self, interp: Any) -> None:
         self.active = True
         self.classes = interp.lessons.local_classes
-        # Behind a graph break: the root that an eager call gave. The ids of the classes that have been met since.
+        # After a graph break: the root that an eager call gave. The ids of the classes that have been met since.
         self.given: Source | None = None
         self.met: set[int] = set()
         # By id: texts of what only the graph knows. What reads one has to look here.
@@ -208,14 +208,14 @@ class SegmentTrace:
         return v
 
     def put_off(self, v: Any, src: Source) -> None:
-        """A number is only moved so far: its type is guarded."""
+        """Defers the guard on a number that code has only moved so far: guards its type."""
         self.guards.check(src, "type", type(v))
         self.lazy[id(v)] = src
         self.kept.append(v)
         self.numpy = self.numpy or type(v) in NUMBERS
 
     def read(self, v: Any, src: Source) -> Any:
-        """``load`` of a value that the code goes on with: a number that may vary is a symbol from here on."""
+        """Loads a value that the code continues with: a number that may vary is a symbol from here on."""
         if self.symbols is not None and type(v) in LAZY:
             number = self.symbols.number(v, src)
             if number is not None:
@@ -247,18 +247,18 @@ class SegmentTrace:
             self.load(value, self.guards.access(src, "member", descr, value))
 
     def load_partial(self, fn: functools.partial) -> None:
-        """What a ``functools.partial`` holds is about to be read."""
+        """Guards the contents of a ``functools.partial`` that is about to be read."""
         src = self.sources.get(id(fn))
         if src is not None:
             self.load_members(fn, src, PARTIAL)
             self.expand(fn.keywords)
 
     def fault(self, text: str) -> None:
-        """The canary: something is there that no read accounts for. Nothing of this segment is kept."""
+        """Reports a value without a source, which is an internal error; nothing of this segment is kept."""
         self.guards.interp.fail("FL901", text, True)
 
     def adopt(self, v: Any, src: Source) -> None:
-        """From now on ``v`` is known to come from ``src``."""
+        """Makes ``src`` the source of ``v``, and keeps ``v`` alive."""
         self.sources[id(v)] = src
         self.kept.append(v)
 
@@ -276,7 +276,7 @@ class SegmentTrace:
         self.mutations = MutationLog()
 
     def settle(self, v: Any) -> None:
-        """The value of a number that was so far only moved is used: guard it."""
+        """Guards the value of a number whose guard was deferred, because the code uses the value."""
         if (src := self.lazy.get(id(v))) is not None:
             self.guards.check(src, "eq", v)
 
@@ -342,13 +342,13 @@ class SegmentTrace:
         return self.read(value, found)
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
-        """``key`` was looked up in ``d`` and was not there."""
+        """Guards that ``key`` is absent from ``d``."""
         if src is None or id(d) in self.expanded or (id(d) in self.mutations.written and self.mutations.is_dirty(d, key)):
             return
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
-        """``key`` is about to be deleted: where a later write puts it depends on whether it was there before."""
+        """Guards whether ``key``, which is about to be deleted, was there before: this decides where a later write puts it."""
         before = self.mutations.before(d)
         if id(d) in self.expanded:
             return
@@ -420,7 +420,7 @@ class SegmentTrace:
             self._expand_items(obj, within)
 
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
-        """What a container holds that is about to be read as a whole: a symbol stands there for what varies, for C to find."""
+        """Loads an item of a container that C is about to read as a whole; a symbol replaces an item that varies in the container."""
         symbols = self.symbols
         if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.mutations.written and self.mutations.is_dirty(obj, key):
             # It was written over: nobody finds the old number any more.
@@ -431,7 +431,7 @@ class SegmentTrace:
             self.mutations.replace(obj, key, value)
 
     def _load_key(self, k: Any) -> None:
-        """A key that is an object is guarded by identity with the ``keys`` check, and has a pin for a source."""
+        """Loads a key that is an object: the ``keys`` check guards its identity, and its source is a pin."""
         if not is_value(k) and id(k) in self.sources:
             # What else it is reached by must still lead to this very key.
             identify(self, k)
@@ -439,7 +439,7 @@ class SegmentTrace:
             self.load(k, self.guards.pin(k, "key"))
 
     def _expand_items(self, obj: Any, within: tuple[int, ...]) -> None:
-        """``within``: the containers on the way to this one, as one may hold itself."""
+        """Expands the items of a container. ``within``: the containers around it, because one may contain itself."""
         if is_a(obj, (dict, list, tuple, set, frozenset, deque)) and id(obj) not in within:
             for v in list(dict.values(obj) if is_a(obj, dict) else obj):
                 if self.lazy:

@@ -73,7 +73,7 @@ class Lookups:
                 self.unknown = True
 
     def guard(self, trace: SegmentTrace) -> None:
-        """Guards, at the end of what is known of the set, that those objects are different ones."""
+        """Guards that the objects that were looked up are different ones."""
         for src in map(trace.sources.get, self.made):
             if src is not None:
                 self.told.setdefault(src.reg, src)
@@ -92,7 +92,7 @@ def lookups(trace: SegmentTrace, target: set) -> Lookups:
 
 
 def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
-    """``obj`` is looked up in a set made here, and maybe added to it."""
+    """Notes that ``obj`` is looked up in a set made here, and maybe added to it."""
     found = lookups(trace, target)
     found.tell(trace, obj)
     if id(obj) in trace.sources or is_value(obj):
@@ -102,7 +102,7 @@ def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
 
 
 def rewritten(trace: SegmentTrace, target: Any) -> None:
-    """``target`` is written to as a whole: as many elements may be others."""
+    """Guards what is known of ``target``, which is about to be written as a whole, and forgets it."""
     found: Lookups | None = trace.lookups.pop(id(target), None)
     if found is not None:
         found.guard(trace)

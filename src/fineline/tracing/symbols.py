@@ -105,10 +105,10 @@ class Shapes(ShapeEnv):
 
 
 class Symbols:
-    """What varies in one segment; ``varying`` says which sizes and numbers do (see `region.varying`).
+    """The symbols of one segment; ``varying`` says which sizes and numbers vary (see `region.dynamic_dims`).
 
     ``scalars`` and ``shaped``: numbers that are read from tensors, and sizes that depend on such numbers, are symbols as well.
-    ``behind``: the segment is one behind a graph break, as a rule a short one.
+    ``behind``: the segment starts after a graph break, and is usually short.
     """
 
     def __init__(self, interp: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
@@ -228,7 +228,7 @@ class Symbols:
         return nodes_of(term, env, self.trace.recorder.graph, self.trace.recorder.numbers)
 
     def _in_part(self, part: Part, number: Any) -> Any:
-        """... in a graph that another one runs, which knows symbols of its own."""
+        """Returns a node for a symbolic number in a graph that another graph runs, and that has its own symbols."""
         term = self.term(number)
         env = {symbol: found for symbol in symbols_of(term) if (found := self._own(part, symbol)) is not None}
         if not env:
@@ -259,7 +259,7 @@ class Symbols:
         return found
 
     def fix_floats(self) -> bool:
-        """From the next capture on, the graph's floats, and those that they are computed of, are constants; -> whether any was none before."""
+        """Makes the graph's floats, and those that they are computed from, constants from the next capture on; returns whether one was not before."""
         fixed = self.varying.fixed
         before = len(fixed)
         self.draws.depend(self._in_floats)
@@ -330,7 +330,7 @@ class Symbols:
 
     # -- what only the graph knows -------------------------------------------------------------------------------------
     def born(self, value: Any) -> None:
-        """An operator gave ``value``, in which there are new symbols."""
+        """Registers the new symbols in ``value``, the result of an operator."""
         new = set(self._new())
         for t in value if is_a(value, (tuple, list)) else (value,):
             if is_a(t, Tensor) and t.layout is torch.strided:
@@ -347,19 +347,19 @@ class Symbols:
         return new
 
     def read(self, number: Any, node: Any) -> Any:
-        """``node`` of the graph gives the new symbol in ``number``; -> the number."""
+        """Registers ``node`` as the source of the new symbol in ``number``; returns the number."""
         if self.trace.guards.interp.shows_layouts:
             node.meta["example_value"] = number
         self.told(self._new()[-1], node)
         return number
 
     def told(self, symbol: sympy.Symbol, node: Any) -> None:
-        """``node`` of the graph gives ``symbol``."""
+        """Registers ``node`` of the graph as the source of ``symbol``."""
         recorder = self.trace.recorder
         (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
 
     def given(self, results: Any, node: Any) -> None:
-        """An operator's ``node`` gave ``results``: the numbers among these are new."""
+        """Registers the new numbers among the ``results`` of an operator's ``node``."""
         for i, v in enumerate(results):
             if type(v) is torch.SymInt and v.node.expr.is_Symbol:
                 self.told(v.node.expr, self.trace.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
@@ -375,7 +375,7 @@ class Symbols:
         return self.read(self.shapes.create_unbacked_symfloat(), node)
 
     def expect(self, condition: Any, text: str, error: type[Exception] | None) -> None:
-        """From here on ``condition`` holds, or the graph fails. ``error``: what the user's code raises then, with this text, if that is known."""
+        """Records a check of ``condition`` in the graph. ``error``: the type that the user's code raises, with this text, if it fails; None: unknown."""
         node = self.node(condition)
         condition.node.expect_true("", 0)
         if error is None:
@@ -400,7 +400,7 @@ class Symbols:
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Nothing more is captured: the ways back from the fake tensors are cut, as they would be cycles."""
+        """Ends the capture: cuts the references back from the fake tensors, because they would be cycles."""
         self.fakes.close()
         self.draws.of.clear()
         self.inlined.close()
@@ -424,17 +424,17 @@ class Symbols:
             guards.relation(relation)
 
     def check(self, interp: Any) -> None:
-        """The segment ends: whether what has been taken for granted holds."""
+        """Checks at the end of the segment the assumptions about inlined calls and drawn numbers."""
         self.inlined.check(interp)
         self.check_draws()
 
     def check_draws(self) -> None:
-        """Before a backend sees the graph: whether the numbers that are drawn may be any."""
+        """Checks, before a backend gets the graph, that no claim depends on a drawn number."""
         if self.draws.of:
             self.draws.depend([symbol for term in self._claims()[0] for symbol in symbols_of(term)])
 
     def _claims(self) -> tuple[list[Term], dict[sympy.Symbol, Place]]:
-        """What was assumed of the symbols; -> the terms that must be true, and where their symbols come from."""
+        """Returns the assumptions about the symbols: the terms that must be true, and the places of their symbols."""
         shapes, floats = self.shapes, self.shapes.floats
         self.draws.depend(self.draws.changed())
         own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
@@ -469,7 +469,7 @@ class Symbols:
         return claims
 
     def _check_mark(self, place: Place, expr: Any, now: Any) -> None:
-        """A size marked dynamic must not have become a constant."""
+        """Raises `Constrained` if a size that is marked dynamic has become a constant."""
         if place.kind != "size" or not now.is_number:
             return
         dims = self.varying.dims(place.source, place.source.value)

@@ -33,14 +33,14 @@ class Traces:
         self._stubs: dict[tuple[Any, int, tuple[str, ...]], CodeType] = {}
 
     def note(self, e: BaseException, frame: Any) -> None:
-        """``e`` reaches or passes an interpreted frame."""
+        """Notes that ``e`` reaches or passes an interpreted frame."""
         if self._error is not e:
             self._error, self._inner, self._passed = e, _behind_the_call(TRACEBACK.__get__(e)), []
         if not is_own(frame.info.code):
             self._passed.append((frame, max(frame.ip - 1, 0)))
 
     def write(self, e: BaseException, trace: SegmentTrace) -> None:
-        """``e`` is handled or leaves the region: gives it a traceback of the user's frames.
+        """Gives ``e``, which is handled or leaves the region, a traceback of the user's frames.
 
         Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
         frames again at each run of the program.
@@ -65,14 +65,14 @@ class Traces:
 
 
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
-    """``tb`` from the first frame on that is not fineline's."""
+    """Returns ``tb`` from the first frame on that is not fineline's."""
     while tb is not None and is_own(tb.tb_frame.f_code):
         tb = tb.tb_next
     return tb
 
 
 def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
-    """``tb`` without the frames that led to the call, those of a program that made it and stand-ins for the user's: these come again."""
+    """Returns ``tb`` without the frames that led to the call, those of a program and stand-ins for the user's: these are added again."""
     while tb is not None and (is_own(tb.tb_frame.f_code) or tb.tb_frame.f_code.co_filename.startswith(PROGRAM)):
         tb = tb.tb_next
     return tb
@@ -133,7 +133,7 @@ def _stub():  # type: ignore[no-untyped-def]
 
 
 def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType:
-    """A frame that says it runs the code that ``stub`` stands for: a generator's that never starts, as no other frame is behind that."""
+    """Makes a frame that looks as if it runs the code that ``stub`` replaces: the frame of a generator that never starts has no other behind it."""
     made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
     return made
 
@@ -160,7 +160,7 @@ class ShownPlace(Place):
     __slots__ = ("_frames",)
 
     def __init__(self, place: Place, frames: tuple[tuple[Variable, ...], ...]) -> None:
-        """``frames``: the variables of each of the user's frames, the outermost first."""
+        """Sets up the entry. ``frames``: the variables of each of the user's frames, the outermost first."""
         self.outermost = place.outermost
         self._frames = frames
 
@@ -192,7 +192,7 @@ class ShownPlace(Place):
 
 
 def check_depth(interp: Any) -> None:
-    """Captured code, which adds no frames to Python's stack, may go as deep as eager code."""
+    """Raises `RecursionError` where eager code would: captured code adds no frames to Python's stack."""
     interp.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
     if interp.depth > interp.max_depth:
         raise RecursionError("maximum recursion depth exceeded")

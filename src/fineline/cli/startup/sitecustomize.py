@@ -64,7 +64,7 @@ class Worker:
         self.joined = False
 
     def see_torch(self, torch: Any) -> None:
-        """``torch.compile`` installs fineline at its first call: most processes that load PyTorch never get there."""
+        """Makes ``torch.compile`` install fineline at its first call: most processes that load PyTorch never call it."""
         theirs = self.compile = getattr(torch, "compile", None)
         if theirs is None:
             return  # a PyTorch of before 2.0

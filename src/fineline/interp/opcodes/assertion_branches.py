@@ -80,7 +80,7 @@ def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
 
 
 def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
-    """... of a number that only the graph knows: it is checked there."""
+    """Lets the graph check that a number that only it knows has this ``truth``; returns the truth, or None if that is not possible."""
     if not unknown(v) or not may_expect(interp):
         return None
     if interp.subgraphs:

@@ -56,7 +56,7 @@ def _raise_from(interp: Interp, f: Frame, cause: Any, exc: BaseException) -> Fra
 
 
 def _exception_changes(interp: Interp, exc: BaseException) -> None:
-    """An exception that existed before would have to be changed again by the program."""
+    """Ends the capture if an exception that existed before is raised, because the program would have to change it again."""
     if interp.trace.active and id(exc) in interp.trace.sources:
         interp.fail("FL424", "an exception object that existed before the call is raised", False)
 
@@ -78,7 +78,7 @@ def POP_EXCEPT(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
-    """What a generator handles is its own; where it handles nothing, it is what those handle that go on in it, at each time others."""
+    """Sets the exception that the frame handles. A generator has its own; if it handles none, it sees the one of the frame that resumed it."""
     interp.handled = exc
     if (gen := f.generator) is not None:
         gen.handled = exc

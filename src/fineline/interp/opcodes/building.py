@@ -48,7 +48,7 @@ def settled_keys(interp: Interp, keys: list) -> list:
 
 
 def keyed(interp: Interp, keys: list, fn: Any, args: list) -> None:
-    """``keys`` are about to be hashed, and compared with each other: by ``fn`` itself, behind a graph break, if the user has a say in it."""
+    """Breaks the graph before ``fn`` if hashing ``keys``, or comparing them with each other, may run user code."""
     trace = interp.trace
     for key in keys if trace.active else ():
         if type(key) is not str and not c_calls.key_plain(trace, key, keys):
@@ -56,7 +56,7 @@ def keyed(interp: Interp, keys: list, fn: Any, args: list) -> None:
 
 
 def _key_plain(interp: Interp, key: Any, container: Any, fn: Any, args: list) -> None:
-    """... ``key`` with those of ``container``."""
+    """Breaks the graph if hashing ``key``, or comparing it with the keys of ``container``, may run user code."""
     if interp.trace.active and type(key) is not str and not c_calls.key_plain(interp.trace, key, container):
         raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
 
@@ -90,7 +90,7 @@ def BUILD_SLICE(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _growing(interp: Interp, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
-    """Returns what a comprehension, or a call's keywords, add to: behind a graph break it is a live value of before. ``fn`` is what adds to it."""
+    """Returns what a comprehension, or a call's keywords, add to: after a graph break it is a live value of before. ``fn`` is what adds to it."""
     trace = interp.trace
     src = trace.sources.get(id(container))
     try:
@@ -127,7 +127,7 @@ def MAP_ADD(interp: Interp, f: Frame, arg: int) -> None:
 def LIST_TO_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
     items = f.stack.pop()
     if interp.trace.active:
-        # Behind a graph break it is a live value of before.
+        # After a graph break it is a live value of before.
         interp.trace.expand(items)
     f.stack.append(tuple(items))
 

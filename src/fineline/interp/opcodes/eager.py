@@ -1,4 +1,4 @@
-"""Handlers that run an instruction natively, behind a graph break, because capturing it failed the first time."""
+"""Handlers that run an instruction natively, after a graph break, because capturing it failed the first time."""
 
 from __future__ import annotations
 

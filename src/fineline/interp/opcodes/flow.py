@@ -137,7 +137,7 @@ def JUMP_BACKWARD(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def truth(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
-    """``bool(v)``."""
+    """Delivers ``bool(v)`` for a branch."""
     trace = interp.trace
     t = type(v)
     if t in SINGLETONS or t in VALUES:
@@ -177,7 +177,7 @@ def truth(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) 
 
 
 def boolean(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
-    """``bool(v)`` that the code goes on with: of what only the graph knows, a symbol."""
+    """Delivers ``bool(v)`` as a value: a symbol, if only the graph knows it."""
     if type(v) in SYMBOLIC:
         return interp.finish(f, FUNCTIONS[bool](v), then, data)
     if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.mutated):
@@ -193,7 +193,7 @@ def boolean(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None
 
 
 def from_type(trace: SegmentTrace, t: type) -> None:
-    """What says whether an object is true: ``__bool__`` or ``__len__`` of its class, or that there is neither."""
+    """Guards the source of an object's truth: ``__bool__`` or ``__len__`` of its class, or that there is neither."""
     info = type_info(trace, t)
     info.look(trace, "__bool__")
     info.look(trace, "__len__")
@@ -298,7 +298,7 @@ def _keywords(f: Frame, args: list) -> dict:
 
 
 def spread(f: Frame, arg: int) -> tuple[Any, Any, Any]:
-    """... CALL_FUNCTION_EX."""
+    """Pops the function, the arguments and the keywords of CALL_FUNCTION_EX."""
     s = f.stack
     kwargs = s.pop() if arg & 1 else None
     args = s.pop()
@@ -351,7 +351,7 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
         back.stack.append(value)
         return back
     if type(value) is list and interp.trace.active and id(value) in interp.trace.sources and is_own(f.info.code):
-        # Behind a graph break it is a live value of before, and the interpreter is about to read it.
+        # After a graph break it is a live value of before, and the interpreter is about to read it.
         interp.trace.expand(value)
     return f.then(interp, back, value, f.data) or back
 

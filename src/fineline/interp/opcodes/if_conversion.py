@@ -103,7 +103,7 @@ class IfConversion:
         return interp.undecided(DataDependentBranch(f"a condition with parts that only the graph knows, where {why}"))
 
     def step(self, interp: Interp, f: Frame, at: int) -> Frame | None:
-        """One instruction of the condition."""
+        """Runs one instruction of the condition."""
         if at in self.waiting:
             reach, stack = self.waiting.pop(at)
             if self.reach is None:
@@ -147,7 +147,7 @@ class IfConversion:
         return self._unframed(interp, f, new)
 
     def jump(self, interp: Interp, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
-        """A jump on ``v``, of which each way that does not raise is gone."""
+        """Takes both branches of a jump on ``v``: a branch that only raises becomes a check in the graph."""
         at, wanted = place
         target = f.info.instructions[at].arg
         reach, self.reach = self.reach, None

@@ -18,7 +18,7 @@ from fineline.tracing.mutation_log import EMPTY, contents
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
 def NOP(interp: Interp, f: Frame, arg: int) -> None:
-    """What only CPython's own loop has a use for."""
+    """Does nothing: only CPython's own loop needs the instruction."""
 
 
 def POP_TOP(interp: Interp, f: Frame, arg: int) -> None:

@@ -1,5 +1,5 @@
-"""Functions that become graphs of their own inside of a graph: control flow, autograd functions, checkpoints, opaque calls.
+"""Functions that become graphs of their own inside a graph: control flow, autograd functions, checkpoints, opaque calls.
 
-In: a Python callable with its operands. Out: a node whose arguments are graphs, or the reason why there is none. Nothing that a function
-does while it is tried is left behind.
+In: a Python callable with its operands. Out: a node whose arguments are graphs, or the reason why there is none. A failed attempt leaves
+no effect.
 """

@@ -68,13 +68,13 @@ class OpaqueCall:
         self.changed = False
 
     def leave(self, interp: Interp) -> None:
-        """The call has ended, in whatever way."""
+        """Ends the opaque call."""
         trace = interp.trace
         interp.opaque = trace.mutations.met = None
         trace.expanded |= self.expanded
 
     def raised(self, interp: Interp) -> None:
-        """The call ends with an exception, and so with no node for what its operators did."""
+        """Ends the opaque call with an exception; if operators have run, the capture fails, because no node represents them."""
         self.leave(interp)
         if self.ran and interp.trace.active and interp.abandoned is None:
             interp.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
@@ -95,7 +95,7 @@ class OpaqueCall:
         return None
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
-        """An operator inside: it runs, and is no node."""
+        """Runs an operator inside the opaque call; it is not a node."""
         if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
             self.breaks(interp, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
         self.ran = True
@@ -121,7 +121,7 @@ class OpaqueCall:
             self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
     def breaks(self, interp: Interp, text: str, unchecked: bool = False) -> None:
-        """It breaks the contract: an error, but where only PyTorch's own mark stands, which promises less, a graph break from the next call on.
+        """Reports a broken contract: an error, or, if only PyTorch's mark is set, which promises less, a graph break from the next call on.
 
         ``unchecked``: also where that mark stands beside fineline's, as under `install`.
         """
@@ -210,7 +210,7 @@ def _marked_by_torch(interp: Interp, fn: Any) -> bool:
 
 
 class Unfit(Exception):
-    """What ``fn`` is, or is called with, is nothing for a node; it has not run yet."""
+    """Raised before ``fn`` runs, if it, or one of its arguments, cannot be part of a node."""
 
     def __init__(self, fn: Any, text: str) -> None:
         super().__init__(text)
@@ -306,7 +306,7 @@ def _copies(args: list, kwargs: dict | None) -> tuple:
 
 
 def _verify(interp: Interp, opaque: OpaqueCall, result: Any, twin: tuple) -> None:
-    """In verify mode: a second run on the same inputs has to give the same."""
+    """Runs the function again on the same inputs, and reports a broken contract if the result differs (option ``verify``)."""
     ((args, kwargs), state), now = twin, torch.get_rng_state()
     torch.set_rng_state(state)
     with torch._C.DisableTorchFunction():
@@ -388,7 +388,7 @@ def named(fn: Any) -> Any:
 
 
 def broken(interp: Interp, fn: Any, rule: Rule, text: str) -> BaseException:
-    """The contract does not hold: the capture is given up with an error."""
+    """Ends the capture with an error, because the contract is broken; returns the exception to raise."""
     if interp.opaque is not None:
         interp.opaque.leave(interp)
     interp.abandoned = interp.refusal("FL107", _but(fn, text), interp.frame, str(rule))

@@ -25,7 +25,7 @@ from fineline.tracing.segment_trace import is_value
 
 
 def apply_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """``autograd.Function.apply``: run through when no gradient is asked for, else one node of the graph."""
+    """Handles ``autograd.Function.apply``: traces the forward if no gradient is required, otherwise makes one node of the graph."""
     trace = interp.trace
     cls, rest = args[0], args[1:]
     if not trace.active:
@@ -81,7 +81,7 @@ def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> l
 
 
 def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
-    """One node, which takes the graphs: -> the results."""
+    """Records one node, which gets the graphs; returns the results."""
     part, to_fx = interp.trace.recorder.part, interp.trace.to_fx
     forward, *backwards = [
         part(f"{cls.__name__}_{n}", graph) for n, graph in [("forward", graphs.forward), *[("backward", b) for b in graphs.backwards]]

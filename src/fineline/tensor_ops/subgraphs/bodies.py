@@ -73,17 +73,17 @@ class Body:
         self._given = given
 
     def give(self, place: int, node: Any) -> None:
-        """A number that the graph gives, too."""
+        """Makes the graph return a number."""
         self._given[place] = node
 
     def hold(self, place: int, n: Any, fakes: Fakes) -> None:
-        """A number that the graph gives in a tensor."""
+        """Makes the graph return a number in a tensor."""
         self._given[place] = self.recorder.quietly("call_function", torch.full, ((), self._given.get(place, n)), "full")
         with fakes.mode:
             self.flat[place] = torch.full((), 0)
 
     def keep(self, place: int) -> None:
-        """A number that is known around the graph, which need not give it."""
+        """Notes that a number is known outside the graph, which need not return it."""
         self._given.pop(place, None)
 
     @property
@@ -116,7 +116,7 @@ class Bodies:
     """Those of one call of an operator."""
 
     def __init__(self, interp: Interp, rows: bool = False) -> None:
-        """``rows``: the operator has a rule for ``vmap``, inside of which a body is one for a row."""
+        """Sets up the bodies. ``rows``: the operator has a rule for ``vmap``, inside which a body works on one row."""
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
@@ -171,10 +171,10 @@ class Bodies:
         indices: bool = False,
         numbers: bool = False,
     ) -> Body:
-        """``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator hands in.
+        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator passes.
 
-        ``aliases``: it may give what it was given, or views of that. ``indices``: single numbers in tensors may be indices.
-        ``numbers``: it may give symbolic numbers.
+        ``aliases``: it may return its arguments, or views of them. ``indices``: single numbers in tensors may be indices.
+        ``numbers``: it may return symbolic numbers.
         """
         interp, args = self.interp, tuple(args)
         assert interp.inside is not None
@@ -232,7 +232,7 @@ class Bodies:
         return node
 
     def apart(self, tensors: Iterable[Tensor], text: str) -> None:
-        """No two of these may share memory."""
+        """Raises `NoBody` if two of these share memory."""
         storages = [self.twin(t).untyped_storage()._cdata for t in tensors]
         if len(set(storages)) < len(storages):
             raise NoBody(text)

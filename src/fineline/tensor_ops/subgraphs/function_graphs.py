@@ -51,7 +51,7 @@ _MOST_LAZY = 3
 
 
 class _Beyond:
-    """What a real ``ctx`` has, and this one has not."""
+    """A member of a real ``ctx`` that this one does not support."""
 
     def __get__(self, obj: Any, cls: type) -> Any:
         raise NotCapturable
@@ -80,7 +80,7 @@ class Context(FunctionCtx):
 
 
 class Unasked(Context):
-    """... in a backward that is going to be differentiated itself, or not."""
+    """The ``ctx`` of a backward that may be differentiated itself; it refuses ``needs_input_grad``."""
 
     needs_input_grad: Any = _Beyond()
 
@@ -94,7 +94,7 @@ def needed(args: Iterable[Any]) -> tuple[bool, ...]:
 
 
 class FunctionGraphs:
-    """What became of one application of a function."""
+    """The graphs of one application of a function, with its results."""
 
     def __init__(
         self, target: Callable, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any

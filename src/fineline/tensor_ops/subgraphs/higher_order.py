@@ -73,7 +73,7 @@ class Call:
         return result
 
     def needs(self, shapes: bool, text: str) -> None:
-        """The operator gives a number, or if ``shapes`` a size, that only the graph knows: may that be?"""
+        """Raises `NoBody` unless the operator may return a number, or if ``shapes`` a size, that only the graph knows."""
         symbols = self.interp.trace.symbols
         if symbols is None or not (symbols.shaped if shapes else symbols.scalars):
             raise NoBody(text, "FL508" if shapes else "FL502")
@@ -233,7 +233,7 @@ def _only_tensors(call: Call, *operands: Any, also: frozenset[type] = frozenset(
 
 
 def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) -> None:
-    """What goes from one step to the next must look the same in each."""
+    """Raises `NoBody` if the values that one step passes to the next differ in structure or metadata from those before."""
     n = len(before)
     if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
         raise NoBody("it gives another number of tensors than it is given")

@@ -77,7 +77,7 @@ def _end(interp: Interp, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
 
 
 def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
-    """The nodes of the sub-graphs that are being captured, or of the one in ``frame``, go to the graph around them; their frames go on."""
+    """Moves the nodes of the sub-graphs that are being captured, or of the one in ``frame``, to the graph around them; their frames continue."""
     while interp.subgraphs and (frame is None or interp.subgraphs[-1].frame is frame):
         sub = interp.subgraphs.pop()
         interp.trace.recorder = sub.recorder.parent
@@ -87,7 +87,7 @@ def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
 def call_nested(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """A call of a function under ``nested_compile_region``: one sub-graph for all calls that are equal."""
+    """Calls a function under ``nested_compile_region``: all equal calls share one sub-graph."""
     interp.see_function(interp.trace, fn)
     plain = load_cell(interp, _cell(fn))
     ruled = interp.rules is not None and interp.rules.decide(plain, args) is not None
