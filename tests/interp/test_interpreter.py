@@ -1,0 +1,787 @@
+"""The interpreter alone: frames, calls, exceptions, graph breaks and giving up, with no region and no program around it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fineline.errors import InternalError, Unsupported
+from fineline.fake.fake_tensors import unsymbolic
+from fineline.frames.frame import NULL, InterpretedGenerator
+from fineline.frames.graph_breaks import CaptureAborted, DataDependentBranch, Finished, GraphBreak, Restart
+from fineline.interp.interpreter import Interpreter
+from fineline.policy.decide import Rules
+from fineline.policy.policy import Policy
+from fineline.region.entry_frame import entry_frame
+from fineline.region.options import Options
+from fineline.report.operator_counter import OPEN
+
+BASE = 10
+
+
+def interpreter(capture: bool = True, **options: Any) -> Interpreter:
+    """The smallest one: its own trace, the default options, nothing that hears of graph breaks."""
+    interp = Interpreter(Options(**options))
+    interp.cap.active = capture
+    return interp
+
+
+def run(interp: Interpreter, fn: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Runs ``fn`` as the outermost frame; where it is captured, with the arguments as the roots of the guards."""
+    if interp.cap.active:
+        interp.frame = entry_frame(interp, fn, args, kwargs)
+    else:
+        interp.push_function(None, fn, list(args), kwargs)
+    return interp.run()
+
+
+def targets(interp: Interpreter) -> list[Any]:
+    return [node.target for node in interp.cap.recorder.graph.nodes if node.op.startswith("call")]
+
+
+def stop(*args: Any) -> Any:
+    """What no capture looks into: captured code that calls it breaks the graph, and gets the arguments back."""
+    return args
+
+
+def breaks_at_stop(interp: Interpreter, *others: Callable) -> Interpreter:
+    interp.rules = Rules(Policy(disable=[stop, *others]).rules)
+    return interp
+
+
+# -- values: the same as CPython's ---------------------------------------------------------------------------------------
+def branches(n: int) -> str:
+    return "zero" if n == 0 else "small" if 0 < n < 10 else "other"
+
+
+def loops(n: int) -> list:
+    found = []
+    for i in range(n):
+        if i == 2:
+            continue
+        if i == 5:
+            break
+        found.append(i)
+    else:
+        found.append("end")
+    while n > 3:
+        n -= 1
+    return [found, n]
+
+
+def comprehensions(n: int) -> tuple:
+    return [i * n for i in range(n) if i], {i: -i for i in range(n)}, {i % 2 for i in range(n)}, sum(i for i in range(n))
+
+
+def closures(n: int) -> tuple:
+    total = 0
+
+    def add(x: int) -> int:
+        nonlocal total
+        total += x
+        return total
+
+    return add(n), add(n), (lambda x, y=n: x + y + total)(1)
+
+
+def parameters(n: int, /, a: int = 2, *rest: int, b: int = 3, **more: int) -> tuple:
+    return n, a, rest, b, more
+
+
+def calls(n: int) -> tuple:
+    given, named = (n, 1), {"b": 5, "c": 6}
+    return parameters(n), parameters(*given, 7, **named), parameters(n, b=1), max([n, 2]), str.upper("a")
+
+
+def recursion(n: int) -> int:
+    return 1 if n < 2 else n * recursion(n - 1)
+
+
+def unpacking(n: int) -> tuple:
+    first, *rest = range(n)
+    (a, b), c = (n, 2), [*rest, first]
+    return a, b, c, {**{"x": n}, "y": 1}
+
+
+def texts(n: int) -> str:
+    return f"{n:>4}|{n!r}|{'a' * n}|" + "%d" % n
+
+
+def operators(n: int) -> tuple:
+    return n + 1, n - 1, n * 2, n / 2, n // 2, n % 3, n**2, n << 1, n >> 1, n & 1, n | 8, n ^ 1, -n, ~n, not n, n < 2 <= n, n in (1, 4)
+
+
+def subscripts(n: int) -> list:
+    held = list(range(n))
+    held[0], held[-1] = n, held[1:3]
+    del held[1]
+    return held
+
+
+def matching(n: int) -> Any:
+    match {"kind": "point", "at": (n, 1)}:
+        case {"kind": "line"}:
+            return None
+        case {"kind": "point", "at": (x, int(y))} if x > y:
+            return x, y
+    return "none"
+
+
+def handlers(n: int) -> list:
+    found = []
+    try:
+        try:
+            found.append([1, 2][n])
+        except IndexError as e:
+            found.append(type(e).__name__)
+            raise ValueError(n) from e
+        else:
+            found.append("else")
+        finally:
+            found.append("finally")
+    except ValueError as e:
+        found.append((str(e), type(e.__cause__).__name__))
+    return found
+
+
+def leaves_through_finally(n: int) -> tuple:
+    found = []
+    for i in range(n):
+        try:
+            if i == 1:
+                return i, found
+        finally:
+            found.append(i)
+    return n, found
+
+
+@contextlib.contextmanager
+def noted(found: list) -> Iterator[int]:
+    found.append("in")
+    try:
+        yield 1
+    except KeyError:
+        found.append("swallowed")
+    finally:
+        found.append("out")
+
+
+def contexts(n: int) -> list:
+    found: list = []
+    with noted(found) as a, contextlib.suppress(ValueError):
+        found.append(a)
+        raise KeyError if n > 4 else ValueError
+    return found
+
+
+def count(n: int) -> Iterator[Any]:
+    got = yield n
+    yield from (x for x in range(n))
+    return got
+
+
+def generators(n: int) -> list:
+    def outer() -> Iterator[Any]:
+        found = yield from count(n)
+        yield found
+
+    it = outer()
+    return [next(it), it.send("sent"), *it]
+
+
+class Thing:
+    kind = "thing"
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @property
+    def twice(self) -> int:
+        return self.n * 2
+
+    def __add__(self, other: Any) -> Any:
+        return Thing(self.n + other)
+
+    def __getattr__(self, name: str) -> str:
+        return f"no {name}"
+
+
+def objects(n: int) -> tuple:
+    thing = Thing(n) + 1
+    thing.more = n
+    return thing.n, thing.twice, thing.kind, thing.missing, thing.more, thing.__class__.__name__
+
+
+def globals_(n: int) -> int:
+    return n + BASE + len([sys])
+
+
+PROGRAMS = [
+    branches, loops, comprehensions, closures, parameters, calls, recursion, unpacking, texts, operators, subscripts, matching, handlers,
+    leaves_through_finally, contexts, generators, objects, globals_,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["uncaptured", "captured"])
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+def test_interpreter_gives_what_cpython_gives(fn: Callable, capture: bool) -> None:
+    for n in (4, 6):
+        interp = interpreter(capture)
+        assert run(interp, fn, n) == fn(n)
+        assert (interp.cap.active, interp.failure) == (capture, None)
+        assert interp.handled is None and interp.frame is not None and interp.frame.back is None
+
+
+# -- frames ---------------------------------------------------------------------------------------------------------------
+def test_push_function_binds_arguments_to_slots_and_leaves_the_rest_empty() -> None:
+    interp = interpreter(capture=False)
+    frame = interp.push_function(None, loops, [3], None)
+    assert interp.frame is frame and interp.depth == 1
+    assert frame.local == [3, NULL, NULL] and frame.info.slots == ("n", "found", "i")
+    assert (frame.function, frame.back, frame.ip, frame.stack) == (loops, None, 0, [])
+
+
+def test_push_function_puts_the_closure_behind_the_variables() -> None:
+    held = 5
+
+    def inner(x: int) -> int:
+        return x + held
+
+    frame = interpreter(capture=False).push_function(None, inner, [1], None)
+    assert frame.local == [1, inner.__closure__[0]]
+
+
+def test_push_function_stacks_frames() -> None:
+    interp = interpreter(capture=False)
+    outer = interp.push_function(None, branches, [1], None)
+    inner = interp.push_function(outer, recursion, [2], None)
+    assert inner.back is outer and interp.frame is inner and interp.depth == 2
+    assert interp.run() == "small"  # what the inner one gives goes to the stack of the outer one, which has not looked at it
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "text"),
+    [([], None, "missing 1 required positional argument"), ([1, 2], None, "takes 1 positional argument"), ([1], {"z": 1}, "unexpected keyword")],
+    ids=["too few", "too many", "unknown name"],
+)
+def test_push_function_refuses_arguments_as_cpython_does(args: list, kwargs: dict | None, text: str) -> None:
+    interp = interpreter(capture=False)
+    with pytest.raises(TypeError, match=text):
+        interp.push_function(None, branches, args, kwargs)
+    assert interp.frame is None and interp.depth == 0
+
+
+def test_push_function_breaks_the_graph_at_a_coroutine_function() -> None:
+    async def coroutine() -> None: ...
+
+    with pytest.raises(GraphBreak) as caught:
+        interpreter().push_function(None, coroutine, [], None, "then", "data")
+    border = caught.value
+    assert (border.fn, border.error, border.then, border.data) == (coroutine, "FL405", "then", "data")
+
+
+def test_then_gets_the_result_in_place_of_the_stack() -> None:
+    interp, got = interpreter(capture=False), []
+    outer = interp.push_function(None, branches, [0], None)
+    interp.push_function(outer, recursion, [3], None, lambda *args: got.append(args), "data")
+    assert interp.run() == "zero"
+    assert got == [(interp, outer, 6, "data")] and outer.stack == []
+
+
+def test_finish_pushes_or_hands_to_then() -> None:
+    interp = interpreter(capture=False)
+    f = interp.push_function(None, branches, [0], None)
+    assert interp.finish(f, 1) is None and f.stack == [1]
+    assert interp.finish(f, 2, lambda *args: args, "data") == (interp, f, 2, "data") and f.stack == [1]
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["pushed", "of no interest"])
+def test_deliver_goes_on_behind_a_graph_break(push: bool) -> None:
+    interp = interpreter(capture=False)
+    f = interp.push_function(None, branches, [0], None)
+    assert interp.deliver(f, 7, None, None, push) is f
+    assert f.stack == [7] * push
+
+
+def test_link_is_made_once_for_each_set_of_opaque_places() -> None:
+    interp = interpreter(capture=False)
+    info = interp.push_function(None, recursion, [2], None).info
+    plain = interp.link(info)
+    assert interp.link(info) is plain is info.linked
+    at = next(n for n, i in enumerate(info.instructions) if i.name == "CALL")
+    interp.options.opaque.add((info.code, at))
+    opaque = interp.link(info)
+    assert interp.link(info) is opaque is not plain
+    assert [n for n, (a, b) in enumerate(zip(plain, opaque, strict=True)) if a != b] == [at]
+
+
+# -- exceptions -----------------------------------------------------------------------------------------------------------
+def raises(n: int) -> Any:
+    raise LookupError(n)
+
+
+def test_an_exception_that_nobody_handles_leaves_all_frames() -> None:
+    interp = interpreter(capture=False)
+    interp.push_function(interp.push_function(None, branches, [1], None), raises, [4], None)
+    with pytest.raises(LookupError, match="4") as caught:
+        interp.run()
+    assert interp.frame is None and interp.depth == 0 and not interp.running
+    names = [entry.name for entry in caught.traceback]
+    assert names[-2:] == ["branches", "raises"]
+
+
+def test_unwind_goes_to_the_innermost_handler_and_cuts_the_stack() -> None:
+    interp = interpreter(capture=False)
+    outer = interp.push_function(None, handlers, [0], None)
+    interp.push_function(outer, raises, [0], None)
+    outer.ip = next(n for n, i in enumerate(outer.info.instructions) if i.name == "BINARY_SUBSCR") + 1
+    outer.stack.extend(["left", "over"])
+    error = IndexError()
+    assert interp.unwind(error) is outer is interp.frame
+    assert interp.depth == 1
+    assert outer.ip == outer.info.handler_at(outer.info.instructions.index(("BINARY_SUBSCR", 0))).target
+    assert outer.stack == [error]
+
+
+def test_a_raise_inside_a_handler_gets_the_handled_exception_as_context() -> None:
+    def program() -> Any:
+        try:
+            raises(1)
+        except LookupError:
+            raise ValueError
+
+    interp = interpreter(capture=False)
+    with pytest.raises(ValueError) as caught:
+        run(interp, program)
+    assert type(caught.value.__context__) is LookupError and caught.value.__cause__ is None
+
+
+def test_raise_again_keeps_the_context() -> None:
+    def program() -> Any:
+        try:
+            raises(1)
+        except LookupError:
+            raise
+
+    with pytest.raises(LookupError) as caught:
+        run(interpreter(capture=False), program)
+    assert caught.value.__context__ is None
+
+
+def test_native_calls_find_the_handled_exception() -> None:
+    interp = interpreter(capture=False)
+    interp.handled = error = KeyError("k")
+    assert interp.native(lambda: sys.exc_info()[1], (), None) is error
+    interp.handled = None
+    assert interp.native(lambda a, b: (sys.exc_info()[1], a, b), (1,), {"b": 2}) == (None, 1, 2)
+
+
+def test_native_calls_find_the_frames_of_the_user() -> None:
+    interp, found = interpreter(capture=False), []
+
+    def look() -> None:
+        f = sys._getframe(1)
+        found.append((f.f_code.co_name, f.f_lineno, f.f_globals is globals()))
+
+    outer = interp.push_function(None, branches, [0], None)
+    interp.native(look, (), None)
+    assert found == [("branches", outer.line, True)]
+
+
+# -- graph breaks ---------------------------------------------------------------------------------------------------------
+def one_break(x: Any, fn: Callable = stop) -> Any:
+    return [fn(x + 1, a=1)]
+
+
+def handling(x: Any) -> Any:
+    try:
+        return stop(x)
+    except (KeyError, OSError) as e:
+        return f"handled {type(e).__name__}"
+    finally:
+        PASSED.append("finally")
+
+
+PASSED: list[str] = []
+
+
+def test_on_border_is_given_the_call_and_gives_its_result() -> None:
+    interp, met = breaks_at_stop(interpreter()), []
+
+    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+        met.append((machine, border.fn, border.args_[0].tolist(), border.kwargs, border.error, len(targets(interp)), interp.fate()))
+        return "given"
+
+    interp.on_border = on_border
+    assert run(interp, one_break, torch.zeros(2)) == ["given"]
+    assert met == [(interp, stop, [1, 1], {"a": 1}, "FL400", 1, "skipped")]
+    assert interp.outside == "" and interp.pending is None
+
+
+def test_without_on_border_the_call_is_made_and_capture_goes_on() -> None:
+    interp, met = breaks_at_stop(interpreter()), []
+    interp.on_skip = lambda machine, border: met.append(border)
+    assert run(interp, lambda n: [stop(n), n], 3) == [(3,), 3]
+    assert interp.cap.active and met == []
+
+
+@pytest.mark.parametrize("capture", [True, False], ids=["captured", "uncaptured"])
+def test_who_hears_of_a_graph_break(capture: bool) -> None:
+    interp, met = interpreter(capture), []
+    interp.frame = f = interp.push_function(None, branches, [1], None)
+    interp.on_skip = lambda machine, border: met.append("on_skip")
+    interp.on_border = lambda machine, border: met.append("on_border")
+    assert interp.at_border(GraphBreak(stop, (3,), None, "FL400", "why")) is f
+    assert met == ["on_border" if capture else "on_skip"]
+    assert interp.pending == (None if capture else (3,), None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("border", "pending"),
+    [
+        (GraphBreak(stop, (3,), None, "FL400", "why"), ((3,), None, None, True)),
+        (GraphBreak(stop, (3,), None, "FL400", "why").to(print, "data"), ((3,), print, "data", True)),
+        (GraphBreak(stop, (3,), None, "FL400", "why").discard().to(print, "data"), ((3,), None, None, False)),
+    ],
+    ids=["to the stack", "to then", "nowhere"],
+)
+def test_where_the_result_of_a_graph_break_goes(border: GraphBreak, pending: tuple) -> None:
+    interp = interpreter()
+    interp.push_function(None, branches, [1], None)
+    interp.at_border(border)
+    assert interp.pending == pending
+
+
+@pytest.mark.parametrize(
+    ("error", "result"), [(KeyError(1), "handled KeyError"), (OSError(2), "handled OSError"), (ValueError(3), None)], ids=repr
+)
+def test_what_a_break_raises_meets_the_handlers_of_the_user(error: Exception, result: str | None) -> None:
+    interp = breaks_at_stop(interpreter())
+
+    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+        raise error
+
+    interp.on_border = on_border
+    PASSED.clear()
+    if result is None:
+        with pytest.raises(type(error)):
+            run(interp, handling, 1)
+    else:
+        assert run(interp, handling, 1) == result
+    assert PASSED == ["finally"]
+
+
+@pytest.mark.parametrize("signal", [Restart("FL515", "no"), Finished("all")], ids=["restart", "finished"])
+def test_who_cuts_segments_can_end_the_run_past_all_handlers(signal: BaseException) -> None:
+    interp = breaks_at_stop(interpreter())
+
+    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+        raise signal
+
+    interp.on_border = on_border
+    PASSED.clear()
+    with pytest.raises(type(signal)):
+        run(interp, handling, 1)
+    assert PASSED == []
+
+
+def test_an_aborted_capture_leaves_through_finally_alone() -> None:
+    interp = breaks_at_stop(interpreter())
+
+    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+        raise CaptureAborted
+
+    interp.on_border = on_border
+    PASSED.clear()
+    with pytest.raises(CaptureAborted):
+        run(interp, handling, 1)
+    assert PASSED == ["finally"]
+
+
+def test_abandon_keeps_the_reason_and_leaves_the_frames() -> None:
+    interp, reason = interpreter(), Unsupported("no")
+    interp.frame = entry_frame(interp, branches, (1,), {})
+    with pytest.raises(CaptureAborted):
+        interp.abandon(reason)
+    assert interp.abandoned is reason and interp.frame is None
+
+
+# -- giving up ------------------------------------------------------------------------------------------------------------
+def test_fail_ends_the_capture_where_the_user_is() -> None:
+    interp = interpreter()
+    f = interp.push_function(None, branches, [1], None)
+    interp.fail("FL413", "too odd", hint=False)
+    assert not interp.cap.active and interp.failure == ("FL413", "too odd")
+    assert interp.failed_at == (__file__, f.line) and interp.failed_stack[-1] == (__file__, f.line, "branches")
+    assert interp.options.opaque == set()
+
+
+def test_fail_with_a_hint_has_the_instruction_run_eagerly_next_time() -> None:
+    interp = interpreter()
+    f = interp.push_function(None, branches, [1], None)
+    f.ip = 3
+    interp.fail("FL413", "too odd", hint=True)
+    assert interp.options.opaque == {(branches.__code__, 2)}
+
+
+def test_fail_is_heard_once() -> None:
+    interp = interpreter()
+    interp.fail("FL413", "first", hint=False)
+    interp.fail("FL427", "second", hint=True)
+    assert interp.failure == ("FL413", "first") and interp.options.opaque == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "breaks", "refused"),
+    [("FL413", "any", False), ("FL413", "none", True), ("FL413", "declared", True), ("FL426", "none", False), ("FL901", "none", False)],
+)
+def test_fail_is_an_error_where_graph_breaks_are(error: str, breaks: str, refused: bool) -> None:
+    interp, said = interpreter(breaks=breaks), []
+    interp.refuse = lambda *args, **kwargs: said.append(args) or Unsupported("refused")
+    frame = interp.push_function(None, branches, [1], None)
+    with pytest.raises(CaptureAborted) if refused else contextlib.nullcontext():
+        interp.fail(error, "too odd", hint=False)
+    assert said == ([(error, "too odd", frame)] if refused else [])
+    assert (type(interp.abandoned) is Unsupported) is refused and interp.cap.active is refused
+
+
+def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
+    interp = interpreter(breaks="declared")
+    interp.rules = Rules(Policy(breaks={"FL413": branches}).rules)
+    interp.push_function(None, branches, [1], None)
+    assert interp.declared("FL413").verb == "break" and interp.declared("FL427") is None
+    interp.fail("FL413", "too odd", hint=False)
+    assert interp.abandoned is None and not interp.cap.active
+
+
+def test_on_fakes_nothing_has_happened_and_the_call_is_captured_anew() -> None:
+    interp = interpreter()
+    interp.fakes = unsymbolic()
+    with pytest.raises(Restart) as caught:
+        interp.fail("FL413", "too odd", hint=False)
+    assert (caught.value.error, caught.value.text) == ("FL413", "too odd") and interp.cap.active
+
+
+@pytest.mark.parametrize("breaks", ["any", "none"])
+def test_a_branch_on_what_only_the_graph_knows(breaks: str) -> None:
+    interp = interpreter(breaks=breaks)
+    interp.push_function(None, branches, [1], None)
+    with pytest.raises(CaptureAborted if breaks == "none" else Restart):
+        interp.undecided(DataDependentBranch("u0 > 0"))
+    assert (interp.abandoned is not None) == (breaks == "none")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, RecursionError], ids=lambda kind: kind.__name__)
+def test_what_depends_on_the_moment_is_not_captured(kind: type[BaseException]) -> None:
+    def fails() -> None:
+        raise kind
+
+    def program() -> str:
+        try:
+            return fails()
+        except kind as e:
+            return type(e).__name__
+
+    interp = breaks_at_stop(interpreter(), fails)
+    assert run(interp, program) == kind.__name__
+    assert not interp.cap.active and interp.failure[0] == "FL426"
+    assert (interp.interrupt is not None) == (kind is KeyboardInterrupt)
+
+
+def test_an_interrupt_on_fakes_leaves_past_all_handlers() -> None:
+    interp, error = interpreter(), KeyboardInterrupt()
+    interp.frame = entry_frame(interp, handling, (1,), {})
+    interp.fakes = unsymbolic()
+    with pytest.raises(KeyboardInterrupt):
+        interp.interrupted(error)
+    assert interp.interrupt is error and interp.cap.active
+
+
+def test_an_error_of_the_interpreter_is_none_of_the_user() -> None:
+    def broken(machine: Interpreter, f: Any, arg: int) -> None:
+        raise InternalError("broken")
+
+    interp = interpreter()
+    interp.frame = entry_frame(interp, handling, (1,), {})
+    interp.frame.ops = [(broken, 0, 1)]
+    with pytest.raises(CaptureAborted):
+        interp.run()
+    assert type(interp.abandoned) is InternalError
+
+
+def test_a_long_loop_is_left_to_cpython_from_the_next_call_on() -> None:
+    interp = interpreter()
+    middle = interp.push_function(interp.push_function(None, calls, [1], None), recursion, [3], None)
+    inner = interp.push_function(middle, recursion, [2], None)
+    middle.ip = next(n for n, i in enumerate(middle.info.instructions) if i.name == "CALL") + 1
+    interp.jumps = 10
+    interp.long_loop(inner)
+    assert interp.jumps == 0 and interp.failure[0] == "FL427"
+    assert interp.options.opaque == {(recursion.__code__, middle.ip - 1)}
+
+
+# -- what the capture is told -----------------------------------------------------------------------------------------------
+def test_operators_and_reads_go_to_the_trace() -> None:
+    interp, x = interpreter(), torch.ones(2)
+    result = run(interp, lambda x, n: (x + BASE).mul(n).relu(), x, 2)
+    assert result.tolist() == [22, 22]
+    assert [t if type(t) is str else t.__name__ for t in targets(interp)] == ["add", "mul", "relu"]
+    checked = {src.text(): src.checked for src in interp.cap.guards.reads.sources}
+    assert "tensor" in checked["x"] and "eq" in checked["n"] and "eq" in checked["globals of " + __name__ + "['BASE']"]
+
+
+def test_writes_go_to_the_mutation_log() -> None:
+    interp, thing, held = interpreter(), Thing(1), [1]
+
+    def program(thing: Thing, held: list) -> None:
+        thing.n = 2
+        held.append(3)
+
+    run(interp, program, thing, held)
+    assert (thing.n, held) == (2, [1, 3])
+    written = {w.src.text(): (w.kind, w.before) for w in interp.cap.journal.written.values()}
+    assert written == {"thing.__dict__": ("dict", {"n": 1}), "held": ("list", [1])}
+
+
+def test_nothing_is_recorded_without_capture() -> None:
+    interp, thing = interpreter(capture=False), Thing(1)
+    steps = len(interp.cap.guards.steps)
+    assert run(interp, lambda x, thing: setattr(thing, "n", x + 1) or thing.n, torch.ones(1), thing).tolist() == [2]
+    assert targets(interp) == [] and len(interp.cap.guards.steps) == steps and not interp.cap.journal.written
+
+
+@pytest.mark.parametrize(
+    ("state", "fate"),
+    [({}, OPEN), ({"outside": "eager"}, "eager"), ({"resume": print}, "skipped"), ({"computing": True, "outside": "eager"}, "")],
+    ids=["captured", "at a graph break", "in a block without capture", "none of the user's"],
+)
+def test_fate_of_an_operator(state: dict, fate: str) -> None:
+    interp = interpreter()
+    for name, value in state.items():
+        setattr(interp, name, value)
+    assert interp.fate() == fate
+    interp.cap.active = False
+    assert interp.fate() == ("eager" if fate == OPEN else fate)
+
+
+def test_class_value_pins_what_a_class_holds() -> None:
+    interp, value = interpreter(), Thing.__dict__["twice"]
+    assert interp.class_value(value) is value and interp.class_value(3) == 3
+    assert interp.cap.sources[id(value)].op == "pin" and id(3) not in interp.cap.sources
+
+
+def test_memory_of_a_tensor_is_its_own_or_its_twin_on_fakes() -> None:
+    interp, x = interpreter(), torch.ones(2)
+    assert interp.memory(x) is x
+    interp.fakes = unsymbolic()
+    twin = interp.memory(x)
+    assert twin is not x and twin is interp.memory(x) and twin.shape == x.shape and not interp.computing
+
+
+# -- numbers that C asks for ------------------------------------------------------------------------------------------------
+def asking(options: Options, **changes: Any) -> Interpreter:
+    """One of several runs of the same region, at the same instruction."""
+    interp = Interpreter(options)
+    interp.push_function(None, branches, [1], None).ip = 1
+    for name, value in changes.items():
+        setattr(interp, name, value)
+    return interp
+
+
+def test_asked_says_when_earlier_runs_had_other_values() -> None:
+    options = Options()
+    first, second, third = asking(options), asking(options), asking(options)
+    assert not first.asked(first.frame, [1], few=1)
+    assert not first.asked(first.frame, [2], few=1)  # a loop may come there several times in one run
+    assert not second.asked(second.frame, [2], few=1)
+    assert third.asked(third.frame, [3], few=1)
+    assert third.asked(third.frame, [1], few=1)  # once a place is known for it, it stays so
+
+
+def test_asked_allows_a_few() -> None:
+    options = Options()
+    assert [one.asked(one.frame, [n], few=2) for n, one in enumerate([asking(options) for _ in range(4)])] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("breaks", ["declared", "none"])
+def test_asked_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
+    options = Options(breaks=breaks)
+    assert not any(one.asked(one.frame, [n], few=1) for n, one in enumerate([asking(options) for _ in range(3)]))
+    assert options.asked_numbers == {}
+
+
+def test_unlike_is_about_containers_that_are_known_to_vary() -> None:
+    options, answers = Options(), []
+    for held in ([1], [1, 2], [1]):
+        interp = asking(options, unsteady={"held": "length"})
+        interp.cap.read(held, interp.cap.guards.root(0, "held", held))
+        answers.append(interp.unlike(interp.frame, held))
+        assert not interp.unlike(interp.frame, [*held])  # made here
+    assert answers == [False, False, False]
+    interp = asking(options, unsteady={"held": "length"})
+    interp.cap.read(other := [1, 2, 3], interp.cap.guards.root(0, "held", other))
+    assert interp.unlike(interp.frame, other)
+
+
+# -- generators -------------------------------------------------------------------------------------------------------------
+def suspended(interp: Interpreter) -> InterpretedGenerator:
+    """A generator that the interpreter has made, and that has given its first item."""
+    def program() -> Any:
+        gen = count(2)
+        return gen, next(gen)
+
+    gen, first = run(interp, program)
+    assert type(gen) is InterpretedGenerator and first == 2
+    return gen
+
+
+def test_native_code_drives_a_generator_of_the_interpreter() -> None:
+    gen = suspended(interpreter(capture=False))
+    assert gen.state == "suspended" and gen.send("x") == 0
+    assert list(gen) == [1] and gen.state == "closed" and gen.frame is None
+
+
+def test_what_native_code_throws_into_a_generator_leaves_it() -> None:
+    gen = suspended(interpreter(capture=False))
+    with pytest.raises(KeyError, match="thrown"):
+        gen.throw(KeyError("thrown"))
+    assert gen.state == "closed"
+
+
+def test_the_value_of_a_generator_comes_with_stop_iteration() -> None:
+    gen = suspended(interpreter(capture=False))
+    found = [gen.send("got"), gen.send(None)]
+    with pytest.raises(StopIteration) as caught:
+        gen.send(None)
+    assert found == [0, 1] and caught.value.value == "got"
+
+
+def test_forget_generators_closes_them_without_running_them() -> None:
+    interp = interpreter(capture=False)
+    gen = suspended(interp)
+    interp.forget_generators()
+    assert (gen.state, gen.frame) == ("closed", None)
+
+
+def test_a_dropped_generator_runs_its_finally_before_the_next_instruction() -> None:
+    def generator(found: list) -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            found.append("closed")
+
+    def program() -> list:
+        found: list = []
+        gen = generator(found)
+        next(gen)
+        gen = None
+        found.append("behind")
+        return found
+
+    interp = interpreter(capture=False)
+    assert run(interp, program) == ["closed", "behind"] and interp.dying == []

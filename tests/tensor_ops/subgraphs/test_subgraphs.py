@@ -1,0 +1,428 @@
+"""Capture of sub-graphs alone: what becomes one node with a graph of its own, what is refused and why, and that a refusal leaves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fineline.frames.graph_breaks import CaptureAborted
+from fineline.fx.recorder import Recorder
+from fineline.interp.body_interpreter import BodyInterpreter
+from fineline.interp.interpreter import Interpreter
+from fineline.interp.trial import Trial
+from fineline.policy.decide import Rules
+from fineline.policy.policy import Policy
+from fineline.region.entry_frame import entry_frame
+from fineline.region.options import Options
+from fineline.tensor_ops.subgraphs.allow_in_graph import leaves, parts, tensors
+from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody
+from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed
+from fineline.tensor_ops.subgraphs.nested_regions import Subgraph, begin_subgraph, give_up_subgraphs
+
+X, Y = torch.arange(3.0), torch.ones(3)
+
+
+def interpreter(*given: Any, **options: Any) -> Interpreter:
+    """One that has been ``given`` these as arguments, and can make the interpreters that bodies and trials run on."""
+    interp = Interpreter(Options(**options))
+    interp.trial, interp.inside = Trial, BodyInterpreter
+    for i, v in enumerate(given):
+        interp.cap.read(v, interp.cap.guards.root(i, f"arg{i}", v))
+    return interp
+
+
+def run(interp: Interpreter, fn: Callable, *args: Any) -> Any:
+    interp.frame = entry_frame(interp, fn, args, {})
+    return interp.run()
+
+
+def operators(graph: Any) -> list[str]:
+    """The operators of a graph, or what a recorder has so far."""
+    graph = getattr(graph, "graph", graph)
+    return [getattr(n.target, "__name__", str(n.target)) for n in graph.nodes if n.op in ("call_function", "call_method")]
+
+
+def untouched(interp: Interpreter) -> bool:
+    return operators(interp.cap.recorder) == [] and not interp.cap.recorder.parts and not interp.cap.journal.written and interp.frame is None
+
+
+# -- bodies: a callable as a graph, not run for real ------------------------------------------------------------------------------
+def test_a_body_is_captured_without_running_it() -> None:
+    interp = interpreter(X)
+    bodies = Bodies(interp)
+    hole = bodies.like(X)
+    body = bodies.capture(lambda a: (a.sin() + 1, {"b": a * 2}), [hole], holes=[hole])
+    gm = bodies.module(body, "body")
+    assert operators(gm) == ["sin", "add", "mul"] and untouched(interp)
+    a, b = gm(X)
+    assert torch.equal(a, X.sin() + 1) and torch.equal(b, X * 2)
+    assert body.rebuilt("pq") == ("p", {"b": "q"}) and bodies.lifted() == ([], [])
+
+
+def test_tensors_from_around_a_body_are_lifted_once_for_all_bodies() -> None:
+    interp = interpreter(X, Y)
+    bodies = Bodies(interp)
+    one = bodies.capture(lambda: X + Y, [])
+    other = bodies.capture(lambda: Y * 2, [])
+    values, nodes = bodies.lifted()
+    assert [v is t for v, t in zip(values, (X, Y), strict=True)] == [True, True]
+    assert nodes == [interp.cap.recorder.find(X), interp.cap.recorder.find(Y)]
+    graphs = [bodies.module(body, "body", single=True) for body in (one, other)]
+    assert [torch.equal(gm(X, Y), expected) for gm, expected in zip(graphs, (X + Y, Y * 2), strict=True)] == [True, True]
+
+
+held: list = [1]
+
+
+def writes_global(a: Tensor) -> Tensor:
+    held.append(2)
+    return a + 1
+
+
+def prints(a: Tensor) -> Tensor:
+    print(a)
+    return a + 1
+
+
+def reads_data(a: Tensor) -> Tensor:
+    return a + 1 if a.sum().item() > 0 else a
+
+
+def writes_given(a: Tensor) -> Tensor:
+    return a.add_(1)
+
+
+def raises(a: Tensor) -> Tensor:
+    raise LookupError("no")
+
+
+def leaves_state(a: Tensor) -> Tensor:
+    torch.set_grad_enabled(False)
+    return a + 1
+
+
+REFUSED: dict[str, tuple[Callable, str]] = {
+    "writes what is not its own": (writes_global, "it changes something that is not its own"),
+    "prints": (prints, "it breaks the graph: print"),
+    "reads numbers": (reads_data, "it breaks the graph"),
+    "writes into what it is given": (writes_given, "it writes into a tensor from around it"),
+    "gives what it is given": (lambda a: a, "it uses and gives tensors that share memory"),
+    "gives a view": (lambda a: a[1:], "it uses and gives tensors that share memory"),
+    "gives an object": (lambda a: (a + 1, [object()]), "it gives a object"),
+    "raises": (raises, "it raises LookupError: no"),
+    "leaves another state": (leaves_state, "it leaves PyTorch in another state"),
+    "asks for a gradient": (lambda a: (a + 1, a.grad)[0], "it asks for .grad of a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_body_says_why_and_leaves_nothing(name: str) -> None:
+    fn, text = REFUSED[name]
+    interp, grad = interpreter(X), torch.is_grad_enabled()
+    before = (interp.cap.recorder, interp.cap.journal, interp.cap.made, interp.cap.guards.machine)
+    bodies = Bodies(interp)
+    hole = bodies.like(X)
+    with pytest.raises(NoBody, match=text.replace("(", r"\(")):
+        bodies.capture(fn, [hole], holes=[hole])
+    assert untouched(interp) and bodies.bodies == [] and held == [1]
+    now = (interp.cap.recorder, interp.cap.journal, interp.cap.made, interp.cap.guards.machine)
+    assert all([a is b for a, b in zip(before, now, strict=True)]) and torch.is_grad_enabled() is grad
+
+
+def test_a_body_may_give_what_it_is_given_where_the_operator_allows_it() -> None:
+    bodies = Bodies(interpreter(X))
+    hole = bodies.like(X)
+    body = bodies.capture(lambda a: (a, a[1:]), [hole], holes=[hole], aliases=True)
+    assert len(body.outputs) == 2
+
+
+def test_what_a_body_writes_into_containers_of_the_capture_is_undone() -> None:
+    interp, made = interpreter(X), [1]
+    interp.cap.made.add(id(made))
+    with pytest.raises(NoBody, match="it changes what the code around it has made"):
+        Bodies(interp).capture(lambda m: (m.append(2), X + 1)[1], [made])
+    assert made == [1]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "strides", "answer"),
+    [
+        (torch.ones(2, 3), torch.zeros(2, 3), True, True),
+        (torch.ones(2, 3), torch.ones(3, 2), True, False),
+        (torch.ones(2, 3), torch.ones(3, 2).t(), True, False),
+        (torch.ones(2, 3), torch.ones(3, 2).t(), False, True),
+        (torch.ones(2), torch.ones(2, dtype=torch.int32), True, False),
+    ],
+    ids=["same", "sizes", "strides", "strides allowed", "types"],
+)
+def test_which_tensors_look_the_same(a: Tensor, b: Tensor, strides: bool, answer: bool) -> None:
+    assert Bodies(interpreter()).alike(a, b, strides) is answer
+
+
+def test_stand_ins_for_operands() -> None:
+    bodies, t = Bodies(interpreter()), torch.ones(4, 3, requires_grad=True)
+    like, row, scalar = bodies.like(t), bodies.row(t), bodies.scalar(torch.int32, t)
+    assert (like.shape, row.shape, scalar.shape, scalar.dtype) == ((4, 3), (3,), (), torch.int32)
+    assert like.requires_grad and row.requires_grad and not scalar.requires_grad
+    with pytest.raises(NoBody, match="an operand is a int"):
+        bodies.like(3)
+
+
+def test_bodies_stand_in_no_transform() -> None:
+    with pytest.raises(NoBody, match="inside of a transform"):
+        torch.func.vmap(lambda t: (Bodies(interpreter()), t)[1])(torch.ones(2, 2))
+
+
+def test_leaves_that_a_graph_does_not_give_are_kept() -> None:
+    bodies = Bodies(interpreter(X))
+    body, other, third = [bodies.capture(fn, []) for fn in (lambda: (X + 1, 3), lambda: (X * 2, 3), lambda: (X * 2, 4))]
+    assert type(body) is Body and len(body.nodes) == 1 and body.rebuilt([7]) == (7, 3)
+    assert body.same_structure(other) and not body.same_structure(third)
+
+
+# -- sub-graphs that run for real: held as one node, or put node by node ---------------------------------------------------------------
+def step(a: Tensor, b: Tensor) -> Tensor:
+    return (a + b).relu()
+
+
+def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> tuple[Any, list]:
+    """Runs ``fn`` as a sub-graph: -> its result, and what was decided of it."""
+    outer, decided = interp.push_function(None, step, [X, Y], None), []
+
+    def finish(machine: Interpreter, sub: Subgraph, value: Any) -> None:
+        outputs = sub.outputs(value)
+        decided.append(None if outputs is None else len(outputs))
+        if outputs is None or not hold:
+            sub.recorder.inline()
+        else:
+            sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)
+
+    begin_subgraph(interp, outer, fn, args, None, finish, lambda machine, f, value, data: decided.append(value), None)
+    interp.run()
+    return decided[1], decided[:1]
+
+
+def test_a_sub_graph_is_one_node_of_the_graph_around_it() -> None:
+    interp = interpreter(X, Y)
+    value, decided = nested(interp, step, [X, Y])
+    recorder = interp.cap.recorder
+    assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.subgraphs == []
+    assert type(recorder) is Recorder and operators(recorder)[:1] == ["invoke_subgraph"]
+    (gm,) = recorder.modules.values()
+    assert operators(gm) == ["add", "relu"] and recorder.known(value)
+
+
+def test_equal_sub_graphs_share_a_module() -> None:
+    interp = interpreter(X, Y)
+    for fn in (step, step, lambda a, b: a * b):
+        nested(interp, fn, [X, Y])
+    assert len(interp.cap.recorder.modules) == 2 and operators(interp.cap.recorder).count("invoke_subgraph") == 3
+
+
+def test_a_sub_graph_gives_what_it_has_made() -> None:
+    interp = interpreter(X, Y)
+    value, decided = nested(interp, lambda a, b: (c := a + b, [c, a, c * 2]), [X, Y])
+    assert decided == [2] and value[1][1] is X
+    assert [interp.cap.recorder.known(t) for t in (value[0], value[1][2], X)] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("fn", "hold", "decided"),
+    [
+        (lambda a, b: a, True, None),
+        (lambda a, b: (a.add_(b), a + 1)[1], True, None),
+        (lambda a, b: (c := a + b, c[1:]), True, None),
+        (lambda a, b: (a + b, torch.set_grad_enabled(False))[0], True, None),
+        (step, False, 1),
+    ],
+    ids=["nothing made", "writes into an operand", "results share memory", "another state", "told to"],
+)
+def test_what_no_sub_graph_can_hold_goes_node_by_node(fn: Callable, hold: bool, decided: int | None) -> None:
+    interp, plain = interpreter(x := X.clone(), Y), interpreter(x, Y)
+    with torch.enable_grad():
+        assert nested(interp, fn, [x, Y], hold)[1] == [decided]
+    with torch.enable_grad():
+        run(plain, fn, x, Y)
+    assert operators(interp.cap.recorder) == operators(plain.cap.recorder) and not interp.cap.recorder.modules
+
+
+def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
+    interp = interpreter(X, Y)
+    outer = interp.push_function(None, step, [X, Y], None)
+    frame = begin_subgraph(interp, outer, step, [X, Y], None, print, None, "data")
+    (sub,) = interp.subgraphs
+    assert interp.cap.recorder is sub.recorder and sub.frame is frame
+    give_up_subgraphs(interp, outer)
+    assert interp.subgraphs == [sub]  # another frame than that of the sub-graph has ended
+    give_up_subgraphs(interp)
+    assert interp.subgraphs == [] and type(interp.cap.recorder) is Recorder and (frame.then, frame.data) == (None, "data")
+
+
+# -- autograd functions -------------------------------------------------------------------------------------------------------------------
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
+class Prints(Square):
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        held.append(3)
+        return grad
+
+
+class Writes(Square):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.add_(torch.rand(3))
+        held.append(4)
+        return y
+
+
+class Vmapped(Square):
+    generate_vmap_rule = True
+
+
+def test_an_autograd_function_is_two_graphs() -> None:
+    x = X.clone().requires_grad_()
+    interp = interpreter(x)
+    interp.push_function(None, step, [x, x], None)
+    graphs = capture_function(interp, Square, [x])
+    assert operators(graphs.forward).count("mul") == 1 and [operators(g).count("mul") for g in graphs.backwards] == [2]
+    assert operators(interp.cap.recorder) == []
+    out = graphs.apply(interp)
+    out.backward(torch.ones(3))
+    assert torch.equal(out.detach(), X * X) and torch.equal(x.grad, 2 * X)
+
+
+@pytest.mark.parametrize("cls", [Prints, Writes, Vmapped], ids=["a write backward", "a write forward", "a rule of its own for vmap"])
+def test_what_two_graphs_cannot_hold_leaves_nothing(cls: type) -> None:
+    x = X.clone().requires_grad_()
+    interp = interpreter(x)
+    interp.push_function(None, step, [x, x], None)
+    state = torch.get_rng_state()
+    assert capture_function(interp, cls, [x]) is None
+    assert operators(interp.cap.recorder) == [] and held == [1]
+    assert torch.equal(x, X) and torch.equal(state, torch.get_rng_state())
+
+
+def test_what_a_context_says() -> None:
+    x = X.clone().requires_grad_()
+    assert needed((x, X, 3)) == (True, False, False)
+    ctx = Context((True,))
+    assert not ctx._fineline_asked and ctx.saved_tensors == () and ctx._fineline_asked
+
+
+# -- allow_in_graph ---------------------------------------------------------------------------------------------------------------------
+def opaque(a: Tensor, b: Any = None) -> Tensor:
+    return (a + 1).relu()
+
+
+def uses_another(a: Tensor) -> Tensor:
+    return a + Y
+
+
+def changes_given(a: list) -> Tensor:
+    a.append(1)
+    return a[0] + 1
+
+
+def gives_an_object(a: Tensor) -> Any:
+    return [a + 1, object()]
+
+
+def gives_a_number(a: Tensor) -> Any:
+    return a.sum().item()
+
+
+def allowing(fn: Callable) -> Interpreter:
+    interp = interpreter()
+    interp.rules = Rules(Policy(allow=fn).rules)
+    return interp
+
+
+def test_an_opaque_call_is_one_node() -> None:
+    interp = allowing(opaque)
+    result = run(interp, lambda x: opaque(x), X)
+    (node,) = [n for n in interp.cap.recorder.graph.nodes if n.op == "call_function"]
+    assert node.target is opaque and torch.equal(result, (X + 1).relu()) and interp.cap.recorder.find(result) is node
+    assert interp.opaque is None and interp.cap.journal.met is None
+
+
+def test_what_an_opaque_call_reads_is_guarded() -> None:
+    def scales(a: Tensor) -> Tensor:
+        return a * len(held)
+
+    interp = allowing(scales)
+    run(interp, lambda x: scales(x), X)
+    texts = [src.text() for src in interp.cap.guards.reads.sources if "len" in src.checked]
+    assert f"globals of {__name__}['held']" in texts
+
+
+@pytest.mark.parametrize(
+    ("fn", "arg", "text"),
+    [
+        (uses_another, X, "which is not one of its arguments"),
+        (changes_given, [X], "it changes"),
+        (gives_an_object, X, "it gives a object"),
+        (gives_a_number, X, "and has read the values of a tensor"),
+        (opaque, {"a": {1}}, "it is called with"),
+    ],
+    ids=["uses another tensor", "changes its argument", "gives an object", "gives a number", "called with a set"],
+)
+def test_who_breaks_the_contract_gets_an_error(fn: Callable, arg: Any, text: str) -> None:
+    interp = allowing(fn)
+    with pytest.raises(CaptureAborted):
+        run(interp, lambda arg: fn(arg), arg)
+    assert text in str(interp.abandoned) and interp.opaque is None
+
+
+def test_an_opaque_call_may_not_read_what_the_capture_has_changed() -> None:
+    def scales(a: Tensor) -> Tensor:
+        return a * sum(held)
+
+    def program(a: Tensor) -> Tensor:
+        total = sum(held)
+        held.append(2)
+        return scales(a * total)
+
+    interp = allowing(scales)
+    with pytest.raises(CaptureAborted):
+        run(interp, program, X)
+    interp.cap.journal.undo()
+    assert "held'], which the captured code has changed before" in str(interp.abandoned) and held == [1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    a: Any
+    b: Any
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (X, [X]), ([X, (Y, 3)], [X, Y, 3]), ({"a": X, "b": [Y]}, [X, Y]), (Pair(X, [Y]), [X, Y]), (slice(1, None, 2), [1, None, 2]), ({X}, [{X}]),
+    ],
+    ids=["tensor", "list", "dict", "dataclass", "slice", "set"],
+)  # fmt: skip
+def test_leaves_of_what_a_graph_can_carry(value: Any, found: list) -> None:
+    assert all([a is b or (type(a) is type(b) and not isinstance(a, Tensor) and a == b) for a, b in zip(leaves(value), found, strict=True)])
+    assert [t is f for t, f in zip(tensors(value), [f for f in found if isinstance(f, Tensor)], strict=True)].count(False) == 0
+
+
+def test_parts_are_containers_and_what_they_hold_in_order() -> None:
+    inner = [3]
+    assert list(parts([1, {"a": inner}])) == [[1, {"a": inner}], 1, {"a": inner}, inner, 3]
