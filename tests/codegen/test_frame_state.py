@@ -21,6 +21,8 @@ from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
 from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.tracing.lessons import Lessons
+from tests.hosts import Host
 
 
 def stop(*args: Any) -> Any:
@@ -29,7 +31,7 @@ def stop(*args: Any) -> Any:
 
 
 def interpreter(**options: Any) -> Interpreter:
-    interp = Interpreter(Options(**options))
+    interp = Interpreter(Options(**options), Lessons())
     interp.rules = Rules(Policy(disable=[stop]).rules)
     return interp
 
@@ -38,16 +40,16 @@ def run(interp: Interpreter, passing: int = 0, keeps_variables: bool = False, **
     """Runs to the first call of ``stop`` (or, behind ``passing`` others, to a later one) -> the state there; else what the program gives."""
     left = itertools.count(-passing)
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         if next(left) < 0:
-            return machine.beyond(border)
-        border.keeps_variables = keeps_variables
-        state = FrameState(machine, border, **how)
+            return interp.beyond(graph_break)
+        graph_break.keeps_variables = keeps_variables
+        state = FrameState(interp, graph_break, **how)
         # What is suspended goes on in the new frames alone.
-        machine.forget_generators()
+        interp.forget_generators()
         raise Finished(state)
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     try:
         return interp.run()
     except Finished as done:
@@ -63,13 +65,13 @@ def state_at_break(fn: Callable, *args: Any, **how: Any) -> Any:
 def go_on(state: FrameState, values: tuple, given: Any = 5, capture: bool = False) -> Any:
     """Runs the rest on another interpreter, with ``values`` for the live ones, and ``given`` for what the call gave: -> as ``run``."""
     interp = interpreter()
-    interp.cap.active = capture
+    interp.trace.active = capture
     for i, (name, v) in enumerate(zip((*state.names, "result"), (*values, given), strict=True)):
-        interp.cap.read(v, interp.cap.guards.root(i, name, v))
+        interp.trace.read(v, interp.trace.guards.root(i, name, v))
     data, containers, made = state.build(interp, values)
-    interp.cap.made.update(map(id, made))
+    interp.trace.made.update(map(id, made))
     for container in containers:
-        interp.cap.expand(container)
+        interp.trace.expand(container)
     interp.pending = (given, state.then, data, state.push)
     return run(interp)
 
@@ -330,7 +332,8 @@ def test_variables_that_nothing_reads_any_more_are_left_out() -> None:
 
 @pytest.mark.parametrize("raises", [True, False], ids=["the call may raise", "others look at them"])
 def test_variables_that_nothing_reads_stay_where_somebody_looks(raises: bool) -> None:
-    interp = interpreter(looked_at=set() if raises else {some_are_dead.__code__})
+    interp = interpreter()
+    interp.lessons.inspected_functions |= set() if raises else {some_are_dead.__code__}
     interp.frame = entry_frame(interp, some_are_dead, ([1], [2]), {})
     state = run(interp, keeps_variables=raises)
     assert set(variables(state)) == {"x", "y", "dead", "used", "held"}
@@ -538,9 +541,9 @@ def test_what_something_else_holds_stays_what_it_is() -> None:
     interp.frame = f = interp.push_function(None, iterating(lambda n: n), [None], None)
     f.local[f.info.slots.index("it")] = it
     f.ip = next(n for n, (name, _) in enumerate(f.info.instructions) if name == "CALL" and "it" in [f.info.slots[i] for i in f.info.live_behind(n + 1)]) + 1
-    border = GraphBreak(stop, (), None, "FL400", "why")
-    assert variables(FrameState(interp, border), 0)["it"] == Reduced(0)
-    assert variables(FrameState(interp, border, held={id(it)}), 0)["it"] == Root(0)
+    graph_break = GraphBreak(stop, (), None, "FL400", "why")
+    assert variables(FrameState(interp, graph_break), 0)["it"] == Reduced(0)
+    assert variables(FrameState(interp, graph_break, held={id(it)}), 0)["it"] == Root(0)
     assert variables(FrameState(interp, GraphBreak(stop, (it,), None, "FL400", "why")), 0)["it"] == Root(0)
 
 
@@ -576,13 +579,13 @@ def refused(fn: Callable, *args: Any) -> str:
     """Why there is no state at the break in ``fn``."""
     interp = interpreter()
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         try:
-            raise Finished(FrameState(machine, border))
+            raise Finished(FrameState(interp, graph_break))
         except NotReconstructible as e:
             raise Finished(e.text) from None
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     interp.frame = entry_frame(interp, fn, args, {})
     with pytest.raises(Finished) as caught:
         interp.run()
@@ -609,21 +612,21 @@ def given_away(n: list) -> Any:
 def test_what_no_state_can_hold(fn: Callable, passing: int, text: str) -> None:
     interp, eager, refused = interpreter(), [], []
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         if passing == len(refused):
-            for gen in [ref() for ref in machine.stand_ins if type(ref()) is InterpretedGenerator]:
+            for gen in [ref() for ref in interp.stand_ins if type(ref()) is InterpretedGenerator]:
                 eager.append(real_generator(gen))
                 gen.given = weakref.ref(eager[0])
         try:
-            FrameState(machine, border)
+            FrameState(interp, graph_break)
             refused.append("")
         except NotReconstructible as e:
             refused.append(e.text)
         if refused[-1]:
             raise Finished(None)
-        return machine.beyond(border)
+        return interp.beyond(graph_break)
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     interp.frame = entry_frame(interp, fn, ([3],), {})
     with pytest.raises(Finished):
         interp.run()

@@ -19,6 +19,7 @@ from fineline.frames.graph_breaks import NotReconstructible
 from fineline.interp.interpreter import Interpreter
 from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.tracing.lessons import Lessons
 
 
 class Rebuilt(NamedTuple):
@@ -32,11 +33,11 @@ class Rebuilt(NamedTuple):
 
 def captured(fn: Callable, *args: Any) -> tuple[Any, Reconstructor]:
     """What ``fn`` gives in a capture, and a reconstructor for that."""
-    interp = Interpreter(Options())
+    interp = Interpreter(Options(), Lessons())
     interp.frame = entry_frame(interp, fn, args, {})
     value = interp.run()
-    assert interp.cap.active, interp.failure
-    return value, Reconstructor(interp.cap)
+    assert interp.trace.active, interp.failure
+    return value, Reconstructor(interp.trace)
 
 
 def run(writer: Reconstructor, text: str, outputs: dict[str, Any] | None = None) -> Any:
@@ -269,7 +270,7 @@ def test_a_tuple_that_is_made_of_itself_cannot_be_made() -> None:
     pair = (held, 1)
     held.append(pair)
     _, writer = captured(lambda: None)
-    writer.cap.made |= {id(held), id(pair)}
+    writer.trace.made |= {id(held), id(pair)}
     with pytest.raises(NotReconstructible, match="a tuple that is made of itself"):
         writer.expr(pair)
 
@@ -324,7 +325,7 @@ def test_a_weak_reference_to_what_is_gone_is_refused() -> None:
 def test_a_tensor_of_the_graph_is_an_output() -> None:
     value, writer = captured(lambda x: {"y": (y := x + 1), "also": y, "z": y.relu(), "x": x}, x := torch.ones(2))
     text = writer.expr(value)
-    assert [node for node, _ in writer.outputs] == [writer.cap.recorder.find(value[name]) for name in ("y", "z")]
+    assert [node for node, _ in writer.outputs] == [writer.trace.recorder.find(value[name]) for name in ("y", "z")]
     again = run(writer, text, {name: value[key] for (_, name), key in zip(writer.outputs, ("y", "z"), strict=True)})
     assert again["y"] is again["also"] is value["y"] and again["z"] is value["z"] and again["x"] is x
 
@@ -356,7 +357,7 @@ def test_a_name_is_given_once() -> None:
 
 def test_constants_and_parameters_keep_their_names() -> None:
     _, writer = captured(lambda: None)
-    src, other = writer.cap.guards.root(0, "x", 1), writer.cap.guards.root(1, "x", 2)
+    src, other = writer.trace.guards.root(0, "x", 1), writer.trace.guards.root(1, "x", 2)
     assert writer.param(src) == writer.param(src) == "x" != writer.param(other)
     assert writer.param_sources == [src, other]
     held: list = []
@@ -365,7 +366,7 @@ def test_constants_and_parameters_keep_their_names() -> None:
 
 def test_short_names_say_where_a_value_comes_from() -> None:
     _, writer = captured(lambda: None)
-    guards = writer.cap.guards
+    guards = writer.trace.guards
     root = guards.root(0, "model", None)
     modules = guards.access(guards.access(root, "dict", None, {}), "key", "_modules", {})
     layer = guards.access(modules, "key", "layer", None)
@@ -405,7 +406,7 @@ def test_what_has_been_made_is_known_until_it_is_forgotten() -> None:
 def test_what_reduce_has_made_is_as_good_as_made_in_the_capture() -> None:
     _, writer = captured(lambda: None)
     loose = [1, 2]
-    assert run(writer, writer.loose(loose)) == [1, 2] and id(loose) in writer.cap.made
+    assert run(writer, writer.loose(loose)) == [1, 2] and id(loose) in writer.trace.made
 
 
 def test_iterators_are_set_where_they_were_behind_the_writes() -> None:

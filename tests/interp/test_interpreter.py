@@ -20,20 +20,22 @@ from fineline.policy.policy import Policy
 from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
 from fineline.report.operator_counter import OPEN
+from fineline.tracing.lessons import Lessons
+from tests.hosts import Host
 
 BASE = 10
 
 
 def interpreter(capture: bool = True, **options: Any) -> Interpreter:
     """The smallest one: its own trace, the default options, nothing that hears of graph breaks."""
-    interp = Interpreter(Options(**options))
-    interp.cap.active = capture
+    interp = Interpreter(Options(**options), Lessons())
+    interp.trace.active = capture
     return interp
 
 
 def run(interp: Interpreter, fn: Callable, *args: Any, **kwargs: Any) -> Any:
     """Runs ``fn`` as the outermost frame; where it is captured, with the arguments as the roots of the guards."""
-    if interp.cap.active:
+    if interp.trace.active:
         interp.frame = entry_frame(interp, fn, args, kwargs)
     else:
         interp.push_function(None, fn, list(args), kwargs)
@@ -41,7 +43,7 @@ def run(interp: Interpreter, fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def targets(interp: Interpreter) -> list[Any]:
-    return [node.target for node in interp.cap.recorder.graph.nodes if node.op.startswith("call")]
+    return [node.target for node in interp.trace.recorder.graph.nodes if node.op.startswith("call")]
 
 
 def stop(*args: Any) -> Any:
@@ -233,7 +235,7 @@ def test_interpreter_gives_what_cpython_gives(fn: Callable, capture: bool) -> No
     for n in (4, 6):
         interp = interpreter(capture)
         assert run(interp, fn, n) == fn(n)
-        assert (interp.cap.active, interp.failure) == (capture, None)
+        assert (interp.trace.active, interp.failure) == (capture, None)
         assert interp.handled is None and interp.frame is not None and interp.frame.back is None
 
 
@@ -281,8 +283,8 @@ def test_push_function_breaks_the_graph_at_a_coroutine_function() -> None:
 
     with pytest.raises(GraphBreak) as caught:
         interpreter().push_function(None, coroutine, [], None, "then", "data")
-    border = caught.value
-    assert (border.fn, border.error, border.then, border.data) == (coroutine, "FL405", "then", "data")
+    graph_break = caught.value
+    assert (graph_break.fn, graph_break.error, graph_break.then, graph_break.data) == (coroutine, "FL405", "then", "data")
 
 
 def test_then_gets_the_result_in_place_of_the_stack() -> None:
@@ -314,7 +316,7 @@ def test_link_is_made_once_for_each_set_of_opaque_places() -> None:
     plain = interp.link(info)
     assert interp.link(info) is plain is info.linked
     at = next(n for n, i in enumerate(info.instructions) if i.name == "CALL")
-    interp.options.opaque.add((info.code, at))
+    interp.lessons.eager_sites.add((info.code, at))
     opaque = interp.link(info)
     assert interp.link(info) is opaque is not plain
     assert [n for n, (a, b) in enumerate(zip(plain, opaque, strict=True)) if a != b] == [at]
@@ -413,36 +415,35 @@ PASSED: list[str] = []
 def test_on_border_is_given_the_call_and_gives_its_result() -> None:
     interp, met = breaks_at_stop(interpreter()), []
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
-        met.append((machine, border.fn, border.args_[0].tolist(), border.kwargs, border.error, len(targets(interp)), interp.fate()))
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
+        met.append((interp, graph_break.fn, graph_break.args_[0].tolist(), graph_break.kwargs, graph_break.error, len(targets(interp)), interp.fate()))
         return "given"
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     assert run(interp, one_break, torch.zeros(2)) == ["given"]
     assert met == [(interp, stop, [1, 1], {"a": 1}, "FL400", 1, "skipped")]
     assert interp.outside == "" and interp.pending is None
 
 
-def test_without_on_border_the_call_is_made_and_capture_goes_on() -> None:
+def test_a_host_that_only_makes_the_call_lets_capture_go_on() -> None:
     interp, met = breaks_at_stop(interpreter()), []
-    interp.on_skip = lambda machine, border: met.append(border)
+    interp.host = Host(before_eager_call=lambda interp, graph_break: met.append(graph_break))
     assert run(interp, lambda n: [stop(n), n], 3) == [(3,), 3]
-    assert interp.cap.active and met == []
+    assert interp.trace.active and met == []
 
 
 @pytest.mark.parametrize("capture", [True, False], ids=["captured", "uncaptured"])
 def test_who_hears_of_a_graph_break(capture: bool) -> None:
     interp, met = interpreter(capture), []
     interp.frame = f = interp.push_function(None, branches, [1], None)
-    interp.on_skip = lambda machine, border: met.append("on_skip")
-    interp.on_border = lambda machine, border: met.append("on_border")
-    assert interp.at_border(GraphBreak(stop, (3,), None, "FL400", "why")) is f
-    assert met == ["on_border" if capture else "on_skip"]
+    interp.host = Host(lambda interp, graph_break: met.append("on_graph_break"), lambda interp, graph_break: met.append("before_eager_call"))
+    assert interp.at_graph_break(GraphBreak(stop, (3,), None, "FL400", "why")) is f
+    assert met == ["on_graph_break" if capture else "before_eager_call"]
     assert interp.pending == (None if capture else (3,), None, None, True)
 
 
 @pytest.mark.parametrize(
-    ("border", "pending"),
+    ("graph_break", "pending"),
     [
         (GraphBreak(stop, (3,), None, "FL400", "why"), ((3,), None, None, True)),
         (GraphBreak(stop, (3,), None, "FL400", "why").to(print, "data"), ((3,), print, "data", True)),
@@ -450,10 +451,10 @@ def test_who_hears_of_a_graph_break(capture: bool) -> None:
     ],
     ids=["to the stack", "to then", "nowhere"],
 )
-def test_where_the_result_of_a_graph_break_goes(border: GraphBreak, pending: tuple) -> None:
+def test_where_the_result_of_a_graph_break_goes(graph_break: GraphBreak, pending: tuple) -> None:
     interp = interpreter()
     interp.push_function(None, branches, [1], None)
-    interp.at_border(border)
+    interp.at_graph_break(graph_break)
     assert interp.pending == pending
 
 
@@ -463,10 +464,10 @@ def test_where_the_result_of_a_graph_break_goes(border: GraphBreak, pending: tup
 def test_what_a_break_raises_meets_the_handlers_of_the_user(error: Exception, result: str | None) -> None:
     interp = breaks_at_stop(interpreter())
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         raise error
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     PASSED.clear()
     if result is None:
         with pytest.raises(type(error)):
@@ -480,10 +481,10 @@ def test_what_a_break_raises_meets_the_handlers_of_the_user(error: Exception, re
 def test_who_cuts_segments_can_end_the_run_past_all_handlers(signal: BaseException) -> None:
     interp = breaks_at_stop(interpreter())
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         raise signal
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     PASSED.clear()
     with pytest.raises(type(signal)):
         run(interp, handling, 1)
@@ -493,10 +494,10 @@ def test_who_cuts_segments_can_end_the_run_past_all_handlers(signal: BaseExcepti
 def test_an_aborted_capture_leaves_through_finally_alone() -> None:
     interp = breaks_at_stop(interpreter())
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         raise CaptureAborted
 
-    interp.on_border = on_border
+    interp.host = Host(on_graph_break)
     PASSED.clear()
     with pytest.raises(CaptureAborted):
         run(interp, handling, 1)
@@ -516,9 +517,9 @@ def test_fail_ends_the_capture_where_the_user_is() -> None:
     interp = interpreter()
     f = interp.push_function(None, branches, [1], None)
     interp.fail("FL413", "too odd", hint=False)
-    assert not interp.cap.active and interp.failure == ("FL413", "too odd")
+    assert not interp.trace.active and interp.failure == ("FL413", "too odd")
     assert interp.failed_at == (__file__, f.line) and interp.failed_stack[-1] == (__file__, f.line, "branches")
-    assert interp.options.opaque == set()
+    assert interp.lessons.eager_sites == set()
 
 
 def test_fail_with_a_hint_has_the_instruction_run_eagerly_next_time() -> None:
@@ -526,14 +527,14 @@ def test_fail_with_a_hint_has_the_instruction_run_eagerly_next_time() -> None:
     f = interp.push_function(None, branches, [1], None)
     f.ip = 3
     interp.fail("FL413", "too odd", hint=True)
-    assert interp.options.opaque == {(branches.__code__, 2)}
+    assert interp.lessons.eager_sites == {(branches.__code__, 2)}
 
 
 def test_fail_is_heard_once() -> None:
     interp = interpreter()
     interp.fail("FL413", "first", hint=False)
     interp.fail("FL427", "second", hint=True)
-    assert interp.failure == ("FL413", "first") and interp.options.opaque == set()
+    assert interp.failure == ("FL413", "first") and interp.lessons.eager_sites == set()
 
 
 @pytest.mark.parametrize(
@@ -542,12 +543,12 @@ def test_fail_is_heard_once() -> None:
 )
 def test_fail_is_an_error_where_graph_breaks_are(error: str, breaks: str, refused: bool) -> None:
     interp, said = interpreter(breaks=breaks), []
-    interp.refuse = lambda *args, **kwargs: said.append(args) or Unsupported("refused")
+    interp.host = Host(refusal=lambda *args: said.append(args) or Unsupported("refused"))
     frame = interp.push_function(None, branches, [1], None)
     with pytest.raises(CaptureAborted) if refused else contextlib.nullcontext():
         interp.fail(error, "too odd", hint=False)
-    assert said == ([(error, "too odd", frame)] if refused else [])
-    assert (type(interp.abandoned) is Unsupported) is refused and interp.cap.active is refused
+    assert said == ([(error, "too odd", frame, "")] if refused else [])
+    assert (type(interp.abandoned) is Unsupported) is refused and interp.trace.active is refused
 
 
 def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
@@ -556,7 +557,7 @@ def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
     interp.push_function(None, branches, [1], None)
     assert interp.declared("FL413").verb == "break" and interp.declared("FL427") is None
     interp.fail("FL413", "too odd", hint=False)
-    assert interp.abandoned is None and not interp.cap.active
+    assert interp.abandoned is None and not interp.trace.active
 
 
 def test_on_fakes_nothing_has_happened_and_the_call_is_captured_anew() -> None:
@@ -564,7 +565,7 @@ def test_on_fakes_nothing_has_happened_and_the_call_is_captured_anew() -> None:
     interp.fakes = unsymbolic()
     with pytest.raises(Restart) as caught:
         interp.fail("FL413", "too odd", hint=False)
-    assert (caught.value.error, caught.value.text) == ("FL413", "too odd") and interp.cap.active
+    assert (caught.value.error, caught.value.text) == ("FL413", "too odd") and interp.trace.active
 
 
 @pytest.mark.parametrize("breaks", ["any", "none"])
@@ -589,7 +590,7 @@ def test_what_depends_on_the_moment_is_not_captured(kind: type[BaseException]) -
 
     interp = breaks_at_stop(interpreter(), fails)
     assert run(interp, program) == kind.__name__
-    assert not interp.cap.active and interp.failure[0] == "FL426"
+    assert not interp.trace.active and interp.failure[0] == "FL426"
     assert (interp.interrupt is not None) == (kind is KeyboardInterrupt)
 
 
@@ -599,11 +600,11 @@ def test_an_interrupt_on_fakes_leaves_past_all_handlers() -> None:
     interp.fakes = unsymbolic()
     with pytest.raises(KeyboardInterrupt):
         interp.interrupted(error)
-    assert interp.interrupt is error and interp.cap.active
+    assert interp.interrupt is error and interp.trace.active
 
 
 def test_an_error_of_the_interpreter_is_none_of_the_user() -> None:
-    def broken(machine: Interpreter, f: Any, arg: int) -> None:
+    def broken(interp: Interpreter, f: Any, arg: int) -> None:
         raise InternalError("broken")
 
     interp = interpreter()
@@ -622,7 +623,7 @@ def test_a_long_loop_is_left_to_cpython_from_the_next_call_on() -> None:
     interp.jumps = 10
     interp.long_loop(inner)
     assert interp.jumps == 0 and interp.failure[0] == "FL427"
-    assert interp.options.opaque == {(recursion.__code__, middle.ip - 1)}
+    assert interp.lessons.eager_sites == {(recursion.__code__, middle.ip - 1)}
 
 
 # -- what the capture is told -----------------------------------------------------------------------------------------------
@@ -631,7 +632,7 @@ def test_operators_and_reads_go_to_the_trace() -> None:
     result = run(interp, lambda x, n: (x + BASE).mul(n).relu(), x, 2)
     assert result.tolist() == [22, 22]
     assert [t if type(t) is str else t.__name__ for t in targets(interp)] == ["add", "mul", "relu"]
-    checked = {src.text(): src.checked for src in interp.cap.guards.reads.sources}
+    checked = {src.text(): src.checked for src in interp.trace.guards.reads.sources}
     assert "tensor" in checked["x"] and "eq" in checked["n"] and "eq" in checked["globals of " + __name__ + "['BASE']"]
 
 
@@ -644,20 +645,20 @@ def test_writes_go_to_the_mutation_log() -> None:
 
     run(interp, program, thing, held)
     assert (thing.n, held) == (2, [1, 3])
-    written = {w.src.text(): (w.kind, w.before) for w in interp.cap.journal.written.values()}
+    written = {w.src.text(): (w.kind, w.before) for w in interp.trace.mutations.written.values()}
     assert written == {"thing.__dict__": ("dict", {"n": 1}), "held": ("list", [1])}
 
 
 def test_nothing_is_recorded_without_capture() -> None:
     interp, thing = interpreter(capture=False), Thing(1)
-    steps = len(interp.cap.guards.steps)
+    steps = len(interp.trace.guards.steps)
     assert run(interp, lambda x, thing: setattr(thing, "n", x + 1) or thing.n, torch.ones(1), thing).tolist() == [2]
-    assert targets(interp) == [] and len(interp.cap.guards.steps) == steps and not interp.cap.journal.written
+    assert targets(interp) == [] and len(interp.trace.guards.steps) == steps and not interp.trace.mutations.written
 
 
 @pytest.mark.parametrize(
     ("state", "fate"),
-    [({}, OPEN), ({"outside": "eager"}, "eager"), ({"resume": print}, "skipped"), ({"computing": True, "outside": "eager"}, "")],
+    [({}, OPEN), ({"outside": "eager"}, "eager"), ({"resumes": True}, "skipped"), ({"computing": True, "outside": "eager"}, "")],
     ids=["captured", "at a graph break", "in a block without capture", "none of the user's"],
 )
 def test_fate_of_an_operator(state: dict, fate: str) -> None:
@@ -665,14 +666,14 @@ def test_fate_of_an_operator(state: dict, fate: str) -> None:
     for name, value in state.items():
         setattr(interp, name, value)
     assert interp.fate() == fate
-    interp.cap.active = False
+    interp.trace.active = False
     assert interp.fate() == ("eager" if fate == OPEN else fate)
 
 
 def test_class_value_pins_what_a_class_holds() -> None:
     interp, value = interpreter(), Thing.__dict__["twice"]
     assert interp.class_value(value) is value and interp.class_value(3) == 3
-    assert interp.cap.sources[id(value)].op == "pin" and id(3) not in interp.cap.sources
+    assert interp.trace.sources[id(value)].op == "pin" and id(3) not in interp.trace.sources
 
 
 def test_memory_of_a_tensor_is_its_own_or_its_twin_on_fakes() -> None:
@@ -684,9 +685,9 @@ def test_memory_of_a_tensor_is_its_own_or_its_twin_on_fakes() -> None:
 
 
 # -- numbers that C asks for ------------------------------------------------------------------------------------------------
-def asking(options: Options, **changes: Any) -> Interpreter:
+def asking(options: Options, lessons: Lessons, **changes: Any) -> Interpreter:
     """One of several runs of the same region, at the same instruction."""
-    interp = Interpreter(options)
+    interp = Interpreter(options, lessons)
     interp.push_function(None, branches, [1], None).ip = 1
     for name, value in changes.items():
         setattr(interp, name, value)
@@ -694,8 +695,8 @@ def asking(options: Options, **changes: Any) -> Interpreter:
 
 
 def test_asked_says_when_earlier_runs_had_other_values() -> None:
-    options = Options()
-    first, second, third = asking(options), asking(options), asking(options)
+    region = Options(), Lessons()
+    first, second, third = asking(*region), asking(*region), asking(*region)
     assert not first.asked(first.frame, [1], few=1)
     assert not first.asked(first.frame, [2], few=1)  # a loop may come there several times in one run
     assert not second.asked(second.frame, [2], few=1)
@@ -704,27 +705,27 @@ def test_asked_says_when_earlier_runs_had_other_values() -> None:
 
 
 def test_asked_allows_a_few() -> None:
-    options = Options()
-    assert [one.asked(one.frame, [n], few=2) for n, one in enumerate([asking(options) for _ in range(4)])] == [False, False, True, True]
+    region = Options(), Lessons()
+    assert [one.asked(one.frame, [n], few=2) for n, one in enumerate([asking(*region) for _ in range(4)])] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("breaks", ["declared", "none"])
 def test_asked_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
-    options = Options(breaks=breaks)
-    assert not any(one.asked(one.frame, [n], few=1) for n, one in enumerate([asking(options) for _ in range(3)]))
-    assert options.asked_numbers == {}
+    options, lessons = Options(breaks=breaks), Lessons()
+    assert not any(one.asked(one.frame, [n], few=1) for n, one in enumerate([asking(options, lessons) for _ in range(3)]))
+    assert lessons.asked_numbers == {}
 
 
 def test_unlike_is_about_containers_that_are_known_to_vary() -> None:
-    options, answers = Options(), []
+    region, answers = (Options(), Lessons()), []
     for held in ([1], [1, 2], [1]):
-        interp = asking(options, unsteady={"held": "length"})
-        interp.cap.read(held, interp.cap.guards.root(0, "held", held))
+        interp = asking(*region, unsteady={"held": "length"})
+        interp.trace.read(held, interp.trace.guards.root(0, "held", held))
         answers.append(interp.unlike(interp.frame, held))
         assert not interp.unlike(interp.frame, [*held])  # made here
     assert answers == [False, False, False]
-    interp = asking(options, unsteady={"held": "length"})
-    interp.cap.read(other := [1, 2, 3], interp.cap.guards.root(0, "held", other))
+    interp = asking(*region, unsteady={"held": "length"})
+    interp.trace.read(other := [1, 2, 3], interp.trace.guards.root(0, "held", other))
     assert interp.unlike(interp.frame, other)
 
 

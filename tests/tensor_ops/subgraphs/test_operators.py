@@ -14,11 +14,11 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
 from fineline.frames.graph_breaks import Finished, GraphBreak
-from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import Interpreter
-from fineline.interp.trial import Trial
 from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.tracing.lessons import Lessons
+from tests.hosts import Host
 
 X, YES = torch.arange(6.0).reshape(3, 2), torch.tensor(True)
 WRITTEN: list = []
@@ -26,13 +26,11 @@ WRITTEN: list = []
 
 def run(fn: Callable, *args: Any) -> tuple[Any, Interpreter]:
     """Captures ``fn(*args)``: -> its result, or the graph break that it meets first, where the run ends; and the interpreter."""
-    interp = Interpreter(Options())
-    interp.trial, interp.inside = Trial, BodyInterpreter
 
-    def on_border(machine: Interpreter, border: GraphBreak) -> Any:
-        raise Finished(border)
+    def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
+        raise Finished(graph_break)
 
-    interp.on_border = on_border
+    interp = Interpreter(Options(), Lessons(), Host(on_graph_break))
     interp.frame = entry_frame(interp, fn, args, {})
     try:
         return interp.run(), interp
@@ -76,8 +74,8 @@ GIVES = {"while_loop": lambda x: x.sin().sin().sin()}
 def test_an_operator_is_one_node_with_its_bodies(name: str) -> None:
     program, bodies = OPERATORS[name]
     result, interp = run(program, YES, X, torch.sin)
-    assert torch.equal(result, GIVES.get(name, torch.sin)(X)) and interp.cap.active
-    recorder = interp.cap.recorder
+    assert torch.equal(result, GIVES.get(name, torch.sin)(X)) and interp.trace.active
+    recorder = interp.trace.recorder
     assert [str(n.target) for n in recorder.graph.nodes if n.op == "call_function"].count(name) == 1 and len(recorder.parts) == bodies
     assert any("sin" in str(node.target) for graph in recorder.parts.values() for node in graph.graph.nodes)
 
@@ -85,7 +83,7 @@ def test_an_operator_is_one_node_with_its_bodies(name: str) -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_whose_body_no_graph_can_hold_breaks_the_graph(name: str) -> None:
     program, _ = OPERATORS[name]
-    border, interp = run(program, YES, X, writes)
-    assert border.error == "FL520" and "something that is not its own" in border.reason and "test_operators.py" in border.reason
-    assert WRITTEN == [] and not interp.cap.journal.written
-    assert interp.cap.recorder.parts == {} and not any([name == str(n.target) for n in interp.cap.recorder.graph.nodes])
+    graph_break, interp = run(program, YES, X, writes)
+    assert graph_break.error == "FL520" and "something that is not its own" in graph_break.reason and "test_operators.py" in graph_break.reason
+    assert WRITTEN == [] and not interp.trace.mutations.written
+    assert interp.trace.recorder.parts == {} and not any([name == str(n.target) for n in interp.trace.recorder.graph.nodes])

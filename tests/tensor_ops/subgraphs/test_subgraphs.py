@@ -12,9 +12,7 @@ from torch import Tensor
 
 from fineline.frames.graph_breaks import CaptureAborted
 from fineline.fx.recorder import Recorder
-from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import Interpreter
-from fineline.interp.trial import Trial
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
 from fineline.region.entry_frame import entry_frame
@@ -23,16 +21,17 @@ from fineline.tensor_ops.subgraphs.allow_in_graph import leaves, parts, tensors
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody
 from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed
 from fineline.tensor_ops.subgraphs.nested_regions import Subgraph, begin_subgraph, give_up_subgraphs
+from fineline.tracing.lessons import Lessons
+from tests.hosts import Host
 
 X, Y = torch.arange(3.0), torch.ones(3)
 
 
 def interpreter(*given: Any, **options: Any) -> Interpreter:
     """One that has been ``given`` these as arguments, and can make the interpreters that bodies and trials run on."""
-    interp = Interpreter(Options(**options))
-    interp.trial, interp.inside = Trial, BodyInterpreter
+    interp = Interpreter(Options(**options), Lessons(), Host())
     for i, v in enumerate(given):
-        interp.cap.read(v, interp.cap.guards.root(i, f"arg{i}", v))
+        interp.trace.read(v, interp.trace.guards.root(i, f"arg{i}", v))
     return interp
 
 
@@ -48,7 +47,7 @@ def operators(graph: Any) -> list[str]:
 
 
 def untouched(interp: Interpreter) -> bool:
-    return operators(interp.cap.recorder) == [] and not interp.cap.recorder.parts and not interp.cap.journal.written and interp.frame is None
+    return operators(interp.trace.recorder) == [] and not interp.trace.recorder.parts and not interp.trace.mutations.written and interp.frame is None
 
 
 # -- bodies: a callable as a graph, not run for real ------------------------------------------------------------------------------
@@ -71,7 +70,7 @@ def test_tensors_from_around_a_body_are_lifted_once_for_all_bodies() -> None:
     other = bodies.capture(lambda: Y * 2, [])
     values, nodes = bodies.lifted()
     assert [v is t for v, t in zip(values, (X, Y), strict=True)] == [True, True]
-    assert nodes == [interp.cap.recorder.find(X), interp.cap.recorder.find(Y)]
+    assert nodes == [interp.trace.recorder.find(X), interp.trace.recorder.find(Y)]
     graphs = [bodies.module(body, "body", single=True) for body in (one, other)]
     assert [torch.equal(gm(X, Y), expected) for gm, expected in zip(graphs, (X + Y, Y * 2), strict=True)] == [True, True]
 
@@ -124,13 +123,13 @@ REFUSED: dict[str, tuple[Callable, str]] = {
 def test_a_refused_body_says_why_and_leaves_nothing(name: str) -> None:
     fn, text = REFUSED[name]
     interp, grad = interpreter(X), torch.is_grad_enabled()
-    before = (interp.cap.recorder, interp.cap.journal, interp.cap.made, interp.cap.guards.machine)
+    before = (interp.trace.recorder, interp.trace.mutations, interp.trace.made, interp.trace.guards.interp)
     bodies = Bodies(interp)
     hole = bodies.like(X)
     with pytest.raises(NoBody, match=text.replace("(", r"\(")):
         bodies.capture(fn, [hole], holes=[hole])
     assert untouched(interp) and bodies.bodies == [] and held == [1]
-    now = (interp.cap.recorder, interp.cap.journal, interp.cap.made, interp.cap.guards.machine)
+    now = (interp.trace.recorder, interp.trace.mutations, interp.trace.made, interp.trace.guards.interp)
     assert all([a is b for a, b in zip(before, now, strict=True)]) and torch.is_grad_enabled() is grad
 
 
@@ -143,7 +142,7 @@ def test_a_body_may_give_what_it_is_given_where_the_operator_allows_it() -> None
 
 def test_what_a_body_writes_into_containers_of_the_capture_is_undone() -> None:
     interp, made = interpreter(X), [1]
-    interp.cap.made.add(id(made))
+    interp.trace.made.add(id(made))
     with pytest.raises(NoBody, match="it changes what the code around it has made"):
         Bodies(interp).capture(lambda m: (m.append(2), X + 1)[1], [made])
     assert made == [1]
@@ -194,7 +193,7 @@ def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> 
     """Runs ``fn`` as a sub-graph: -> its result, and what was decided of it."""
     outer, decided = interp.push_function(None, step, [X, Y], None), []
 
-    def finish(machine: Interpreter, sub: Subgraph, value: Any) -> None:
+    def finish(interp: Interpreter, sub: Subgraph, value: Any) -> None:
         outputs = sub.outputs(value)
         decided.append(None if outputs is None else len(outputs))
         if outputs is None or not hold:
@@ -202,7 +201,7 @@ def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> 
         else:
             sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)
 
-    begin_subgraph(interp, outer, fn, args, None, finish, lambda machine, f, value, data: decided.append(value), None)
+    begin_subgraph(interp, outer, fn, args, None, finish, lambda interp, f, value, data: decided.append(value), None)
     interp.run()
     return decided[1], decided[:1]
 
@@ -210,7 +209,7 @@ def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> 
 def test_a_sub_graph_is_one_node_of_the_graph_around_it() -> None:
     interp = interpreter(X, Y)
     value, decided = nested(interp, step, [X, Y])
-    recorder = interp.cap.recorder
+    recorder = interp.trace.recorder
     assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.subgraphs == []
     assert type(recorder) is Recorder and operators(recorder)[:1] == ["invoke_subgraph"]
     (gm,) = recorder.modules.values()
@@ -221,14 +220,14 @@ def test_equal_sub_graphs_share_a_module() -> None:
     interp = interpreter(X, Y)
     for fn in (step, step, lambda a, b: a * b):
         nested(interp, fn, [X, Y])
-    assert len(interp.cap.recorder.modules) == 2 and operators(interp.cap.recorder).count("invoke_subgraph") == 3
+    assert len(interp.trace.recorder.modules) == 2 and operators(interp.trace.recorder).count("invoke_subgraph") == 3
 
 
 def test_a_sub_graph_gives_what_it_has_made() -> None:
     interp = interpreter(X, Y)
     value, decided = nested(interp, lambda a, b: (c := a + b, [c, a, c * 2]), [X, Y])
     assert decided == [2] and value[1][1] is X
-    assert [interp.cap.recorder.known(t) for t in (value[0], value[1][2], X)] == [True, True, True]
+    assert [interp.trace.recorder.known(t) for t in (value[0], value[1][2], X)] == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +247,7 @@ def test_what_no_sub_graph_can_hold_goes_node_by_node(fn: Callable, hold: bool, 
         assert nested(interp, fn, [x, Y], hold)[1] == [decided]
     with torch.enable_grad():
         run(plain, fn, x, Y)
-    assert operators(interp.cap.recorder) == operators(plain.cap.recorder) and not interp.cap.recorder.modules
+    assert operators(interp.trace.recorder) == operators(plain.trace.recorder) and not interp.trace.recorder.modules
 
 
 def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
@@ -256,11 +255,11 @@ def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
     outer = interp.push_function(None, step, [X, Y], None)
     frame = begin_subgraph(interp, outer, step, [X, Y], None, print, None, "data")
     (sub,) = interp.subgraphs
-    assert interp.cap.recorder is sub.recorder and sub.frame is frame
+    assert interp.trace.recorder is sub.recorder and sub.frame is frame
     give_up_subgraphs(interp, outer)
     assert interp.subgraphs == [sub]  # another frame than that of the sub-graph has ended
     give_up_subgraphs(interp)
-    assert interp.subgraphs == [] and type(interp.cap.recorder) is Recorder and (frame.then, frame.data) == (None, "data")
+    assert interp.subgraphs == [] and type(interp.trace.recorder) is Recorder and (frame.then, frame.data) == (None, "data")
 
 
 # -- autograd functions -------------------------------------------------------------------------------------------------------------------
@@ -301,7 +300,7 @@ def test_an_autograd_function_is_two_graphs() -> None:
     interp.push_function(None, step, [x, x], None)
     graphs = capture_function(interp, Square, [x])
     assert operators(graphs.forward).count("mul") == 1 and [operators(g).count("mul") for g in graphs.backwards] == [2]
-    assert operators(interp.cap.recorder) == []
+    assert operators(interp.trace.recorder) == []
     out = graphs.apply(interp)
     out.backward(torch.ones(3))
     assert torch.equal(out.detach(), X * X) and torch.equal(x.grad, 2 * X)
@@ -314,7 +313,7 @@ def test_what_two_graphs_cannot_hold_leaves_nothing(cls: type) -> None:
     interp.push_function(None, step, [x, x], None)
     state = torch.get_rng_state()
     assert capture_function(interp, cls, [x]) is None
-    assert operators(interp.cap.recorder) == [] and held == [1]
+    assert operators(interp.trace.recorder) == [] and held == [1]
     assert torch.equal(x, X) and torch.equal(state, torch.get_rng_state())
 
 
@@ -356,9 +355,9 @@ def allowing(fn: Callable) -> Interpreter:
 def test_an_opaque_call_is_one_node() -> None:
     interp = allowing(opaque)
     result = run(interp, lambda x: opaque(x), X)
-    (node,) = [n for n in interp.cap.recorder.graph.nodes if n.op == "call_function"]
-    assert node.target is opaque and torch.equal(result, (X + 1).relu()) and interp.cap.recorder.find(result) is node
-    assert interp.opaque is None and interp.cap.journal.met is None
+    (node,) = [n for n in interp.trace.recorder.graph.nodes if n.op == "call_function"]
+    assert node.target is opaque and torch.equal(result, (X + 1).relu()) and interp.trace.recorder.find(result) is node
+    assert interp.opaque is None and interp.trace.mutations.met is None
 
 
 def test_what_an_opaque_call_reads_is_guarded() -> None:
@@ -367,7 +366,7 @@ def test_what_an_opaque_call_reads_is_guarded() -> None:
 
     interp = allowing(scales)
     run(interp, lambda x: scales(x), X)
-    texts = [src.text() for src in interp.cap.guards.reads.sources if "len" in src.checked]
+    texts = [src.text() for src in interp.trace.guards.reads.sources if "len" in src.checked]
     assert f"globals of {__name__}['held']" in texts
 
 
@@ -401,7 +400,7 @@ def test_an_opaque_call_may_not_read_what_the_capture_has_changed() -> None:
     interp = allowing(scales)
     with pytest.raises(CaptureAborted):
         run(interp, program, X)
-    interp.cap.journal.undo()
+    interp.trace.mutations.undo()
     assert "held'], which the captured code has changed before" in str(interp.abandoned) and held == [1]
 
 

@@ -1,0 +1,53 @@
+"""What runs an interpreter in the tests of single parts of the engine: a host that is given its answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from fineline.errors import Unsupported
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import GraphBreak
+from fineline.interp.body_interpreter import BodyInterpreter
+from fineline.interp.interpreter import Interpreter
+from fineline.interp.trial import Trial
+from fineline.policy.rule import Rule
+from fineline.region.disabled_frames import FrameRunner
+from fineline.region.options import Options
+from fineline.tracing.lessons import Lessons
+
+
+def _call(interp: Interpreter, graph_break: GraphBreak) -> Any:
+    return interp.beyond(graph_break)
+
+
+class Host:
+    """A `CaptureHost`. Unless told otherwise it makes the call at a graph break, and goes on with the segment."""
+
+    sub_interpreters = (Trial, BodyInterpreter)
+
+    def __init__(
+        self,
+        on_graph_break: Callable[[Any, GraphBreak], Any] = _call,
+        before_eager_call: Callable[[Any, GraphBreak], object] = lambda interp, graph_break: None,
+        refusal: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text),
+    ) -> None:
+        self.run_frame = FrameRunner(lambda: None, Options(), Lessons())
+        self.fired: Counter[Rule] = Counter()
+        self._on_graph_break, self._before_eager_call, self._refusal = on_graph_break, before_eager_call, refusal
+
+    def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
+        return self._on_graph_break(interp, graph_break)
+
+    def before_eager_call(self, interp: Any, graph_break: GraphBreak) -> None:
+        self._before_eager_call(interp, graph_break)
+
+    def resume(self, interp: Any, graph_break: GraphBreak) -> Any:
+        return interp.beyond(graph_break)
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        return self._refusal(error, text, f, rule)
+
+    def may_restart(self) -> bool:
+        return False
