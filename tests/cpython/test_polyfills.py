@@ -160,7 +160,7 @@ case(itertools.chain, lambda: ([1], 5, [2]))
 case(itertools.chain, lambda: ())
 for bounds in ((3,), (None,), (1, 4), (1, None, 2), (0, 7, 3), (0,), (2, 2), (5, 3), (None, None), (1, 3, None)):
     case(itertools.islice, lambda b=bounds: (walk(*range(6)), *b))
-for bounds in ((-1,), (-1, 2), ("a",), (1, 2, 0), (1, -2), (1, 2, "a"), (1, "a"), ("a", 3), (1, 2, 3, 4), ()):
+for bounds in ((-1,), (-1, 2), ("a",), (1, 2, 0), (1, -2), (1, 2, "a"), (1, "a"), ("a", 3)):
     case(itertools.islice, lambda b=bounds: (walk(*range(6)), *b))
 case(itertools.islice, lambda: (walk(0, ValueError("mid"), 2, 3), 3))
 case(itertools.islice, lambda: (walk(0, ValueError("mid"), 2, 3), 2, 4))
@@ -217,9 +217,6 @@ case(str.join, lambda: (",", walk("a", 5)))
 case(str.join, lambda: (",", walk("a", TypeError("mid"))))
 case(bytes.join, lambda: (b",", walk(b"a", b"b")))
 case(bytes.join, lambda: (b",", 5))
-case(operator.length_hint, lambda: (Sized(1, 2),))
-case(operator.length_hint, lambda: (BadSize(1, 2),))
-case(operator.length_hint, lambda: (walk(1), 4))
 
 for method in (list.extend, list.__iadd__, collections.deque.extend, collections.deque.extendleft, collections.deque.__iadd__):
     kind: Any = method.__objclass__
@@ -263,7 +260,6 @@ for fn, first in (
         case(fn, lambda o=other, f=first: (*f(), o()), lambda: {"kw": 1, "a": 2})
 case(collections.defaultdict, lambda: (5,))
 case(collections.defaultdict, lambda: ())
-case(collections.defaultdict, lambda: (list, walk(), 3))
 for other in (lambda: walk(("a", 1), 5), lambda: 5):
     case(dict, lambda o=other: (o(),))
     case(dict.update, lambda o=other: ({"z": 0}, o()))

@@ -31,7 +31,6 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
 from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Interp
-from fineline.tracing.local_classes import PLAIN_METACLASSES
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
 OBJECT_CLASS = object.__dict__["__class__"]
@@ -157,14 +156,10 @@ def _type(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
         return interp.finish(f, t, then, data)
     if len(args) != 3:
         return refused(interp, f, fn, args, kwargs, then, data)
-    name, bases, namespace = args
-    if type(namespace) is dict:
+    if type(args[2]) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.
-        interp.trace.expand(namespace)
-        namespace = interp.trace.fresh({"__module__": f.globals.get("__name__"), **namespace})
-        args = [name, bases, namespace]
-    if interp.trace.active and type(namespace) is dict and all(type(b) is type for b in bases):
-        return _class_body_done(interp, f, None, (type, name, tuple(bases), namespace, dict(kwargs or {}), then, data))
+        interp.trace.expand(args[2])
+        args = [*args[:2], interp.trace.fresh({"__module__": f.globals.get("__name__"), **args[2]})]
     raise natively(interp, type, args, kwargs, "making a class").to(then, data)
 
 
@@ -188,45 +183,18 @@ def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
 
 
 def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """Handles the class statement: interprets its body, and makes the class itself for the capture only."""
-    body, name, *bases = args
+    """Runs a class statement eagerly, with the body of the class."""
     if not interp.trace.active:
         return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then, data)
-    real = types.resolve_bases(tuple(bases))
-    meta, namespace, rest = types.prepare_class(name, real, kwargs)
-    if meta not in PLAIN_METACLASSES or type(namespace) is not dict or not is_a(body, types.FunctionType):
-        raise natively(interp, fn, args, kwargs, f"the metaclass of {name} is {meta.__qualname__}").to(then, data)
-    if tuple(bases) != tuple(real):
-        namespace["__orig_bases__"] = tuple(bases)
-    interp.trace.made.add(id(namespace))
-    frame = interp.push_function(f, body, [], None, _class_body_done, (meta, name, tuple(real), namespace, dict(rest), then, data))
-    assert frame is not None
-    frame.namespace = namespace
-    return frame
+    raise natively(interp, fn, args, kwargs, f"the class {args[1]} is made").to(then, data)
 
 
 def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
-    """Returns the graph break at which eager code makes a class."""
+    """Returns the graph break at which a class is made."""
     classes = interp.trace.classes
     if interp.trace.active:
         interp.trace.pin(classes, "made_natively")
     return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
-
-
-def _class_body_done(interp: Interp, f: Frame, cell: Any, state: tuple) -> Frame | None:
-    meta, name, bases, namespace, rest, then, data = state
-    trace = interp.trace
-    hooks = [special_method(trace, b, "__init_subclass__") for b in bases] + [special_method(trace, type(v), "__set_name__") for v in namespace.values()]
-    if trace.active and any(is_a(getattr(h, "__func__", h), types.FunctionType) for h in hooks):
-        raise natively(interp, meta, [name, bases, namespace], rest, f"making {name} calls __init_subclass__ or __set_name__").to(then, data)
-    if trace.active:
-        # After a graph break the namespace is a live value, and so is what it holds.
-        trace.expand(namespace)
-    cls = trace.classes.add(interp.native(meta, (name, bases, namespace), rest))
-    if trace.active:
-        trace.made.add(id(cls))
-        trace.kept.append(cls)
-    return interp.finish(f, cls, then, data)
 
 
 def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:

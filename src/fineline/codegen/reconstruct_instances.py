@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
@@ -12,42 +11,13 @@ from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEX
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import PLAIN_VALUE
-from fineline.tracing.local_classes import CLASS_MEMBERS
 from fineline.tracing.segment_trace import HEAP_TYPE
 
-# What a class gets when it is made, whatever its body says.
-MADE_WITH_CLASS = frozenset({"_abc_impl", "__abstractmethods__"})
-# What a class has to be made with, as setting it on the class means something else.
-AT_ONCE = frozenset({"__slots__", *[k for k, descr in vars(type).items() if hasattr(type(descr), "__set__")]} - MADE_WITH_CLASS - {"__annotations__"})
 # The flag of C's classes whose objects come from elsewhere, as matches do from patterns (Py_TPFLAGS_DISALLOW_INSTANTIATION).
 NEVER_CALLED = 1 << 7
 SCALARS = (int, float, str, bytes, complex)
 # Types of C's that are filled after they have been made.
 FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
-
-
-def local_class(r: Any, v: Any) -> str:
-    """Returns a class that the captured code made: first with its names alone, as what they stand for may hold the class."""
-    if id(v) not in r.trace.made:
-        raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
-    held = dict(type.__dict__["__dict__"].__get__(v))
-    own = {k: x for k, x in held.items() if not (type(x) in CLASS_MEMBERS and x.__objclass__ is v) and k not in MADE_WITH_CLASS}
-    first = {k: own.pop(k) for k in [k for k in own if k in AT_ONCE]}
-    r.busy.add(id(v))
-    bases = r.pack(v.__bases__)
-    make = f"{r.constant(r.trace.classes, 'local_classes')}.rebuild"
-    at_once = f"{{{r.pairs(first)}, '__qualname__': {v.__qualname__!r}}}"
-    r.busy.discard(id(v))
-    name = r.statement(v.__name__, f"{make}({r.expr(type(v))}, {v.__name__!r}, {bases}, {tuple(own)!r}, {at_once})", v)
-    for k, x in own.items():
-        value = r.expr(x)
-        r.lines.append(f"{r.constant(type.__setattr__, 'set_on_class')}({name}, {k!r}, {value})")
-        if type(x) is property:
-            # What its errors call it.
-            r.lines.append(f"{value}.__set_name__({name}, {k!r})")
-    if is_a(v, abc.ABCMeta):
-        r.lines.append(f"{r.constant(abc.update_abstractmethods, 'update_abstractmethods')}({name})")
-    return name
 
 
 def exception(r: Any, v: BaseException) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.codegen.reconstruct_builtins import MAKERS, iterator
-from fineline.codegen.reconstruct_instances import exception, instance, local_class
+from fineline.codegen.reconstruct_instances import exception, instance
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import Remake, disowned, remake
@@ -125,7 +125,7 @@ class Reconstructor:
                 return self.constant(v, getattr(v, "__name__", t.__name__))
             return self.param(src)
         if local and is_a(v, type):
-            return local_class(self, v)
+            raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
         if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in trace.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
         if id(v) in self.busy:

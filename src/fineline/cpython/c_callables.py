@@ -77,11 +77,12 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         _operator: {
             "pure none": "is_ is_not _compare_digest",
-            "pure deep": "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert le length_hint "
+            "pure deep": "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert le "
             "lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor",
             "pure shallow": "attrgetter itemgetter methodcaller",
             "mutator deep": "delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem",
             "callback deep": "call",
+            "special": "length_hint",
         },
         itertools: {
             "pure none": "repeat",
@@ -158,7 +159,6 @@ def _special_methods() -> Iterator[tuple[Callable, tuple[str, ...]]]:
     yield from (
         (int, ("__int__", "__trunc__")), (complex, ("__complex__",)), (divmod, ("__divmod__", "__rdivmod__")), (pow, ("__pow__", "__rpow__")),
         (sum, ("__add__", "__radd__")), (operator.concat, ("__add__",)), (operator.iconcat, ("__iadd__", "__add__")),
-        (operator.length_hint, ("__length_hint__",)),
     )  # fmt: skip
 
 

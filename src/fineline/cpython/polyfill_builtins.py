@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from operator import index
+from operator import index, length_hint
 from typing import Any
 
 from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
@@ -18,33 +18,21 @@ _TOTAL_ORDER = (int, str)
 """Key types whose tuples sort as they do: exact, total order, and equality no weaker than the order."""
 
 
-def length_hint(obj: Any, default: int = 0, /) -> int:
-    kind = type(obj)
-    if hasattr(kind, "__len__"):
+def ask_length(iterable: Any) -> None:
+    """Asks for a length, as C does before it fills a list: only the methods of the user's that this runs matter."""
+    if special(iterable, "__length_hint__") is not MISSING:
+        length_hint(iterable, 8)
+    elif hasattr(type(iterable), "__len__"):
         try:
-            return len(obj)
+            len(iterable)
         except TypeError:
             pass
-    hint = special(obj, "__length_hint__")
-    if hint is MISSING:
-        return default
-    try:
-        value = hint()
-    except TypeError:
-        return default
-    if value is NotImplemented:
-        return default
-    if not is_a(value, int):
-        raise TypeError(f"__length_hint__ must be an integer, not {type(value).__name__}")
-    if value < 0:
-        raise ValueError("__length_hint__() should return >= 0")
-    return value
 
 
 def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
     items: list[Any] = []
     source = iter(iterable)
-    length_hint(iterable, 8)
+    ask_length(iterable)
     for item in source:
         items.append(item)
     return items
@@ -82,15 +70,11 @@ def all_(iterable: Iterable[Any], /) -> bool:
 
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
-    source = iter(iterable)
-    if is_a(start, str):
-        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
-    if is_a(start, bytes):
-        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
-    if is_a(start, bytearray):
-        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
+    if is_a(start, (str, bytes, bytearray)):
+        # C refuses that.
+        return sum(iterable, start)
     total = start
-    for item in source:
+    for item in iterable:
         total = total + item
     return total
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from operator import index, length_hint
+from operator import index
 from typing import Any
 
 from torch import Size
 
-from fineline.cpython.polyfill_builtins import iterator, sequence
+from fineline.cpython.polyfill_builtins import ask_length, iterator, sequence
 from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
 
@@ -21,7 +21,7 @@ _ABSENT = object()
 
 def list_extend(self: list[Any], iterable: Iterable[Any], /) -> None:
     source = iter(iterable)
-    length_hint(iterable, 8)
+    ask_length(iterable)
     for item in source:
         list.append(self, item)
 
@@ -225,11 +225,9 @@ def _add_pair(self: OrderedDict[Any, Any], pair: Iterator[Any]) -> None:
     self[parts[0]] = parts[1]
 
 
-def default_dict(default_factory: Any = None, /, *args: Any, **kwargs: Any) -> defaultdict[Any, Any]:
+def default_dict(default_factory: Any = None, items: Any = (), /, **kwargs: Any) -> defaultdict[Any, Any]:
     made: defaultdict[Any, Any] = defaultdict(default_factory)
-    if len(args) > 1:
-        raise TypeError(f"dict expected at most 1 argument, got {len(args)}")
-    dict_update(made, *args, **kwargs)
+    dict_update(made, items, **kwargs)
     return made
 
 

@@ -12,6 +12,7 @@ from operator import index
 from typing import Any
 
 from fineline.cpython.polyfill_iterators import Filter, Lazy
+from fineline.cpython.protocols import MISSING
 
 
 class FilterFalse(Filter):
@@ -52,17 +53,16 @@ def chain_from_iterable(cls: type, iterable: Iterable[Any]) -> Chain:
 
 
 class ISlice(Lazy):
-    def __init__(self, iterable: Iterable[Any], /, *bounds: Any) -> None:
-        if not 1 <= len(bounds) <= 3:
-            raise TypeError(f"islice expected at {'least 2' if not bounds else 'most 4'} arguments, got {len(bounds) + 1}")
-        stop = bounds[0] if len(bounds) == 1 else bounds[1]
+    def __init__(self, iterable: Iterable[Any], start: Any, stop: Any = MISSING, step: Any = None, /) -> None:
+        if stop is MISSING:
+            start, stop = None, start
         self.stop = None if stop is None else _size(stop)
         if self.stop == -1:
             raise ValueError("Stop argument for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
-        self.skip = 0 if len(bounds) == 1 or bounds[0] is None else _size(bounds[0])
+        self.skip = 0 if start is None else _size(start)
         if self.skip < 0 or (self.stop is not None and self.stop < 0):
             raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
-        self.step = 1 if len(bounds) < 3 or bounds[2] is None else _size(bounds[2])
+        self.step = 1 if step is None else _size(step)
         if self.step < 1:
             raise ValueError("Step for islice() must be a positive integer or None.")
         self.source: Iterator[Any] | None = iter(iterable)

@@ -158,7 +158,7 @@ def kind_of(descr: Any) -> int:
 
 def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
-    if heap and (id(cls) in trace.made or (trace.classes and cls in trace.classes)):
+    if heap and cls in trace.classes:
         holder = find(trace, cls, name, descr)
         if holder is None:
             _guard_descriptor(trace, descr)
@@ -401,13 +401,13 @@ def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Any, d
         if kind != C_DATA:
             return bound(interp, f, kind, descr, cls, meta, then, data, asked)
         if name == "__dict__":
-            if not cls.__flags__ & HEAP_TYPE or id(cls) in trace.made or cls in trace.classes:
+            if not cls.__flags__ & HEAP_TYPE or cls in trace.classes:
                 raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
             # Its single names may be asked for.
             space = TYPE_DICT.__get__(cls)
             trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
             return interp.finish(f, space, then, data)
-        if cls.__flags__ & HEAP_TYPE and id(cls) not in trace.made:
+        if cls.__flags__ & HEAP_TYPE:
             trace.pin(cls, cls.__qualname__)
         return interp.finish(f, read_member(interp, cls, descr, name), then, data)
     if is_a(cls, enum.EnumMeta):

@@ -22,12 +22,9 @@ from fineline.objects.attribute_reads import (
     raw_lookup,
     type_info,
 )
-from fineline.objects.class_writes import set_on_class
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.identity_guards import CLASS_MRO
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
-from fineline.tracing.segment_trace import SegmentTrace
 
 
 def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
@@ -38,12 +35,6 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
     t = type(obj)
     if t in SYMBOLIC:
         raise _unset(obj, name, value, f".{name} on a number")
-    if is_a(obj, type) and id(obj) in trace.made and type(obj).__setattr__ is type.__setattr__:
-        _forget(trace, obj)
-        setattr(obj, name, value)
-        return None
-    if is_a(obj, type) and set_on_class(trace, obj, name, value):
-        return None
     if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in trace.sources):
         raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
     info = type_info(trace, t)
@@ -53,12 +44,6 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
     if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     return generic_store(interp, f, obj, name, value)
-
-
-def _forget(trace: SegmentTrace, cls: type) -> None:
-    """Forgets the lookups on a class that the call has made, and on its subclasses, because they may change now."""
-    for t in [t for t in trace.types if cls in CLASS_MRO.__get__(t)]:
-        del trace.types[t]
 
 
 def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
@@ -168,10 +153,6 @@ def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | Non
     method = _of_descriptor(kind, descr, "__delete__", "__set__")
     if method is not None:
         return interp.call(f, method, [descr, obj], None, interp.discard)
-    if is_a(obj, type) and id(obj) in trace.made:
-        _forget(trace, obj)
-        delattr(obj, name)
-        return None
     if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict or name == "__dict__":
         raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
     d = dict_of(obj, info)

@@ -101,15 +101,11 @@ KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, flo
 
 
 def of_kind(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    """Checks the result of a special method as C does: raises an error for a wrong type, and warns for a subclass."""
+    """Checks the result of a special method as C does: refuses a wrong type, and warns for a subclass at each call."""
     key, obj, then, data = state
     if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
         name = type(obj).__name__
-        if is_a(value, KIND[key]):
-            # A warning is for each call to give.
-            text = f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}"
-            raise GraphBreak(_answered, (key, name, value), None, "FL437", text).to(then, data)
-        value = _answered(key, name, value)
+        raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}").to(then, data)
     return interp.finish(f, value, then, data)
 
 

@@ -471,8 +471,7 @@ def _may_run(trace: SegmentTrace, key: Any, reads: str, values: Any, positional:
             return False
         # What is called with the items is no thing to compare or print.
         called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
-        walks = key is not operator.length_hint
-        return not called and all([deep_plain(trace, a) and not (walks and _python_items(trace, a)) for a in values])
+        return not called and all([deep_plain(trace, a) and not _python_items(trace, a) for a in values])
     if reads == "shallow":
         if key in SETTERS and len(values) > 2 and type(values[1]) is slice:
             return plain(trace, values[2])

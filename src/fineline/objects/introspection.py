@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
@@ -56,8 +55,6 @@ def _namespace(interp: Interp, f: Frame) -> Any:
     """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
-    if f.namespace is not None and not code.co_flags & CO_OPTIMIZED:
-        return f.namespace
     if f.namespace is None:
         f.namespace = trace.fresh({})
     out = f.namespace

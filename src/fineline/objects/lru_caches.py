@@ -201,7 +201,7 @@ def _keyed(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
     if type(a) is tuple:
         return all([_keyed(trace, item) for item in a])
-    if is_a(a, type) and (id(a) in trace.made or a in trace.classes):
+    if is_a(a, type) and a in trace.classes:
         # Each call makes another, for which there is another entry.
         return False
     if is_value(a):
@@ -217,7 +217,7 @@ def lasts(trace: SegmentTrace, v: Any) -> bool:
     if type(v) in (tuple, list):
         return all([lasts(trace, item) for item in v])
     if is_a(v, type):
-        return id(v) not in trace.made and v not in trace.classes
+        return v not in trace.classes
     if is_value(v):
         return True
     src = trace.sources.get(id(v))

@@ -163,7 +163,6 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         frozenset.issuperset: c.set_issuperset,
         frozenset.union: c.frozenset_union,
         object.__ne__: c.object_ne,
-        operator.length_hint: b.length_hint,
         operator.abs: lambda a, /: a.__abs__(),
         **_in_python(operator, "_operator", _OPERATORS),
         operator.truth: protocols.truth_of,

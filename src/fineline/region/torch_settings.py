@@ -99,7 +99,7 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "trace_autograd_ops": Row("none", "a call of torch.autograd.grad is captured if possible, and breaks the graph otherwise"),
         "enable_trace_contextlib": Row("none", "context managers of contextlib are traced like other Python code"),
         "enable_trace_unittest": Row("none", "unittest is traced like other Python code"),
-        "enable_trace_load_build_class": Row("so anyway", "a class statement runs in captured code"),
+        "enable_trace_load_build_class": Row("none", "a class statement breaks the graph, and runs eagerly"),
         "enable_faithful_generator_behavior": Row("none", "generators behave as in eager code"),
         "nested_graph_breaks": Row("so anyway", "a graph can break at any call depth, and the capture continues after the break"),
         "graph_break_on_nn_param_ctor": Row("none", "use a rule: Policy(disable=[torch.nn.Parameter])"),

@@ -160,7 +160,7 @@ def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Ite
 
 def guard_mro(trace: Any, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
-    if cls.__flags__ & HEAP_TYPE and id(cls) not in trace.made:
+    if cls.__flags__ & HEAP_TYPE:
         src = trace.sources.get(id(cls)) if cls in trace.classes else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # By its items: assigning __bases__ there and back gives another tuple.

@@ -1,7 +1,8 @@
 """Classes of which each call has its own, so that guards know them by what they hold, not by which they are.
 
-Captured code makes them, or an eager call does. Those of an eager call may be any: what guards see of them has to be all that tells one
-from another, and each must stay another class than those that the program knows by identity (``guard_distinct_classes``).
+The captured code's own class statements and calls make them, which run eagerly, or another eager call does. The classes of that may be any:
+what guards see of them has to be all that tells one from another, and each must stay another class than those that the program knows by
+identity (``guard_distinct_classes``).
 """
 
 from __future__ import annotations
@@ -145,10 +146,6 @@ class LocalClasses:
         """Makes a class natively, with what its metaclass and its bases have to say."""
         return self.add(make(*args, **kwargs))
 
-    def rebuild(self, meta: Any, name: str, bases: tuple, names: tuple[str, ...], namespace: dict[str, Any]) -> Any:
-        """Returns a class as captured code left it, but for what ``names`` stand for: that is set afterwards, as it may hold the class."""
-        return self.add(meta.__new__(meta, name, bases, {**dict.fromkeys(names), **namespace}))
-
 
 def _name(cls: type) -> tuple:
     return TYPE_DICT.__get__(cls).get("__module__"), cls.__qualname__
@@ -219,23 +216,17 @@ def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
         _find_classes(tuple(getattr(v, "__dict__", {}).values()), found, depth + 1)
 
 
-def is_local(trace: Any, cls: Any) -> bool:
-    """Returns whether another call would have another class in the place of ``cls``."""
-    return cls in trace.classes
-
-
 def load_class(trace: Any, cls: Any, src: Any) -> None:
     """Loads a class that this call made before the segment began."""
     trace.adopt(cls, src)
     trace.check_type(src, type(cls))
     trace.load_members(cls, src, NAMES)
     guard_mro(trace, cls)
-    if trace.classes.is_given(cls):
-        # Rules go by the module's name as well; C reads the abstract methods.
-        for name in [name for name in ("__module__", "__abstractmethods__") if name in TYPE_DICT.__get__(cls)]:
-            value = TYPE_DICT.__get__(cls)[name]
-            trace.load(value, trace.guards.access(src, "member", ClassItem(name), value))
-        trace.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
+    # Rules go by the module's name as well; C reads the abstract methods.
+    for name in [name for name in ("__module__", "__abstractmethods__") if name in TYPE_DICT.__get__(cls)]:
+        value = TYPE_DICT.__get__(cls)[name]
+        trace.load(value, trace.guards.access(src, "member", ClassItem(name), value))
+    trace.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
 
 
 def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
@@ -255,11 +246,11 @@ def find(trace: Any, cls: type, name: str, descr: Any) -> type | None:
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
         here = name in TYPE_DICT.__get__(k)
-        if id(k) in trace.made or not k.__flags__ & HEAP_TYPE:
+        if not k.__flags__ & HEAP_TYPE:
             if here:
                 return None
             continue
-        local = is_local(trace, k)
+        local = k in trace.classes
         if here and not local:
             return k
         src = (trace.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)

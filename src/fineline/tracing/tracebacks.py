@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
 
-from fineline.bytecode.code import CO_OPTIMIZED, NOWHERE
+from fineline.bytecode.code import NOWHERE
 from fineline.bytecode.place import position_of, standing_for, with_parameters
 from fineline.exception_slots import TRACEBACK
 from fineline.frames.frame import NULL, Frame
@@ -102,8 +102,6 @@ def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
 
 def variables_of(frame: Frame) -> dict[str, Any]:
     """Returns the variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
-    if frame.namespace is not None and not frame.info.code.co_flags & CO_OPTIMIZED:
-        return {name: value for name, value in frame.namespace.items() if type(name) is str}
     variables: dict[str, Any] = {}
     of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
     for name, value in zip(frame.info.slots, frame.local, strict=False):

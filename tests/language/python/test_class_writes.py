@@ -1,4 +1,4 @@
-"""Writes of constants to classes, weak references to objects from outside, and hooks, whose registration does both."""
+"""Writes to classes, which break the graph, weak references to objects from outside, and hooks, whose registration has both."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
 
 
-@table.program(calls=4, recompiles=(1, 2, 3))
+@table.program(breaks=True, calls=4, recompiles=(1, 2, 3))
 def a_counter_of_a_class():
     class Counter:
         count = 0
@@ -31,7 +32,7 @@ def a_counter_of_a_class():
     return fn, Counter
 
 
-@table.program(recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
+@table.program(breaks=True, recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
 def a_flag_that_is_set_once():
     class Settings:
         flag = False
@@ -52,7 +53,7 @@ def a_flag_that_is_set_once():
     return fn, (Settings, Own, own)
 
 
-@table.program(recompiles=(1, 2), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
+@table.program(breaks=True, recompiles=(1, 2), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
 def a_subclass_between():
     class Base:
         n = 1
@@ -71,7 +72,7 @@ def a_subclass_between():
     return fn, (Base, Middle, Last)
 
 
-@table.program(recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
+@table.program(breaks=True, recompiles=(1, 2), change={2: lambda state: setattr(state[0], "flag", False)})
 def a_flag_of_a_class_without_subclasses():
     class Settings:
         flag = False
@@ -106,7 +107,7 @@ def written_around_a_break():
     return fn, Settings
 
 
-@table.program(recompiles=(1,))
+@table.program(breaks=True, recompiles=(1,))
 def written_where_it_raises():
     class Settings:
         level = 0
@@ -196,7 +197,7 @@ def a_weak_reference_that_was_there():
     return fn, (target, ref)
 
 
-@table.program(calls=4, recompiles=(1, 2, 3), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
+@table.program(breaks=True, calls=4, recompiles=(1, 2, 3), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
 def what_super_finds_while_classes_change():
     class Base:
         n = 1
@@ -263,7 +264,7 @@ def model(at_once: bool, lock: threading.Lock | None = None):
     return made, made
 
 
-@table.program(recompiles=(1,), max_graphs=2)
+@table.program(breaks=True, recompiles=(1,), max_graphs=2)
 def hooks_that_are_installed_by_the_first_call():
     return model(True)
 
@@ -306,6 +307,23 @@ def a_hook_that_the_next_call_removes():
         return layer(x), handles[0].id in layer._forward_pre_hooks
 
     return fn, layer
+
+
+def test_where_a_write_breaks_the_graph() -> None:
+    class Settings:
+        level = 0
+
+    def fn(x):
+        y = x + 1
+        Settings.level = 2
+        return y * Settings.level
+
+    told = fineline.explain(fn)(t(0))
+    assert [(b.id, b.reason) for b in told.breaks] == [("FL432", "setting .level on a class")] and told.graph_count == 2
+    Settings.level = 0
+    with pytest.raises(fineline.errors.Unsupported, match="FL432") as refused:
+        fineline.compile(fn, backend="eager", fullgraph=True)(t(0))
+    assert refused.value.where == f"{__file__}:{fn.__code__.co_firstlineno + 2}" and Settings.level == 0
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

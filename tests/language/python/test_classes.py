@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import fineline
 from tests.oracle import Program, Table, check
 
 table = Table()
@@ -565,6 +566,50 @@ def bases_are_given_as_a_tuple(x):
         pass
 
     return x + 1, type(base.seen[0]), len(base.seen[0]), Made.__bases__, Made.__orig_bases__[0] is base
+
+
+@table.program(calls=5, breaks=True, recompiles=(1,), change={k: lambda state: state.update(on=not state["on"]) for k in (1, 2, 3)})
+def bodies_that_decide_what_is_in_the_class() -> Any:
+    state = {"on": True}
+
+    def fn(x):
+        class Local(abc.ABC):
+            scale = 2
+            if state["on"]:
+                __slots__ = ("value",)
+                scale = 3
+            else:
+
+                @abc.abstractmethod
+                def method(self): ...
+
+        y = x * Local.scale
+        try:
+            Local().value = y + 1
+        except TypeError as e:
+            return y, str(e), sorted(Local.__abstractmethods__)
+        return y, "__dict__" in dir(Local)
+
+    return fn, state
+
+
+def test_where_a_class_breaks_the_graph() -> None:
+    def fn(x):
+        y = x + 1
+
+        class Local:
+            value = 2
+
+            def method(self, v):
+                return v * self.value
+
+        return Local().method(y)
+
+    told = fineline.explain(fn)(torch.ones(2))
+    assert [(b.id, b.reason) for b in told.breaks] == [("FL423", "the class Local is made")] and told.graph_count == 2
+    with pytest.raises(fineline.errors.Unsupported, match="FL423") as refused:
+        fineline.compile(fn, backend="eager", fullgraph=True)(torch.ones(2))
+    assert refused.value.where == f"{__file__}:{fn.__code__.co_firstlineno + 3}"
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

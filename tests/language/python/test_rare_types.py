@@ -372,6 +372,19 @@ def arrays_of_pythons_own(x, a):
     return y * 2, list(a)
 
 
+@table.program(recompiles=(1, 2))
+def code_of_a_module_as_a_function() -> Any:
+    names: dict[str, Any] = {"k": 2}
+    run = types.FunctionType(compile("m = k + len('a')\ngone = m\ndel gone", "made", "exec"), names)
+    evaluate = types.FunctionType(compile("m * k", "made", "eval"), names)
+
+    def fn(x):
+        run()
+        return x * names["m"], evaluate(), "gone" in names
+
+    return fn, names
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_rarely(program: Program, twin: str) -> None:
     check(program, twin)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
+import itertools
 import math
 import operator
 
@@ -60,6 +62,60 @@ ASKED = (float, int, complex, bytes, operator.index, len, operator.length_hint, 
 def answers_of_special_methods(x):
     values = (None, "a", 1, -1, 2.5, b"x", 1j, [1], 2**70, NotImplemented)
     return x + 1, [attempt(f, Gives(v)) for v in values for f in ASKED], attempt(len, Gives(True))
+
+
+class Counted:
+    """Notes how often it is asked, and what for."""
+
+    def __init__(self, length, hint, asked):
+        self.length, self.hint, self.asked = length, hint, asked
+
+    def __iter__(self):
+        self.asked.append("iter")
+        return iter([1, 2])
+
+    def __len__(self):
+        self.asked.append("len")
+        return self.length
+
+
+class Hinting(Counted):
+    def __length_hint__(self):
+        self.asked.append("hint")
+        return self.hint
+
+
+WAYS = (list, lambda o: [0].extend(o), lambda o: [0, *o], sorted, lambda o: operator.length_hint(o, 5))
+
+
+@table.snippet(max_graphs=1)
+def lengths_that_lists_ask_for(x):
+    asked = []
+    return x + 1, [attempt(way, Counted(length, 0, asked)) for length in (2, -1, None) for way in WAYS[:-1]], asked
+
+
+@table.snippet(breaks=True)
+def hints_of_lengths(x):
+    x, asked = x + 1, []
+    found = [attempt(way, Hinting(2, 1, asked)) for way in WAYS]
+    found += [attempt(list, Hinting(None, hint, asked)) for hint in (1, -1, None, NotImplemented)]
+    return x * 2, found, asked
+
+
+@table.snippet(breaks=True)
+def hints_that_are_asked_for(x):
+    x, asked = x + 1, []
+    objects = Hinting(-1, 1, asked), Hinting(None, "a", asked), Counted(2, 0, asked), Never(), 3, [1], iter([1])
+    return x * 2, [attempt(operator.length_hint, o, 5) for o in objects], asked
+
+
+@table.snippet(breaks=True)
+def calls_that_only_c_refuses(x):
+    x, nothing = x + 1, (v for v in [x])
+    found = [attempt(sum, nothing, start) for start in ("a", b"a", bytearray(b"a"))]
+    found += [attempt(itertools.islice, nothing, *bounds) for bounds in ((), (1, 2, 3, 4), ("a",), (-1,), (0, 1, 0))]
+    found += [attempt(collections.defaultdict, list, nothing, nothing), attempt(int, Gives("a")), attempt(float, Gives(None))]
+    return x * 2, found, len(list(nothing))
 
 
 class Real64(float):

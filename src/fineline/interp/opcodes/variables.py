@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
-from fineline.builtins.subscripts import binary_subscr, delete_subscr, store_dict_item, store_subscr
+from fineline.builtins.subscripts import binary_subscr, delete_subscr, store_subscr
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import family
 from fineline.interp.opcodes import blocks as blocks  # its import registers its handlers
@@ -98,14 +97,6 @@ def _cell_is_empty(cell: types.CellType) -> bool:
     return contents(cell) is EMPTY
 
 
-def LOAD_CLASSDEREF(interp: Interp, f: Frame, arg: int) -> None:
-    name = f.info.slots[arg]
-    if f.namespace is not None and name in f.namespace:
-        f.stack.append(f.namespace[name])
-    else:
-        LOAD_DEREF(interp, f, arg)
-
-
 def _write_cell(interp: Interp, cell: types.CellType) -> None:
     src = interp.trace.sources.get(id(cell))
     if src is not None:
@@ -138,18 +129,8 @@ def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def LOAD_NAME(interp: Interp, f: Frame, arg: int) -> None:
-    name = f.info.names[arg]
-    if f.namespace is not None and name in f.namespace:
-        f.stack.append(_name_in(interp, f, name))
-    else:
-        f.stack.append(global_value(interp, f, name))
-
-
-def _name_in(interp: Interp, f: Frame, name: str) -> Any:
-    """Returns a name of a class body, whose namespace may come from before a graph break."""
-    trace = interp.trace
-    src = trace.sources.get(id(f.namespace))
-    return f.namespace[name] if src is None else trace.read_key(f.namespace, src, name, f.namespace[name])
+    """Loads a variable of a module's code, or an expression's, that is run as a function: its variables are globals."""
+    f.stack.append(global_value(interp, f, f.info.names[arg]))
 
 
 def STORE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
@@ -174,22 +155,6 @@ def DELETE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
         interp.trace.guard_presence(f.globals, interp.trace.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
     _global_write(interp, f, name)
     del f.globals[name]
-
-
-def SETUP_ANNOTATIONS(interp: Interp, f: Frame, arg: int) -> None:
-    if "__annotations__" not in f.namespace:
-        store_dict_item(interp.trace, f.namespace, "__annotations__", interp.trace.fresh({}))
-
-
-def STORE_NAME(interp: Interp, f: Frame, arg: int) -> None:
-    store_dict_item(interp.trace, f.namespace, f.info.names[arg], f.stack.pop())
-
-
-def DELETE_NAME(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    name = f.info.names[arg]
-    if name not in f.namespace:
-        raise NameError(f"name '{name}' is not defined", name=name)
-    return interp.call(f, dict.__delitem__, [f.namespace, name], None, interp.discard)
 
 
 # -- attributes and items --------------------------------------------------------------------------------------------
@@ -218,4 +183,7 @@ def DELETE_SUBSCR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return delete_subscr(interp, f, f.stack.pop(), key)
 
 
-HANDLERS = family(globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD)
+HANDLERS = family(
+    globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD, STORE_NAME=STORE_GLOBAL,
+    DELETE_NAME=DELETE_GLOBAL,
+)  # fmt: skip

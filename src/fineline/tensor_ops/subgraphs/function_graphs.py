@@ -154,7 +154,6 @@ def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
     return (
         all([getattr(cls, name, None) is getattr(Function, name, None) for name in BEYOND_BACKWARD])
         and all([is_a(fn, types.FunctionType) for fn in (cls.forward, cls.setup_context, cls.backward)])
-        and id(cls) not in trace.made
         and cls not in trace.classes
         and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
