@@ -14,7 +14,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fineline.guards.evaluate import ReferenceProgram, explain_failure
-from fineline.guards.facts import TENSOR_NAMES, AmbientFacts, TensorFacts, ambient_facts, describe_difference, tensor_facts
+from fineline.guards.facts import (
+    AMBIENT,
+    TENSOR_NAMES,
+    AmbientFacts,
+    AmbientTable,
+    TensorFacts,
+    ambient_facts,
+    describe_difference,
+    tensor_facts,
+)
 from tests.guards.twins import Steps
 
 
@@ -127,6 +136,25 @@ def test_ambient_facts_hold_inside(name: str) -> None:
     assert not twins.holds()
     with SURROUNDINGS[name]():
         assert twins.holds()
+
+
+@pytest.mark.parametrize("name", list(SURROUNDINGS))
+def test_known_ambient_facts_are_those_of_now(name: str) -> None:
+    for _ in range(3):
+        assert AMBIENT.now() == ambient_facts()
+        with SURROUNDINGS[name]():
+            assert AMBIENT.now() == ambient_facts()
+    assert AMBIENT.now() == ambient_facts()
+
+
+def test_ambient_facts_are_read_once_for_each_state() -> None:
+    pytest.importorskip("fineline._native")
+    table = AmbientTable()
+    before = table.now()
+    with torch.no_grad():
+        inside = table.now()
+        assert inside is table.now() and not inside.grad_mode
+    assert table.now() is before and before.grad_mode
 
 
 def test_threads_begin_alike() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fineline.guards.facts import tensor_facts
-from tests.guards.twins import Twins
+from tests.guards.twins import Twins, native
 
 
 class Thing:
@@ -79,6 +79,7 @@ def test_interrupts_go_through() -> None:
         [("root", 0, -1, -1)],
         [("root", 0, -1, 0), ("root", 0, -1, 0)],
         [("root", -1, -1, 0)],
+        [("root", 1, -1, 0)],
         [("root", 0, -1, 0), ("same", -1, 0, 1)],
         [("root", 0, -1, 0), ("distinct", -1, -1, ((0,), (1,)))],
         [("root", 0, -1, 0), ("storages", -1, -1, ((1,), (0,)))],
@@ -91,6 +92,18 @@ def test_malformed_programs_are_refused(steps: list) -> None:
             make(1, steps, ())
         with pytest.raises(ValueError):
             make(1, [("root", 0, -1, 0)], (1,))
+
+
+@pytest.mark.parametrize("step", [["root", 0, -1, 0], ("root", 0, -1), (0, 0, -1, 0), ("root", "0", -1, 0), ("root", 0, None, 0)])
+def test_steps_of_other_forms_are_refused(step: Any) -> None:
+    with pytest.raises(TypeError):
+        native.GuardProgram(1, [step], ())
+
+
+def test_registers_are_small_numbers() -> None:
+    for step in (("root", 1 << 40, -1, 0), ("root", 0, -(1 << 40), 0)):
+        with pytest.raises(OverflowError):
+            native.GuardProgram(1, [step], ())
 
 
 def test_the_number_of_roots_is_checked() -> None:

@@ -66,6 +66,23 @@ def test_a_custom_backend_gets_each_segment_however_often_the_call_is_cut(n: int
     assert graphs(space["fn"], SMALL) == [n] * 8 + [1]
 
 
+def test_only_a_graph_for_a_backend_gives_what_nobody_takes(capsys: pytest.CaptureFixture) -> None:
+    def fn(x, i):
+        print("here")
+        x.take(i)
+        print("here")
+        return x.sin()
+
+    for least in (1, 9):
+        compiled = fineline.compile(fn, backend=lambda gm, examples: gm.forward, options={"min_graph_operators": least})
+        told = fineline.explain(compiled)(SMALL, torch.tensor([1]))
+        # A compiler would drop the operator, and it may raise.
+        assert ("del unused" in told.program) is (least == 1)
+        compiled(SMALL, torch.tensor([1]))
+        with pytest.raises(IndexError):
+            compiled(SMALL, torch.tensor([99]))
+
+
 def test_equal_segments_at_other_places_are_graphs_of_their_own(capsys: pytest.CaptureFixture) -> None:
     def fn(x):
         print(x := x * 2)

@@ -57,7 +57,7 @@ class CodeInfo:
     """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
-        "_handler_starts", "_live", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
+        "_handler_starts", "_live", "_live_slots", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
         "nslots", "offsets", "pure", "slots",
     )  # fmt: skip
 
@@ -113,6 +113,7 @@ class CodeInfo:
         # In a tuple: what is known of the code's effects (pure_code.py); None: nobody has asked.
         self.pure: tuple | None = None
         self._live: list[int] | None = None
+        self._live_slots: dict[int, frozenset[int]] = {}
         self._positions: list[Position] | None = None
         self._swallows: dict[int, bool] = {}
 
@@ -173,10 +174,13 @@ class CodeInfo:
 
         Cells are always live: a closure may hold them.
         """
-        if self._live is None:
-            self._live = _liveness(self)
-        bits = self._live[ip]
-        return frozenset([slot for slot in range(self.nslots) if bits >> slot & 1])
+        found = self._live_slots.get(ip)
+        if found is None:
+            if self._live is None:
+                self._live = _liveness(self)
+            bits = self._live[ip]
+            found = self._live_slots[ip] = frozenset([slot for slot in range(self.nslots) if bits >> slot & 1])
+        return found
 
     def position_at(self, offset: int) -> Position:
         """Returns the source position of the instruction at an ``offset`` in the code; -1: of none."""

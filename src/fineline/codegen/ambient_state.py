@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
-from fineline.guards.facts import AmbientFacts, ambient_facts
+from fineline.guards.facts import AMBIENT, AmbientFacts
 from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
 
@@ -62,7 +62,7 @@ def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) ->
     finally:
         # Tracing enters and leaves autocast for real, and of a block that a graph break cuts in two only the one or the other.
         set_autocast_depth(depth)
-        for name, set_ in differing(ambient_facts(), now):
+        for name, set_ in differing(AMBIENT.now(), now):
             set_(getattr(now, name))
         for change, _, after in others:
             change(after)

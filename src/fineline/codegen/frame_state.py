@@ -227,9 +227,8 @@ class FrameState:
         # The names of the numbers that are alive for the turns' sake.
         self.numbers: list[str] = []
         for frame in (*stack, *[gen.frame for ref in interp.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame is not None]):
-            for v in (*frame.local, *frame.stack):
-                if type(v) in READERS:
-                    self._read |= set(map(id, iterators_in(v)))
+            if not READERS.isdisjoint(map(type, frame.local)) or not READERS.isdisjoint(map(type, frame.stack)):
+                self._read |= {id(it) for v in (*frame.local, *frame.stack) if type(v) in READERS for it in iterators_in(v)}
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(stack):
             self._frame_number(frame)
@@ -271,7 +270,8 @@ class FrameState:
         self._hint = f"{info.code.co_name}_value"
         # References: of the stack or the variable, and that of the question.
         for held in (f.local, f.stack):
-            self._alone |= {id(held[i]) for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2}
+            if RANGE_ITERATOR in map(type, held):
+                self._alone |= {id(held[i]) for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2}
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if turned else None) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._state(f.data), f.kwnames, self._spec(f.namespace),

@@ -36,7 +36,7 @@ from fineline.fx.output_fixups import as_captured, disowned, remaking, without_m
 from fineline.fx.overlap_check import apart
 from fineline.fx.recorder import fatal, scattered
 from fineline.fx.size_facts import Kinds, sizes_of
-from fineline.guards.facts import AmbientFacts, ambient_facts, has_tangent, storage_of, without_sizes
+from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
 from fineline.kinds import is_a
 from fineline.stacks import PROGRAM
@@ -153,18 +153,18 @@ class ResidualWriter:
         inputs = {src.reg for src in self._tensors()}
         f = self.trace.guards.interp.frame
         while f is not None:
-            found, code = [], f.info.code
-            for name, v in zip(f.info.slots, f.local, strict=False):
-                if v is NULL:
-                    continue
-                src = sources.get(id(v))
-                text = texts.get(id(v), "") or (self.rebuild.param(src) if src is not None and src.reg in inputs else "")
-                if text:
-                    in_cell = type(v) is CellType and name in (*code.co_cellvars, *code.co_freevars)
-                    found.append(Variable(name, shown.setdefault(text, len(shown)), in_cell=in_cell))
-                elif is_value(v):
-                    found.append(Variable(name, None, v))
-            if not is_own(f.info.code):
+            code = f.info.code
+            if not is_own(code):
+                found = []
+                for name, v in zip(f.info.slots, f.local, strict=False):
+                    text = texts.get(id(v))
+                    if text is None and (src := sources.get(id(v))) is not None and src.reg in inputs:
+                        text = self.rebuild.param(src)
+                    if text is not None:
+                        in_cell = type(v) is CellType and name in (*code.co_cellvars, *code.co_freevars)
+                        found.append(Variable(name, shown.setdefault(text, len(shown)), None, in_cell))
+                    elif v is not NULL and is_value(v):
+                        found.append(Variable(name, None, v))
                 frames.append(tuple(found))
             f = f.back
         return tuple(reversed(frames)), [*shown]
@@ -299,13 +299,15 @@ class ResidualWriter:
         self._guard_aliases()
         guard_lookups(trace)
         guard_distinct_classes(trace)
-        now = ambient_facts()
+        now = AMBIENT.now()
         if recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.assumed]
             without_modes(recorder.graph)
             put_back_in(recorder.graph, trace.start_ambient, now)
             outputs = tuple([n for n, _ in r.outputs])
-            recorder.graph.create_node("output", "output", ((*outputs, *self._kept(outputs)),), {}, "output")
+            # What no backend is shown runs as it is, with all its operators.
+            kept = self._kept(outputs) if shown else []
+            recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
             gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
             examples = [src.value for _, src in recorder.inputs]
             if trace.symbols is not None:

@@ -23,7 +23,7 @@ from fineline.exported.paths import Paths
 from fineline.exported.signature import Parameter
 from fineline.fx.standalone_module import Portable, portable, put
 from fineline.guards.evaluate import same_constant
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import AMBIENT
 from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
@@ -54,7 +54,7 @@ class ExportWriter(ResidualWriter):
         self._buffers: list[tuple[str, Out]] = []
 
     def returns(self, value: Any) -> None:
-        if any([set_ in KERNELS for _, set_ in differing(self.trace.start_ambient, ambient_facts())]):
+        if any([set_ in KERNELS for _, set_ in differing(self.trace.start_ambient, AMBIENT.now())]):
             raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
         self._outcome = outcome.read(value)

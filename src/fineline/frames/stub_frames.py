@@ -22,6 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
 # On one line, which is the user's once the code is replaced.
 _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__
+_VARIABLES = _CODE.co_varnames
 
 
 def is_own(code: CodeType) -> bool:
@@ -44,7 +45,8 @@ def frame_behind(stand_in: Any, frame: Any) -> Any:
 
 
 def is_stand_in(code: CodeType) -> bool:
-    return code.co_varnames == _CODE.co_varnames
+    # CPython makes the tuple of the names anew each time: most code has more or fewer of them.
+    return code.co_nlocals == len(_VARIABLES) and code.co_varnames == _VARIABLES
 
 
 def user_frame(frame: Any) -> Any:

@@ -137,20 +137,16 @@ def _name(node: Node) -> str:
     return target if type(target) is str else getattr(target, "__name__", "")
 
 
-def functions(graph: Graph) -> Iterator[tuple[Any, Iterable[Node]]]:
-    """Yields the functions that a graph calls, each once, with the nodes that call it."""
-    for (op, target), nodes in graph._find_nodes_lookup_table.table.items():
-        # FX keeps the functions whose nodes have been erased, without nodes.
-        if op == "call_function" and nodes:
-            yield target, nodes
+def functions(graph: Graph) -> list[tuple[Any, Iterable[Node]]]:
+    """Returns the functions that a graph calls, each once, with the nodes that call it."""
+    # FX keeps the functions whose nodes have been erased, without nodes.
+    return [(target, nodes) for (op, target), nodes in graph._find_nodes_lookup_table.table.items() if op == "call_function" and nodes]
 
 
-def _called(graph: Graph, names: Set[str]) -> Iterator[Node]:
-    """Yields the operators of these names."""
-    for function, nodes in functions(graph):
-        if getattr(function, "__name__", "") in names:
-            yield from nodes
-    yield from [node for node in graph.find_nodes(op="call_method") if node.target in names]
+def _called(graph: Graph, names: Set[str]) -> list[Node]:
+    """Returns the operators of these names."""
+    found = [node for function, nodes in functions(graph) if getattr(function, "__name__", "") in names for node in nodes]
+    return found + [node for node in graph.find_nodes(op="call_method") if node.target in names]
 
 
 def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -> list[Node]:

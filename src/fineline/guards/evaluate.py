@@ -71,7 +71,7 @@ class ReferenceProgram:
         return -1
 
 
-def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> None:
+def validate(n_roots: int, steps: Sequence[Step], outputs: Iterable[int]) -> None:
     """Refuses a program that writes a register twice, or reads one before it is written, or a root that no call has."""
     written: set[int] = set()
     for op, dst, src, payload in steps:
@@ -95,7 +95,7 @@ def validate(n_roots: int, steps: Iterable[Step], outputs: Iterable[int]) -> Non
         if op == "root" and not 0 <= payload < n_roots:
             raise ValueError(f"there is no root {payload}")
         if op in ACCESS:
-            if dst < 0 or dst in written:
+            if not 0 <= dst < len(steps) or dst in written:
                 raise ValueError(f"guard step {op!r} has a bad or used destination: {dst}")
             written.add(dst)
     if not written.issuperset(outputs):

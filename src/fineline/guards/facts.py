@@ -6,7 +6,7 @@ Both functions return a named tuple, so a guard compares with ``==`` and a failu
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -15,7 +15,21 @@ from torch.utils._device import DeviceContext
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
 
+if TYPE_CHECKING:
+
+    def picture_ambient() -> bytes | None: ...
+else:
+    try:
+        from fineline._native import picture_ambient
+    except ImportError:
+
+        def picture_ambient() -> bytes | None:
+            return None
+
+
 _STORAGE: Any = torch._C.TensorBase.untyped_storage
+# A process has few; each has a few hundred bytes.
+_MOST_PICTURES = 100
 
 
 class TensorFacts(NamedTuple):
@@ -165,6 +179,33 @@ def ambient_facts() -> AmbientFacts:
         core._dispatch_tls_local_exclude_set().raw_repr(),
         *RULEBOOK.facts(),
     )
+
+
+class AmbientTable:
+    """The ambient facts that have been read, by the picture that native code has of the state: two equal pictures mean equal facts.
+
+    A capture asks for the facts four times for each graph, and to read them takes longer than to run an operator.
+    """
+
+    def __init__(self) -> None:
+        self._by_picture: dict[bytes, AmbientFacts] = {}
+
+    def now(self) -> AmbientFacts:
+        """Returns the same as `ambient_facts`."""
+        picture = picture_ambient()
+        known = self._by_picture.get(picture) if picture is not None else None
+        if known is not None:
+            return known
+        facts = ambient_facts()
+        # They are those of the picture only if nothing has changed while Python ran.
+        if picture is not None and picture_ambient() == picture:
+            if len(self._by_picture) >= _MOST_PICTURES:
+                self._by_picture.clear()
+            self._by_picture[picture] = facts
+        return facts
+
+
+AMBIENT = AmbientTable()
 
 
 def tensor_agrees(expected: TensorFacts, found: TensorFacts) -> bool:

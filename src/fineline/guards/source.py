@@ -32,8 +32,9 @@ class Source:
         self.op = op
         self.key = key
         self.value = value
-        self.children: dict[Any, Source] = {}
-        self.checked: set[Any] = set()
+        # Most sources are the last of their path: a table is made with the first entry.
+        self.children: dict[Any, Source] = _NO_CHILDREN
+        self.checked: set[Any] = _NO_CHECKS
 
     def variable(self) -> str | None:
         """Returns the name of the variable that a function's closure cell holds, during the capture: the function is forgotten then."""
@@ -92,6 +93,15 @@ class _Nowhere:
 _NOWHERE = _Nowhere()
 
 
+class _NoFrame:
+    """The frame of steps that no instruction needs."""
+
+    info, ip = None, 0
+
+
+_NO_FRAME: Any = _NoFrame()
+
+
 class Reads:
     """The sources by their registers, and the instruction that made each guard step.
 
@@ -147,10 +157,10 @@ class GuardBuilder:
 
     def _add(self, step: Step, placed: bool = True) -> None:
         """Adds a guard step. ``placed``: the instruction that runs now reads the value."""
-        frame, reads = self.interp.frame if placed else None, self.reads
+        frame, reads = (placed and self.interp.frame) or _NO_FRAME, self.reads
         self.steps.append(step)
-        reads.infos.append(frame and frame.info)
-        reads.ips.append(frame.ip if frame else 0)
+        reads.infos.append(frame.info)
+        reads.ips.append(frame.ip)
 
     def _new(self, parent: Source | None, op: str, key: Any, payload: Any, value: Any) -> Source:
         sources = self.reads.sources
@@ -196,11 +206,14 @@ class GuardBuilder:
             ident = (op, id(key))
         else:
             ident = (op, key)
-        src = parent.children.get(ident)
+        children = parent.children
+        src = children.get(ident)
         if src is None:
             sources = self.reads.sources
             reg = len(sources)
-            src = parent.children[ident] = Source(reg, parent, op, key, value)
+            if children is _NO_CHILDREN:
+                children = parent.children = {}
+            src = children[ident] = Source(reg, parent, op, key, value)
             sources.append(src)
             self._add((op, reg, parent.reg, key))
         return src
@@ -208,8 +221,12 @@ class GuardBuilder:
     def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
         """Adds a check of ``src``'s value, once per (op, ident)."""
         key = op if ident is None else (op, ident)
-        if key not in src.checked:
-            src.checked.add(key)
+        checked = src.checked
+        if key not in checked:
+            if checked is _NO_CHECKS:
+                src.checked = {key}
+            else:
+                checked.add(key)
             self._add((op, -1, src.reg, payload))
 
     def tensor(self, src: Source, facts: Any) -> None:

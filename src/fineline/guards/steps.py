@@ -1,10 +1,11 @@
 """The instruction set of a guard program: how a value is reached, and what must hold of it.
 
 A guard program is a list of steps over registers. A step is a tuple
-``(op, dst, src, payload)``; ``dst`` and ``src`` are register numbers (-1 where
-unused). Access steps fill ``dst``; check steps only pass or fail. Any failing
-step, and any exception raised while a step is evaluated, is a miss. Steps are in
-the order in which capture made the reads, so a step may rely on all before it.
+``(op, dst, src, payload)``; ``dst`` and ``src`` are register numbers, less than
+the number of steps (-1 where unused). Access steps fill ``dst``; check steps
+only pass or fail. Any failing step, and any exception raised while a step is
+evaluated, is a miss. Steps are in the order in which capture made the reads, so
+a step may rely on all before it.
 
 Access steps                        payload
   root        a call's raw argument          its position (positionals, then keyword values in call order)

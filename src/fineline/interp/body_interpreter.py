@@ -16,7 +16,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import ASKED, READS, GraphBreak, NotCapturable, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import BodyRecorder
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import AMBIENT
 from fineline.interp.trial import Trial
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.bodies import NoBody
@@ -87,7 +87,7 @@ class BodyInterpreter(Trial):
 
     def settled(self, fn: Any, args: list) -> Any:
         """Calls ``attempt``, and restores PyTorch's state after it."""
-        before, hidden = ambient_facts(), hidden_states()
+        before, hidden = AMBIENT.now(), hidden_states()
         nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
         try:
             return self.attempt(fn, args)
@@ -119,9 +119,9 @@ class BodyInterpreter(Trial):
             trace.recorder = before
 
     def run(self, throw: BaseException | None = None) -> Any:
-        before = ambient_facts()
+        before = AMBIENT.now()
         value = super().run(throw)
-        if ambient_facts() != before:
+        if AMBIENT.now() != before:
             self.refuse_because("it leaves PyTorch in another state")
         return value
 

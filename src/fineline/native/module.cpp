@@ -14,6 +14,12 @@ PyObject* set_rules(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* picture_ambient(PyObject*, PyObject*) {
+  std::optional<fineline::AmbientPicture> picture = fineline::picture_ambient();
+  if (!picture) Py_RETURN_NONE;
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(picture->data()), sizeof *picture);
+}
+
 PyObject* any_foreign(PyObject*, PyObject* tensors) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
     if (fineline::is_foreign(PyTuple_GET_ITEM(tensors, i))) Py_RETURN_TRUE;
@@ -52,6 +58,8 @@ PyObject* another(PyObject*, PyObject* text) {
 
 PyMethodDef functions[] = {
     {"set_rules", set_rules, METH_VARARGS, "set_rules(process, thread): the numbers of the control rules that hold."},
+    {"picture_ambient", picture_ambient, METH_NOARGS,
+     "picture_ambient(): bytes that are equal only if `ambient_facts()` are; None: a mode or a transform is active, whose facts Python has to ask for."},
     {"any_foreign", any_foreign, METH_O, "any_foreign(tuple): whether a tensor in it lies in memory that is not PyTorch's alone."},
     {"is_a", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_a)), METH_FASTCALL,
      "is_a(obj, kinds): isinstance() that asks the type alone, and none of the user's code."},

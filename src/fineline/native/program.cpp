@@ -62,11 +62,12 @@ std::unique_ptr<Program> Program::parse(Py_ssize_t n_roots, PyObject* tuples, Py
 
 // Numbers registers in the order they are written, and refuses what guards.evaluate.validate refuses.
 bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
-  std::unordered_map<int, int> numbers;
-  auto renumber = [&numbers](int& number) {
-    auto found = numbers.find(number);
-    if (found == numbers.end()) return false;
-    number = found->second;
+  // By the number that the steps give a register; -1: not written so far. No program has more registers than steps.
+  std::vector<int> numbers(steps.size(), -1);
+  auto is_number = [&numbers](int number) { return number >= 0 && static_cast<size_t>(number) < numbers.size(); };
+  auto renumber = [&](int& number) {
+    if (!is_number(number) || numbers[number] < 0) return false;
+    number = numbers[number];
     return true;
   };
   for (size_t i = 0; i < steps.size(); i++) {
@@ -78,11 +79,15 @@ bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
     if (step.op == Op::Root && (step.number < 0 || step.number >= n_roots)) {
       return refuse(PyExc_ValueError, "there is no root %zd", step.number);
     }
-    if (is_access(step.op) && (step.dst < 0 || !numbers.emplace(step.dst, numbers.size()).second)) {
-      return refuse(PyExc_ValueError, "guard step %R has a bad or used destination", step.tuple);
+    if (is_access(step.op)) {
+      if (!is_number(step.dst) || numbers[step.dst] >= 0) {
+        return refuse(PyExc_ValueError, "guard step %R has a bad or used destination", step.tuple);
+      }
+      step.dst = numbers[step.dst] = static_cast<int>(readers.size());
+      readers.emplace_back();
+    } else {
+      step.dst = -1;
     }
-    step.dst = is_access(step.op) ? static_cast<int>(readers.size()) : -1;
-    readers.resize(numbers.size());
     if (step.src >= 0) readers[step.src].push_back(static_cast<int>(i));
     if (step.type && step.op != Op::Member) of_type[step.type];
     if (step.op == Op::TypeAttr || step.op == Op::TypeLacks) of_type[step.type].push_back(static_cast<int>(i));
@@ -93,7 +98,7 @@ bool Program::number_registers(Py_ssize_t n_roots, PyObject* outputs) {
     if (PyErr_Occurred()) return false;
     if (!renumber(outputs_.back())) return refuse(PyExc_ValueError, "an output register is never written");
   }
-  scratch_.resize(numbers.size());
+  scratch_.resize(readers.size());
   return true;
 }
 

@@ -35,7 +35,7 @@ from fineline.frames.graph_breaks import RestartSpecialized
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.size_facts import Kinds
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import AMBIENT
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
@@ -552,7 +552,7 @@ class Region:
                 return compiled
         self.graphs.append(gm)
         plain = self.backend.name == "eager"
-        state, stop = Standing(ambient_facts()) if plain else CallState(), None
+        state, stop = Standing(AMBIENT.now()) if plain else CallState(), None
         at = place_of(self.fn)
         if self.shows_graphs or is_a(self.tally, Tally):
             Description(gm, examples, self.shows_graphs)

@@ -21,7 +21,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.layout import layout_of
 from fineline.fx.recorder import NotForGraph, scattered
-from fineline.guards.facts import ambient_facts, storage_of
+from fineline.guards.facts import AMBIENT, storage_of
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import watches
 from fineline.objects.c_calls import deep_plain
@@ -251,7 +251,7 @@ class TensorOps:
         if known is Foresight.BY_DATA or (trace.recorder.unmeasured and splits(fn) and not trace.recorder.all_measured(args)):
             raise by_data(fn, args, kwargs)
         if trace.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
-            if any([set_ in KERNELS for _, set_ in differing(trace.start_ambient, ambient_facts())]):
+            if any([set_ in KERNELS for _, set_ in differing(trace.start_ambient, AMBIENT.now())]):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
         op, target = _call_target(fn, args)
         targets = _targets(fn, args, kwargs)

@@ -20,7 +20,7 @@ from torch.fx.node import has_side_effect
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from fineline.guards.facts import AmbientFacts, ambient_facts
+from fineline.guards.facts import AMBIENT, AmbientFacts
 
 # PyTorch has no deeper nesting of forward-mode gradients, and does not say how deep it is.
 MOST_LEVELS = 2
@@ -97,7 +97,7 @@ def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any
 
 def restore(before: AmbientFacts) -> None:
     """Takes the thread back to an earlier state."""
-    now = ambient_facts()
+    now = AMBIENT.now()
     if len(now.functorch_levels) > len(before.functorch_levels):
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
     for name, set_ in differing(now, before):
@@ -162,7 +162,7 @@ class CallState(Standing):
     __slots__ = ("anomaly", "dispatch_modes", "filters", "function_modes", "lifts", "quiet", "threshold", "tracing", "unhooked")
 
     def __init__(self) -> None:
-        super().__init__(ambient_facts())
+        super().__init__(AMBIENT.now())
         self.function_modes, self.dispatch_modes = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
         self.anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         self.filters, self.threshold, self.quiet = warnings.filters, gc.get_threshold(), _FAKE_LOG.disabled

@@ -168,9 +168,9 @@ def _is_read_by_content(cls: type) -> bool:
 def meet_class(trace: Any, cls: type, src: Any) -> None:
     """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
     trace.met.add(id(cls))
-    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE and not trace.classes.is_given(cls):
+    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE:
         root = root_of(src)
-        if root.op == "root":
+        if root.op == "root" and not trace.classes.is_given(cls):
             trace.classes.meet(cls, root is trace.given)
 
 

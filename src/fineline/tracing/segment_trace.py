@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
-from fineline.guards.facts import ambient_facts, tensor_facts
+from fineline.guards.facts import AMBIENT, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.kinds import is_a, taken_as_it_is
 from fineline.policy.selector import PYBIND
@@ -131,7 +131,7 @@ class SegmentTrace:
         # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
         self.pure: dict[int, Any] = {}
         self.global_values: dict[int, dict[str, Any]] = {}
-        self.start_ambient = ambient_facts()
+        self.start_ambient = AMBIENT.now()
         # The functions that nodes call to change PyTorch's state.
         self.states: set[Any] = set()
         # What a function that reads PyTorch's state said before that was changed.

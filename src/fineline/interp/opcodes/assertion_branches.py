@@ -13,7 +13,7 @@ from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.body_recorder import Part
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops import unbacked
@@ -76,7 +76,7 @@ def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
         with torch._C._DisableTorchDispatch():
             if bool(t.detach()) is not truth:
                 return False
-    return ambient_facts() == trace.start_ambient and not writes_too_early(interp, ())
+    return AMBIENT.now() == trace.start_ambient and not writes_too_early(interp, ())
 
 
 def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.frames.frame import Frame
 from fineline.fx.subgraph_recorder import SubRecorder
-from fineline.guards.facts import ambient_facts
+from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
@@ -36,7 +36,7 @@ class Subgraph:
         self.finish = finish
         self.then, self.data = then, data
         self.frame: Frame | None = None
-        self.ambient = ambient_facts()
+        self.ambient = AMBIENT.now()
 
     def outputs(self, value: Any) -> list[Tensor] | None:
         """Returns what must come out of it: the tensors in its result that it made; None if no sub-graph can hold the body.
@@ -45,7 +45,7 @@ class Subgraph:
         """
         recorder = self.recorder
         made = list({id(t): t for t in tensors(value) if recorder.made(t)}.values())
-        if not recorder.calls or not made or ambient_facts() != self.ambient or not all([type(t) in PLAIN_TENSORS for t in made]):
+        if not recorder.calls or not made or AMBIENT.now() != self.ambient or not all([type(t) in PLAIN_TENSORS for t in made]):
             return None
         operands = recorder.operands
         if not all([t.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in (*operands, *made)]):
