@@ -166,6 +166,20 @@ def test_side_tables_are_of_the_right_class() -> None:
     assert all(is_inplace(fn) or fn.__name__ in ("resize", "resize_as") for fn in METADATA_MUTATORS)
 
 
+def test_hidden_writes_are_those_of_the_schemas() -> None:
+    """An operator that writes to a positional argument says so in its name, or has a row."""
+    hidden: dict[Any, set[int]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        fn = getattr(torch._C._VariableFunctions, schema.name.removeprefix("aten::"), None)
+        written = {i for i, a in enumerate(schema.arguments) if not a.kwarg_only and a.alias_info is not None and a.alias_info.is_write}
+        # `aten::sort` of a list writes to the list.
+        tensors = {i for i in written if str(schema.arguments[i].type) == "Tensor" and (schema.name, schema.overload_name) != ("aten::sort", "Tensor")}
+        if fn is not None and tensors and not is_inplace(fn):
+            hidden.setdefault(fn, set()).update(tensors)
+    assert len(hidden) > 6
+    assert {fn: set(HIDDEN_WRITES.get(fn, ())) for fn in hidden} == hidden
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value

@@ -76,6 +76,14 @@ HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
         F.embedding: (1,),
         F.embedding_bag: (1,),
         torch._C._nn.rrelu_with_noise: (1,),  # type: ignore[attr-defined]
+        torch.fused_moving_avg_obs_fake_quant: (3, 4, 5, 6),
+        torch._fused_moving_avg_obs_fq_helper: (3, 4, 5, 6),
+        torch._native_batch_norm_legit: (3, 4),
+        torch._flash_attention_forward_no_dropout_inplace: (0,),
+        torch._cummax_helper: (1, 2),
+        torch._cummin_helper: (1, 2),
+        torch.fbgemm_linear_fp16_weight: (3,),
+        torch.fbgemm_linear_fp16_weight_fp32_activation: (3,),
     }
 )
 """Operators with no sign of it in their name -> positions of arguments that they may write to (running statistics, renormed weights)."""

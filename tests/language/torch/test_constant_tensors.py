@@ -220,6 +220,29 @@ def mapping_proxy_from_outside() -> Any:
     return fn, shown
 
 
+@table.snippet(breaks=True, calls=4)
+def an_observer_writes_what_it_has_seen(x):
+    low, high = torch.tensor(1.0), torch.tensor(1.0)
+    scale, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
+    on = torch.ones(1, dtype=torch.int32)
+    y = torch.fused_moving_avg_obs_fake_quant(x, on, on, low, high, scale, zero, 1.0, 0, 255, 0)
+    return y, low.item(), high.item(), float(scale[0])
+
+
+@table.snippet(breaks=True, calls=4)
+def statistics_of_a_batch_norm_written_without_a_name_that_says_so(x):
+    mean, var = torch.zeros(1), torch.ones(1)
+    y, _, _ = torch._native_batch_norm_legit(x[:, None], None, None, mean, var, True, 1.0, 1e-5)
+    return y, mean.item(), float(var)
+
+
+@table.snippet(breaks=True, calls=4, twins=("captured", "reference", "borders", "limit1", "fake", "dynamic", "counted"))  # AOTAutograd refuses it
+def running_maxima_into_given_tensors(x):
+    values, indices = torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64)
+    torch._cummax_helper(x, values, indices, 1)
+    return values, float(values[0, 3]), indices.sum().item()
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_known_values(program: Program, twin: str) -> None:
     check(program, twin)
