@@ -33,8 +33,8 @@ _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 class Frame:
     """The state of one running function.
 
-    ``then(vm, caller, value, data)`` receives the return value in place of a push on the caller's stack;
-    ``on_stop(vm, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
+    ``then(interp, caller, value, data)`` receives the return value in place of a push on the caller's stack;
+    ``on_stop(interp, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
     ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
     break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
     ``whole``: whether variables that no instruction reads any more are there too.

@@ -58,7 +58,7 @@ class Subgraph:
 
 
 def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
-    """Runs ``fn`` with a recorder of its own; ``finish(vm, subgraph, result)`` puts what it recorded into the recorder around it."""
+    """Runs ``fn`` with a recorder of its own; ``finish(interp, subgraph, result)`` puts what it recorded into the recorder around it."""
     sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then, data)
     frame = interp.push_function(f, fn, args, kwargs, _end, sub)
     interp.trace.recorder = sub.recorder
