@@ -57,7 +57,7 @@ from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, Interp, Settings, TrialInterp
+from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, Interp, InterpreterOptions, TrialInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
@@ -87,7 +87,7 @@ class Interpreter:
 
     def __init__(
         self,
-        options: Settings,
+        options: InterpreterOptions,
         lessons: Lessons,
         host: CaptureHost | None = None,
         trace: SegmentTrace | None = None,

@@ -27,7 +27,7 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
-from fineline.tracing.interp import CaptureHost, Interp, Settings
+from fineline.tracing.interp import CaptureHost, Interp, InterpreterOptions
 from fineline.tracing.lessons import Lessons
 
 # The namespaces of operators that PyTorch brings.
@@ -276,7 +276,7 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: Settings, lessons: Lessons, host: CaptureHost) -> None:
+    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost) -> None:
         super().__init__(options, lessons, host)
         self.trial, self.inside = WatchedTrial, WatchedBody
         self.tensors = _Counting()

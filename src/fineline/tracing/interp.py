@@ -21,7 +21,7 @@ from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
 
 
-class Settings(Protocol):
+class InterpreterOptions(Protocol):
     """The user's options, as far as an interpreter asks for them."""
 
     @property
@@ -110,7 +110,7 @@ class CaptureHost(Protocol):
 class Interp(Protocol):
     """A running interpreter. Its fields are documented where `Interpreter` sets them."""
 
-    options: Settings
+    options: InterpreterOptions
     lessons: Lessons
     trace: SegmentTrace
     texts: dict[int, Any]
