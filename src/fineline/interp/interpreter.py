@@ -85,6 +85,31 @@ INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 class Interpreter:
     """Runs frames on real values; what they read, call and write goes to ``trace``."""
 
+    # -- what few runs set ---------------------------------------------------------------------------------------
+    # Why, and where, the segment was given up.
+    failure: tuple[str, str] | None = None
+    failed_at: tuple[str, int] = ("", 0)
+    failed_stack: tuple[StackPlace, ...] = ()
+    # Whether what runs is a backward that may be differentiated itself.
+    again = False
+    # What has come from outside: a signal handler or another thread has raised it.
+    interrupt: BaseException | None = None
+    # On the real values: whether the capture can still be undone, and made on fakes.
+    switches = False
+    # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
+    restartable = False
+    # Whether the host captures again where a block ends in which nothing was captured.
+    resumes = False
+    # The origin of what has another interpreter run this code, for the graph's nodes.
+    called_at: Any = None
+    # Whether a backend sees the graph, and with it the layout of what each operator gives.
+    shows_layouts = False
+    max_depth = SHALLOW
+    # The iteration of a loop that this run is, if each iteration has programs of its own.
+    turn: weakref.ref[Any] | None = None
+    # So many indices, or keys, that vary at one place have a program each.
+    few_keys = FEW_KEYS
+
     def __init__(
         self,
         options: InterpreterOptions,
@@ -102,9 +127,6 @@ class Interpreter:
         self.pending: tuple | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
         self.texts = self.trace.texts
-        self.failure: tuple[str, str] | None = None
-        self.failed_at: tuple[str, int] = ("", 0)
-        self.failed_stack: tuple[StackPlace, ...] = ()
         self.events: list[Any] = []
         self.jumps = 0
         self.depth = 0
@@ -122,12 +144,8 @@ class Interpreter:
         self.trial: Callable[..., TrialInterp] | None
         self.inside: Callable[..., BodyInterp] | None
         self.trial, self.inside = host.sub_interpreters if host is not None else (None, None)
-        # Whether what runs is a backward that may be differentiated itself.
-        self.again = False
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
-        # What has come from outside: a signal handler or another thread has raised it.
-        self.interrupt: BaseException | None = None
         # The control rules that hold for this capture; None: there are none.
         self.rules: Rules | None = None
         # How often each has decided something.
@@ -136,10 +154,6 @@ class Interpreter:
         self.fakes: Fakes | None = None
         # Such an operator runs: none of the user's.
         self.computing = False
-        # On the real values: whether the capture can still be undone, and made on fakes.
-        self.switches = False
-        # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
-        self.restartable = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
         self.pause = Pause()
@@ -147,8 +161,6 @@ class Interpreter:
         self.undoable = options.breaks != "any"
         # While a call runs natively, at a graph break: what its operators are, for the tally.
         self.outside = ""
-        # Whether the host captures again where a block ends in which nothing was captured.
-        self.resumes = False
         # The call under allow_in_graph that is being run through.
         self.opaque: OpaqueCall | None = None
         # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
@@ -158,19 +170,10 @@ class Interpreter:
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
-        # The origin of what has another interpreter run this code, for the graph's nodes.
-        self.called_at: Any = None
-        # Whether a backend sees the graph, and with it the layout of what each operator gives.
-        self.shows_layouts = False
-        self.max_depth = SHALLOW
         # What tells this run from others.
         self.marker = object()
-        # The turn of a loop that the run is, if each turn has programs of its own: what varies from one to the next does not vary in it.
-        self.turn: weakref.ref[Any] | None = None
         # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
         self.unsteady: Mapping[str, str] = {}
-        # So many indices, or keys, that vary at one place have a program each.
-        self.few_keys = FEW_KEYS
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
