@@ -313,7 +313,6 @@ class CaptureSession:
 
     def on_graph_break(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment."""
-        region = self.region
         f = interp.frame
         assert f is not None
         if interp.abandoned is not None:
@@ -321,8 +320,37 @@ class CaptureSession:
             raise CaptureAborted
         if interp.trace.symbols is not None:
             interp.trace.symbols.check(interp)
-        place = user_place(f, region.fn)
-        breaks = breaks_here(region.options.breaks)
+        place = user_place(f, self.region.fn)
+        declared = self._allow_break(interp, f, graph_break, place)
+        if graph_break.error == STOPS:
+            return stop_in_debugger(self, graph_break, place)
+        self._note_break(f, graph_break, place)
+        if self.graph_breaks >= MOST_BORDERS:
+            interp.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {graph_break.reason}", False)
+            return interp.beyond(graph_break)
+        ended = self._end_segment(interp, f, graph_break, place, declared)
+        if ended is None:
+            # Not in there: what the call raises would have an exception of fineline's as its context.
+            return interp.beyond(graph_break)
+        frame_state, writer, after, failed = ended
+        frame_state.pass_on()
+        settle(interp, graph_break, writer.rebuild.built)
+        interp.trace.forget()
+        del writer, ended
+        try:
+            value = interp.beyond(graph_break)
+        except BaseException as e:
+            interp.known.clear()
+            self._begin(failed, frame_state, e, "failure")
+            raise
+        after.entry_point.observe((*frame_state.roots, value), {})
+        interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
+        self._begin(after, frame_state, value, "result")
+        return value
+
+    def _allow_break(self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> bool:
+        """Returns whether the user has declared the graph break; raises where none may be."""
+        breaks = breaks_here(self.region.options.breaks)
         if interp.rules is not None and not graph_break.rule:
             graph_break.reason += interp.rules.told_to_look(graph_break.fn, graph_break.args_)
         reads = graph_break.error in READS and graph_break.fn is not bool
@@ -340,23 +368,28 @@ class CaptureSession:
         if self.trial:
             interp.abandoned = NotOneGraph()
             raise CaptureAborted
-        if graph_break.error == STOPS:
-            return stop_in_debugger(self, graph_break, place)
+        return rule_here is not None or graph_break.error in DECLARED
+
+    def _note_break(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> None:
+        """Reports the graph break, and the function that capture skips at it."""
         frames = user_stack(f)
         rule, built_in = deciding_rule(graph_break, place)
-        region._note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
+        self.region._note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
         if graph_break.error in UNSEEN:
             unseen = place_of(graph_break.fn) if graph_break.error != "FL430" and hasattr(graph_break.fn, "__code__") else place
-            detail = {"stack": frames}
-            region._note(Event("skipped", graph_break.error, graph_break.reason, *(unseen if unseen[1] else place), graph_break.rule, detail=detail))
-        if self.graph_breaks >= MOST_BORDERS:
-            interp.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {graph_break.reason}", False)
-            return interp.beyond(graph_break)
-        declared = rule_here is not None or graph_break.error in DECLARED
+            where = unseen if unseen[1] else place
+            self.region._note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
+
+    def _end_segment(
+        self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool
+    ) -> tuple[FrameState, ResidualWriter, Way, Way | None] | None:
+        """Returns the state of the frames, the segment's writer and the ways on, with a result and with an exception; None if nothing more is captured."""
+        region = self.region
         idle = idle_frame(interp, declared)
         if idle is not None:
             newly = leave(interp, idle)
-            region._note(Event("eager", "FL436", f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly", *place, detail={"stack": frames}))
+            text = f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly"
+            region._note(Event("eager", "FL436", text, *place, detail={"stack": user_stack(f)}))
         try:
             frame_state = frame_state_at(self, graph_break)
             writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
@@ -379,14 +412,7 @@ class CaptureSession:
                     entry_point.vary(frame_state.roots, interp.memory)
                 self._leave(frame_state, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
-            interp.fail(e.error, e.text, False)
-            if interp.fakes is not None:
-                raise Restart(e.error, e.text) from None
-            if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
-                # The context can't leave its graph; entered between two graphs, it is a value like others.
-                region.lessons.inference_mode_breaks = True
-            elif not self._move_out(e):
-                move_out(region.lessons, interp.frame)
+            self._not_ended(interp, e)
         except FinelineError as e:
             interp.abandoned = e
             raise CaptureAborted from None
@@ -394,23 +420,18 @@ class CaptureSession:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
             interp.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
-        if not interp.trace.active:
-            # Not above: what the call raises would have an exception of fineline's behind it.
-            return interp.beyond(graph_break)
-        frame_state.pass_on()
-        settle(interp, graph_break, writer.rebuild.built)
-        interp.trace.forget()
-        del writer
-        try:
-            value = interp.beyond(graph_break)
-        except BaseException as e:
-            interp.known.clear()
-            self._begin(failed, frame_state, e, "failure")
-            raise
-        after.entry_point.observe((*frame_state.roots, value), {})
-        interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
-        self._begin(after, frame_state, value, "result")
-        return value
+        return (frame_state, writer, after, failed) if interp.trace.active else None
+
+    def _not_ended(self, interp: Interpreter, e: NotReconstructible) -> None:
+        """Gives the segment up because of a value that no program can make again, and learns what the next capture leaves out."""
+        interp.fail(e.error, e.text, False)
+        if interp.fakes is not None:
+            raise Restart(e.error, e.text) from None
+        if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
+            # The context can't leave its graph; entered between two graphs, it is a value like others.
+            self.region.lessons.inference_mode_breaks = True
+        elif not self._move_out(e):
+            move_out(self.region.lessons, interp.frame)
 
     def _written(self, frame_state: FrameState, graph_break: GraphBreak, place: tuple, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
         """Returns a program up to a graph break, and the ways on behind it: with its result, and with its exception if somebody handles that."""
