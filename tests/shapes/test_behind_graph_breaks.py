@@ -9,6 +9,7 @@ import torch
 
 import fineline
 from fineline.fake import fake_tensors
+from fineline.region import region as regions
 from tests.oracle import Program, Step, check
 
 
@@ -74,3 +75,42 @@ def test_views(name: str, grad: bool, twin: str) -> None:
 
     steps = [Step(k, args=lambda _, n=n: (torch.linspace(-1, 1, 4 * n).view(n, 4).requires_grad_(grad),)) for k, n in enumerate((4, 6, 5, 8, 2))]
     check(Program(name, lambda: (fn, None), steps, frozenset(range(5)), breaks=True, backward=False, options={"dynamic": True}), twin)
+
+
+SIZES = {f"expert {i}": i + 2 for i in range(4)}
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_symbols_stand_for_numbers_and_sizes_alone(numbers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that a text picks has no symbol, a number that it picks has one; behind both, a size that varies has one."""
+    experts = torch.nn.ModuleDict({name: torch.nn.Linear(3, 3) for name in SIZES})
+    symbolic: list[Any] = []
+    symbols = regions.Symbols
+
+    def heard(interp: Any, varying: Any, *options: Any) -> Any:
+        symbolic.append(varying)
+        return symbols(interp, varying, *options)
+
+    monkeypatch.setattr(regions, "Symbols", heard)
+
+    def fn(x: torch.Tensor, hits: torch.Tensor) -> torch.Tensor:
+        for hit in hits:
+            name = f"expert {hit[0]}"
+            x = x.sin() * SIZES[name] if numbers else experts[name](x).sin()
+        return x
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(fn, backend=backend)
+    found: list[tuple[int, int]] = []
+    for n, hits in ((4, (1, 0, 2)), (4, (0, 1, 3)), (5, (1, 0, 2)), (6, (1, 0, 2)), (7, (1, 0, 2)), (8, (2, 1, 0))):
+        x, picked = torch.linspace(-1, 1, 3 * n).view(n, 3), torch.tensor(hits)[:, None]
+        with torch.no_grad():
+            assert torch.equal(compiled(x, picked), fn(x, picked))
+        found.append((len(symbolic), len(graphs)))
+    last = (7, 8) if numbers else (4, 5)
+    assert found == [*([(2, 4), (3, 5)] if numbers else [(0, 3), (0, 3)]), last, last, last, last]

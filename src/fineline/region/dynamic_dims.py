@@ -25,6 +25,7 @@ from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
 from fineline.policy.dim_marks import DIMS, Mark
 from fineline.tracing.identity_guards import DequeLength
+from fineline.tracing.segment_trace import LAZY
 
 # What a container holds that may differ from call to call.
 HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})
@@ -67,10 +68,13 @@ class DynamicDims:
         """Notes a new program that starts here, with arguments of these names."""
         self._newest, self._names = (segment.steps, segment.reads.sources), names
 
-    @property
-    def any(self) -> bool:
-        """Returns whether anything is known to vary before the call is looked at."""
-        return bool(self.dynamic or self.found or DIMS)
+    def symbolic(self, roots: tuple, names: tuple) -> bool:
+        """Returns whether symbols may stand for some of what is found in these ``roots``."""
+        if self.dynamic or self._sizes or self._strides or DIMS:
+            return True
+        # What a graph break makes of a number or a text that varies is often a module, or another text: no symbol stands for these.
+        others = set(names) - {name for name, v in zip(names, roots, strict=True) if type(v) in LAZY}
+        return not self._numbers <= others
 
     @property
     def found(self) -> bool:

@@ -176,6 +176,10 @@ class EntryPoint:
         """Notes that the values in which a call that fits no program differs from the newest program's call vary."""
         self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
+    def symbolic(self, args: tuple, kwargs: dict) -> bool:
+        """Returns whether symbols may stand for some of what a call is given here."""
+        return self.varying.symbolic((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
+
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.names, "result")
 
