@@ -467,7 +467,7 @@ def test_blocks_in_captured_code():
         assert torch.equal(compiled(X + k), with_disable(X + k))
     assert probe.graphs == [["cos"], ["cos", "sin"]]
     [region] = [r for r in fineline.api.regions() if r.fn is with_disable]
-    assert [len(s.segments) for s in region.sites if s.segments] == [1, 1]
+    assert [len(s.segments) for s in region.entry_points if s.segments] == [1, 1]
 
     def raising(x, limit):
         out = []

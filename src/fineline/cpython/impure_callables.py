@@ -41,6 +41,8 @@ _NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 _TEXT_IN_MEMORY = frozenset({"StringIO", "BytesIO"})
+_SETS = "changes a class"
+_SETTERS = frozenset({setattr, delattr, type.__setattr__, type.__delattr__})
 _TORCH = "changes or reads PyTorch's state"
 _OF_TORCH = frozenset({"get_rng_state", "initial_seed", "load", "manual_seed", "manual_seed_all", "save", "seed", "use_deterministic_algorithms"})
 
@@ -53,6 +55,8 @@ def reaches_out(fn: Any, args: Any, own: Callable[[Any], bool]) -> str | None:
     fn, args = called(fn, args)
     if is_a(fn, types.BuiltinFunctionType) and fn in _BUILTINS:
         return _ACTS
+    if is_a(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType)) and fn in _SETTERS and is_a(args[0], type) and not own(args[0]):
+        return _SETS
     module, owner = _home(fn, args)
     name = getattr(fn, "__name__", "")
     if module.partition(".")[0] == "torch":
