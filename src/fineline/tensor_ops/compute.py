@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._library.utils import has_fake_kernel
+from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.bytecode.asynchronous import let_pass
@@ -68,7 +70,9 @@ def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool 
     except Exception as e:
         let_pass(e)
         # The exception itself, and what it says, are those of the real tensors.
-        graph_break = GraphBreak(fn, tuple(args), kwargs, "FL515", f"{describe(fn)} raises {type(e).__name__}: {_in_words(interp, str(e))}")
+        # A `torch.library.custom_op` without a fake kernel raises a plain RuntimeError.
+        error = "FL516" if is_a(fn, OpOverload) and not has_fake_kernel(fn) else "FL515"
+        graph_break = GraphBreak(fn, tuple(args), kwargs, error, f"{describe(fn)} raises {type(e).__name__}: {_in_words(interp, str(e))}")
         graph_break.keeps_variables = True
         raise interp.only_live(graph_break) from None
     finally:
