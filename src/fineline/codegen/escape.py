@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Set
-from types import CellType, FunctionType, MemberDescriptorType, MethodType
+from types import BuiltinMethodType, CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
 from fineline.cpython.polyfill_itertools import Tee
@@ -23,18 +23,58 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
+# So many containers in a result are looked into.
+MOST_CONTAINERS = 1000
 
 
-def real_result(interp: Interp, v: Any) -> Any:
-    """Returns ``v``, after replacing all stand-ins for generators and iterators, in it and anywhere else, by Python's own."""
+def real_result(interp: Interp, result: list[Any]) -> Any:
+    """Returns the only item of ``result``, after replacing all stand-ins for generators and iterators, in it and anywhere else, by Python's own.
+
+    A list, so that no frame holds the result itself: the search for holders of stand-ins looks through all objects, which takes 40 ms in a small
+    process, and is left out if the references to a stand-in are all known.
+    """
     alive = _alive(interp)
     if not alive:
-        return v
+        return result.pop()
     # id -> (stand-in, what takes its place); under 0 all stand-ins.
     seen: dict[int, Any] = {0: alive}
-    v = _real(v, seen)
-    _put(alive, seen)
+    v = _real(result.pop(), seen)
+    _put_inside(v, alive, seen)
+    _put(_held(alive, seen), seen)
     return v
+
+
+def _put_inside(v: Any, olds: list[Any], seen: dict[int, Any]) -> None:
+    """Puts something real in the place of ``olds``, and of tuples that hold some, in the lists and dicts that a result consists of."""
+    ids, waiting, met = {id(old) for old in olds}, [v], set[int]()
+    while waiting and len(met) < MOST_CONTAINERS:
+        holder = waiting.pop()
+        if type(holder) not in (list, dict, tuple) or id(holder) in met:
+            continue
+        met.add(id(holder))
+        held = {id(x): x for x in gc.get_referents(holder)}
+        for x in held.values():
+            if type(holder) is not tuple and (id(x) in ids or (type(x) is tuple and _real(x, seen) is not x)):
+                _replace(holder, x, seen)
+        waiting += gc.get_referents(holder)
+
+
+def _held(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
+    """Returns what of the stand-ins, and of the tuples that hold some, is held by more than ``seen`` and what takes their places."""
+    pairs = [pair for at, pair in seen.items() if at]
+    # Not what stays: that may be an object of the user's, which holds a stand-in.
+    replaced = [(old, new) for old, new in pairs if new is not old]
+    fixed = [old for old, _ in replaced if type(old) in (tuple, frozenset)]
+    olds = [*alive, *fixed]
+    news = [new for _, new in replaced]
+    # What takes the place of a generator continues it: by methods that it holds.
+    methods = [x for new in news for x in gc.get_referents(new) if type(x) in (MethodType, BuiltinMethodType)]
+    holders = {id(holder): holder for holder in (alive, olds, *pairs, *fixed, *news, *methods)}
+    known = Counter([id(x) for holder in holders.values() for x in gc.get_referents(holder)])
+    known.update([at for at in map(id, olds) if at in holders])
+    del pairs, replaced, fixed, news, methods
+    # Two more references: the variable of the comprehension, and the argument.
+    return [old for old in olds if sys.getrefcount(old) > known[id(old)] + 2]
 
 
 def settle(interp: Interp, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
@@ -99,6 +139,9 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
     table = _table(holder)
     if type(holder) is CellType:
         holder.cell_contents = _real(old, seen)
+    elif type(holder) is functools.partial:
+        state: Any = holder.__reduce__()[2]
+        functools.partial.__setstate__(holder, _real(state, seen))  # type: ignore[attr-defined]
     elif table is not None:
         for key in [k for k, x in dict.items(table) if x is old]:
             dict.__setitem__(table, key, _real(old, seen))
@@ -115,9 +158,6 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
     elif is_a(holder, set) and any([x is old for x in set.__iter__(holder)]):
         set.remove(holder, old)
         set.add(holder, _real(old, seen))
-    elif type(holder) is functools.partial:
-        state: Any = holder.__reduce__()[2]
-        functools.partial.__setstate__(holder, _real(state, seen))  # type: ignore[attr-defined]
     for slot in [x for k in type(holder).__mro__ if "__slots__" in k.__dict__ for x in k.__dict__.values() if type(x) is MemberDescriptorType]:
         if _in_slot(slot, holder) is old:
             slot.__set__(holder, _real(old, seen))

@@ -63,6 +63,11 @@ class Reconstructor:
         self.draws: dict[Any, str] = {s: self.fresh("draw") for s in trace.symbols.draws.of} if trace.symbols is not None else {}
 
     # -- names ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Lets go of the values: nothing more is written."""
+        self._kept.clear()
+
     def fresh(self, base: str) -> str:
         # Most are identifiers, and re.sub takes 2 us.
         name = base if base.isidentifier() and "_" not in (base[0], base[-1]) else re.sub(r"\W+", "_", base).strip("_") or "v"

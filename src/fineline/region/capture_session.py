@@ -237,9 +237,12 @@ class CaptureSession:
         if interp.trace.active:
             try:
                 writer = region.writer(interp.trace, self._name())
-                with computing(interp):
-                    writer.returns(value)
-                    keep(self, writer)
+                try:
+                    with computing(interp):
+                        writer.returns(value)
+                        keep(self, writer)
+                finally:
+                    writer.rebuild.close()
                 self.kept = True
                 if interp.fakes is not None and not self.trial:
                     # Not here, where what the program raises would be taken for an error of the writing.
@@ -266,7 +269,9 @@ class CaptureSession:
             self._release()
             return None
         self._release()
-        return real_result(interp, value)
+        result = [value]
+        del value
+        return real_result(interp, result)
 
     def _comes_from_outside(self, e: BaseException) -> bool:
         """Returns whether ``e`` has come from outside during this run, or leaves an eager call that it begins behind."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import inspect
 import itertools
+import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import fineline
+from fineline.frames.frame import InterpretedGenerator
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -309,8 +314,12 @@ def test_batches_of_workers(persistent: bool) -> None:
     assert [epoch(torch.ones(1)).item() for _ in range(3)] == [67.0] * 3
 
 
-def test_one_search_finds_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each looks through all objects there are, whose number has nothing to do with the function's."""
+HELD: list[object] = []
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_one_search_finds_what_holds_them(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks through all objects there are, whose number has nothing to do with the function's: only for what others hold besides the result."""
     searches, search = [], gc.get_referrers
     monkeypatch.setattr(gc, "get_referrers", lambda *olds: searches.append(len(olds)) or search(*olds))
 
@@ -318,10 +327,49 @@ def test_one_search_finds_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> No
         found = [items(x) for _ in range(n)]
         for generator in found:
             next(generator)
+        if outside:
+            HELD[:] = [(generator, 2) for generator in found]
         return [found, {"held": [(generator, 1) for generator in found]}]
 
     found, more = fineline.compile(begun, backend="eager")(torch.ones(2), 20)
     assert [generator for generator, _ in more["held"]] == found
     assert all(next(generator).tolist() == [1, 1] for generator in found)
-    # The generators, and the tuples.
-    assert searches == [20, 20]
+    if outside:
+        assert all(generator is known for (generator, _), known in zip(HELD, found, strict=True))
+        # The generators, and the tuples that hold them.
+        assert searches and searches[0] == 20
+    else:
+        assert searches == []
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda it: it,
+    "in an attribute": lambda it: types.SimpleNamespace(a=it),
+    "in a list of an object": lambda it: [types.SimpleNamespace(a=[it])],
+    "in several": lambda it: [it, {"k": it, it: 2}, (it,), ((it,), [it])],
+    "in a closure": lambda it: lambda: it,
+    "in a set": lambda it: {it},
+    "a method of it": lambda it: it.send,
+    "a partial": lambda it: functools.partial(next, it),
+    "in a list that holds itself": lambda it: (lambda held: held.append(held) or held)([it]),
+    "in a deque": lambda it: collections.deque([it]),
+    "kept elsewhere": lambda it: HELD.append(it) or it,
+    "kept elsewhere in a tuple": lambda it: HELD.append((it, 1)) or [(it, 1)],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_stand_in_is_left(way: str) -> None:
+    """Only what takes its place holds a stand-in, and continues it."""
+    HELD.clear()
+
+    def begun(x: torch.Tensor) -> Any:
+        it = items(x.sin())
+        next(it)
+        return WAYS[way](it)
+
+    result = fineline.compile(begun, backend="eager")(torch.ones(2))
+    left = [obj for obj in gc.get_objects() if type(obj) is InterpretedGenerator and obj.gi_code is items.__code__]
+    holders = [type(holder) for obj in left for holder in gc.get_referrers(obj) if holder is not left]
+    assert result is not None and {*holders} <= {types.GeneratorType, types.MethodType}, holders
+    HELD.clear()
